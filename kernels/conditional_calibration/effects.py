@@ -27,8 +27,8 @@ known of a law does not depend on how many live under it. A then has w_i / (1 - 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.special
@@ -163,22 +163,28 @@ class LeaveOneOut:
         products = np.einsum("k,bkj,bkj->j", self.weights, added["in blocks"], added["lifted in blocks"], optimize=True)
         return np.asarray((products - added["own products"]) / n)
 
-    def sums_of(self, order: int, sums: BlockSums) -> EffectSums:
-        """Of one score, from all tiles."""
-        added = sums.added
-        return EffectSums(
-            int(added["rows"]),
-            float(added["signal"][order]),
-            float(added["products"][order]),
-            float(added["variance"][order]),
-            float(added["diagonal"][order]),
-            float(added["diagonal squares"][order]),
-            [self.weights[:, None] * added[f"inner {power} {order}"] for power in range(3)],
-        )
-
     def effects(self, sums: BlockSums, level: float = 0.95) -> Mapping[str, Effect]:
         """theta of every order, from all tiles."""
-        return {name: self.sums_of(j, sums).effect(level) for j, name in enumerate(ORDERS)}
+        return {name: self._effect(j, sums, level) for j, name in enumerate(ORDERS)}
+
+    def _effect(self, order: int, sums: BlockSums, level: float) -> Effect:
+        added, rows = sums.added, float(sums.added["rows"])
+        signal, products, variance, diagonal = (
+            float(added[name][order]) for name in ("signal", "products", "variance", "diagonal")
+        )
+        quadratic = max(self.quadratic(order, sums), _SMALLEST)
+        # Products of scores hold the quadratic part twice over.
+        linear = products - 2.0 * quadratic
+        least = variance / rows
+        slope = max(linear / (4.0 * signal), least) if signal > 0 else least
+        low, high = _interval(signal, max(diagonal, _SMALLEST), quadratic, slope, level)
+        return Effect(signal / rows, low / rows, high / rows, level)
+
+    def quadratic(self, order: int, sums: BlockSums) -> float:
+        """2 sum A_ik^2 v_i v_k of one score, with A_ik = H_ik (lift_i + lift_k) / 2 off the diagonal."""
+        plain, once, twice = (self.weights[:, None] * sums.added[f"inner {power} {order}"] for power in range(3))
+        squares = float(np.sum(plain * twice.T) + np.sum(once * once.T))
+        return squares - 2.0 * float(sums.added["diagonal squares"][order])
 
 
 def _lift(leverage: Array, weights: Array | None = None) -> Array:
@@ -207,61 +213,10 @@ def effects_by_blocks(effects: Mapping[str, Effect], influences: Array, within: 
     return found
 
 
-def explained_shares(
-    vectors: Array, eigenvalues: Array, ridge: float, scores: Array, weights: Array | None = None
-) -> Mapping[str, Effect]:
-    """Estimates of theta, by the names of the orders, from U (n, k) and scores (n, 4) in memory.
-
-    ``weights`` (n,), of mean 1, are what each row counts in the means that they are.
-    """
-    regression, known, sums = LeaveOneOut.of(eigenvalues, ridge), BlockSums(), BlockSums()
-    regression.add_scores(known, vectors, scores, weights)
-    regression.add_effects(sums, known, vectors, scores, weights)
-    return regression.effects(sums)
-
-
 def kept_weights(eigenvalues: Array, ridge: float) -> Array:
     """w = e / (e + ridge) of the directions that H keeps, from e = eigenvalues / n, decreasing."""
     weights = eigenvalues / (eigenvalues + ridge)
     return np.asarray(weights[: max(1, int(np.count_nonzero(weights >= _NEGLIGIBLE_WEIGHT)))])
-
-
-@dataclass(frozen=True)
-class EffectSums:
-    """What the estimate and its interval need of the rows, summed over them.
-
-    Attributes:
-        rows: n.
-        signal: sum of phi_i m_-i(x_i).
-        products: sum of v_i (w_i predicted_i + lifted_i)^2.
-        variance: sum of w_i^2 v_i.
-        diagonal, diagonal_squares: sums of H_ii lift_i v_i and of its square, with w_i in lift_i.
-        inner: diag(w) U' diag(v lift^p) U for p = 0, 1, 2, (k, k) each.
-    """
-
-    rows: int
-    signal: float
-    products: float
-    variance: float
-    diagonal: float
-    diagonal_squares: float
-    inner: Sequence[Array] = field(repr=False)
-
-    @property
-    def quadratic(self) -> float:
-        """2 sum A_ik^2 v_i v_k with A_ik = H_ik (lift_i + lift_k) / 2 off the diagonal."""
-        plain, once, twice = self.inner
-        return float(np.sum(plain * twice.T) + np.sum(once * once.T)) - 2.0 * self.diagonal_squares
-
-    def effect(self, level: float) -> Effect:
-        """theta with its interval."""
-        quadratic = max(self.quadratic, _SMALLEST)
-        # Products of scores hold the quadratic part twice over.
-        linear = self.products - 2.0 * quadratic
-        least = self.variance / self.rows
-        slope = max(linear / (4.0 * self.signal), least) if self.signal > 0 else least
-        low, high = _interval(self.signal, max(self.diagonal, _SMALLEST), quadratic, slope, level)
-        return Effect(self.signal / self.rows, low / self.rows, high / self.rows, level)
 
 
 def _interval(signal: float, diagonal: float, quadratic: float, slope: float, level: float) -> tuple[float, float]:

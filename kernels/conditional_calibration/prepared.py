@@ -115,32 +115,12 @@ class PreparedCalibration:
         Raises:
             InvalidInputError: y, predictive or weights do not fit the split; or fewer than ten groups or runs of time.
         """
-        design = {"groups": groups, "time": time, "weights": weights}
-        return self.test_versions(y, [predictive], keys=keys, seed=seed, **design)[0]
-
-    def test_versions(
-        self,
-        y: Any,
-        versions: Sequence[Distribution],
-        *,
-        keys: Any | None = None,
-        seed: int = 0,
-        groups: Any | None = None,
-        time: Any | None = None,
-        weights: Any | None = None,
-    ) -> list[ConditionalCalibrationTest]:
-        """``test_version`` of some versions.
-
-        Raises:
-            InvalidInputError: y or predictive do not fit the split.
-        """
-        for predictive in versions:
-            self._require_rows(len(predictive), "predictive")
-        if any(predictive.dimension > 1 for predictive in versions):
+        self._require_rows(len(predictive), "predictive")
+        if predictive.dimension > 1:
             dependence = RowDependence.of(self.n, groups=groups, time=time)
-            return [self.test_vectors(y, law, version_blocks(dependence, y, law)) for law in versions]
+            return self.test_vectors(y, predictive, version_blocks(dependence, y, predictive))
         design = {"groups": groups, "time": time, "weights": weights}
-        return [self.version(y, law, keys=keys, seed=seed, read=False, **design).test for law in versions]
+        return self.version(y, predictive, keys=keys, seed=seed, read=False, **design).test
 
     def test_vectors(
         self, y: Any, predictive: Distribution, blocks: DependentBlocks | None

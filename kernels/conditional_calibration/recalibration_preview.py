@@ -137,9 +137,8 @@ def recalibration_rehearsal(
     changes["cce"] = _congruence(split.prepared, targets, before, after, None, seed, blocks)
     laws = [before] if after is before else [before, after]
     judged = split.prepared.dependence or RowDependence()
-    tests = split.calibration.test_versions(
-        targets, laws, keys=names[held_out], seed=seed, groups=judged.groups, time=judged.time
-    )
+    design = {"keys": names[held_out], "groups": judged.groups, "time": judged.time}
+    tests = [split.calibration.test_version(targets, law, seed=seed, **design) for law in laws]
     p_values = (tests[0].p_value, tests[-1].p_value)
     return RecalibrationRehearsal(changes, p_values, len(held_out), len(fitting), found)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.errors import InvalidInputError
 
 Null = Literal["exact", "gaussian"]
@@ -19,7 +18,7 @@ _STEPS = (MOST_DRAWS, 1_999, FEWEST_DRAWS)
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """The hypotheses of the test and how its null is drawn: plain values that a protocol's digest can hold.
+    """The hypotheses of the test and how its null is drawn.
 
     Attributes:
         distances: bandwidths of the RBF bases, in median distances between inputs.
@@ -66,11 +65,6 @@ class CalibrationSettings:
             )
         if self.null is not None and self.null not in get_args(Null):
             raise InvalidInputError(f"null: unknown {self.null!r}; use one of {', '.join(get_args(Null))}")
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values, for logs and digests."""
-        described = asdict(self) | {"orders": list(ORDERS), "regularization_convention": "n * lambda"}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in described.items()}
 
     def draws_for(self, n: int) -> int:
         """B at n rows: as given, or by the rule of ``draws``."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut, effects_by_blocks
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
@@ -113,7 +114,8 @@ class VersionTests:
             if dependent is not None:
                 shares = effects_by_blocks(shares, *self._influences_and_within(effects[name], signed[name], dependent))
             count = None if dependent is None else dependent.count
-            test = evidence.test(shares, sums[name].added["scores"] / bases.plan.n, count)
+            means = (sums[name].added["scores"] / bases.plan.n).tolist()
+            test = evidence.test(shares, dict(zip(ORDERS, means, strict=True)), count)
             tested[name] = TestedVersion(test, sums[name], smoothing[name])
         return tested
 

@@ -25,6 +25,7 @@ from congruence.kernels.conditional_calibration.hypotheses import basis_hypothes
 from congruence.kernels.conditional_calibration.own_basis import OWN, OwnColumns, OwnDirections, own_kernel
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.conditional_calibration.version_test import VersionEvidence
 from congruence.kernels.congruence.null_draws import MAX_DIRECTIONS, null_draws
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Samples
@@ -119,25 +120,10 @@ def vector_test(
     own = _own_basis(_standardised(whitened.said), settings, seed) if settings.levels else None
     bases = bases if own is None else [*bases, own]
     draws = settings.draws or _DRAWS[len(targets) > _ROWS_OF_MANY_DRAWS]
-    evidence = np.stack([_evidence(bases, whitened, scale, draws, settings, seed, blocks) for scale in SCALES.values()])
-
-    def p_value(axes: Any) -> float:
-        values = np.max(evidence[axes], axis=(0, 1))
-        return (1 + int(np.count_nonzero(values[1:] >= values[0]))) / (draws + 1)
-
-    whole = np.max(evidence, axis=(0, 1))
-    return ConditionalCalibrationTest(
-        statistic=float(whole[0]),
-        p_value=p_value(np.s_[:]),
-        by_order={name: p_value(np.s_[s : s + 1]) for s, name in enumerate(SCALES)},
-        by_basis={basis.name: p_value(np.s_[:, b : b + 1]) for b, basis in enumerate(bases)},
-        effects={},
-        means={},
-        draws=draws,
-        null="exact" if blocks is None else "blocks",
-        null_statistics=whole[1:],
-        blocks=None if blocks is None else blocks.count,
-    )
+    by_scale = [_evidence(bases, whitened, scale, draws, settings, seed, blocks) for scale in SCALES.values()]
+    evidence, names = np.stack(by_scale, axis=1), tuple(basis.name for basis in bases)
+    found = VersionEvidence(names, evidence[:, :, :1], evidence[:, :, 1:], "exact" if blocks is None else "blocks")
+    return found.test({}, {}, None if blocks is None else blocks.count, orders=tuple(SCALES))
 
 
 def _own_basis(said: Array, settings: CalibrationSettings, seed: int) -> VectorBasis | None:

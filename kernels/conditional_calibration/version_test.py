@@ -152,9 +152,13 @@ class VersionEvidence:
         return cls(tuple(names), evidence[:, :, :1], evidence[:, :, 1:], kind)
 
     def test(
-        self, effects: Mapping[str, Effect], means: Sequence[float], blocks: int | None = None
+        self,
+        effects: Mapping[str, Effect],
+        means: Mapping[str, float],
+        blocks: int | None = None,
+        orders: Sequence[str] = ORDERS,
     ) -> ConditionalCalibrationTest:
-        """The outcome, with effects and mean scores."""
+        """The outcome, with effects and mean scores; ``orders`` are what evidence has between bases and draws."""
         observed, null = self.observed, self.null
 
         def p_value(axes: Any) -> float:
@@ -165,10 +169,10 @@ class VersionEvidence:
         return ConditionalCalibrationTest(
             statistic=float(np.max(observed)),
             p_value=p_value(np.s_[:]),
-            by_order={name: p_value(np.s_[:, j : j + 1]) for j, name in enumerate(ORDERS)},
+            by_order={name: p_value(np.s_[:, j : j + 1]) for j, name in enumerate(orders)},
             by_basis={name: p_value(np.s_[b : b + 1]) for b, name in enumerate(self.names)},
             effects=effects,
-            means=dict(zip(ORDERS, (float(mean) for mean in means), strict=True)),
+            means=means,
             draws=null.shape[2],
             null=self.kind,
             null_statistics=np.max(null, axis=(0, 1)),

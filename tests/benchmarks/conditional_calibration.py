@@ -46,8 +46,9 @@ from congruence.kernels import (
     pit_values,
     prepare,
 )
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.effects import LeaveOneOut, explained_shares
+from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.null import GaussianNull
 from congruence.kernels.conditional_calibration.own_basis import own_quantiles
@@ -379,7 +380,6 @@ def effects(n: int, splits: int) -> None:
     found: dict[str, list[np.ndarray]] = {}
     for batch in range(-(-splits // SPLITS_PER_INPUTS)):
         prepared, _, mean, spread = prepared_split(n, batch, 1)
-        basis, ridge = prepared.bases.reference, min(prepared.settings.ridges)
         regression = LeaveOneOut.of_bases(prepared.bases)
         directions, leverage = regression.at(prepared.vectors)
         x = problem(n, seed=batch)[0]
@@ -391,7 +391,10 @@ def effects(n: int, splits: int) -> None:
             for split in range(SPLITS_PER_INPUTS * batch, min(SPLITS_PER_INPUTS * (batch + 1), splits)):
                 noise = np.random.default_rng([200, split]).standard_normal(n)
                 scores = pit_scores(scipy.stats.norm.cdf(shift + scale * noise))
-                results = explained_shares(prepared.vectors[:, basis.place], basis.eigenvalues, ridge, scores)
+                known, sums = BlockSums(), BlockSums()
+                regression.add_scores(known, prepared.vectors, scores)
+                regression.add_effects(sums, known, prepared.vectors, scores)
+                results = regression.effects(sums)
                 found.setdefault(name, []).append(
                     np.array(
                         [

@@ -12,7 +12,6 @@ import scipy.stats
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut, _interval
-from congruence.kernels.conditional_calibration.effects import explained_shares as shares_of
 from congruence.kernels.kernel_functions import RBF
 
 
@@ -23,7 +22,10 @@ class Basis:
 
 
 def explained_shares(basis: Basis, ridge: float, scores: np.ndarray) -> Mapping[str, Effect]:
-    return shares_of(basis.vectors, basis.eigenvalues, ridge, scores)
+    regression, known, sums = LeaveOneOut.of(basis.eigenvalues, ridge), BlockSums(), BlockSums()
+    regression.add_scores(known, basis.vectors, scores)
+    regression.add_effects(sums, known, basis.vectors, scores)
+    return regression.effects(sums)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def test_the_quadratic_part_of_its_variance_is_the_sum_over_pairs(basis: Basis) 
     sums, regression = BlockSums(), LeaveOneOut.of(basis.eigenvalues, 1e-2)
     regression.add_variances(sums, basis.vectors, variance[:, None])
     sums.added |= {"signal": np.zeros(1), "products": np.zeros(1)}
-    computed = regression.sums_of(0, sums).quadratic
+    computed = regression.quadratic(0, sums)
     assert computed == pytest.approx(2.0 * variance @ A**2 @ variance, rel=1e-4)
 
 

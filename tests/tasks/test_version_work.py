@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 
 from congruence.kernels.conditional_calibration import recalibration
 from congruence.kernels.conditional_calibration.local_reading import local_reading
-from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.distributions import Normal
 from congruence.kernels.gram.spectrum import SpectralSmoother
@@ -53,14 +52,6 @@ def test_a_preview_makes_the_inputs_systems_once_and_fits_each_shift_and_spread_
     assert calls["fit_moves"] <= 2 * 60
     recalibration_preview.preview(EXACT, X[::-1], Y, NARROW, KEYS, half, 5)
     assert calls["rehearsal_split"] == 2
-
-
-def test_two_versions_tested_by_one_pass_over_the_draws_have_the_p_values_of_two() -> None:
-    calibration = prepare_calibration(X, input_kernel=RBF(0.5), seed=3)
-    together = calibration.test_versions(Y, [NARROW, RIGHT], keys=KEYS)
-    alone = [calibration.test_version(Y, law, keys=KEYS) for law in (NARROW, RIGHT)]
-    assert [test.p_value for test in together] == [test.p_value for test in alone]
-    np.testing.assert_allclose(together[1].null_statistics, alone[1].null_statistics, rtol=1e-4)
 
 
 def test_a_second_reading_sums_no_squared_weights(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import astuple, replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from congruence.kernels import (
     squared_kernel_calibration_error,
 )
 from congruence.kernels.block_sums import BlockSums
-from congruence.kernels.conditional_calibration.effects import LeaveOneOut, explained_shares, kept_weights
+from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut, kept_weights
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.kernel_calibration import Wasserstein
@@ -179,17 +180,24 @@ def test_an_effect_under_weights_is_the_weighted_mean_with_the_error_of_the_rows
     H = (vectors[:, : len(kept)] * kept) @ vectors[:, : len(kept)].T
     lift = 1.0 / (1.0 - np.diag(H))
     predicted = lift[:, None] * (H @ scores - np.diag(H)[:, None] * scores)
-    effects = explained_shares(vectors, eigenvalues, 1e-2, scores, weights)
+
+    def explained_shares(weights: np.ndarray | None) -> Mapping[str, Effect]:
+        regression, known, sums = LeaveOneOut.of(eigenvalues, 1e-2), BlockSums(), BlockSums()
+        regression.add_scores(known, vectors, scores, weights)
+        regression.add_effects(sums, known, vectors, scores, weights)
+        return regression.effects(sums)
+
+    effects = explained_shares(weights)
     for j, effect in enumerate(effects.values()):
         assert effect.estimate == pytest.approx(np.average(scores[:, j] * predicted[:, j], weights=weights), rel=1e-6)
-    plain, equal = (explained_shares(vectors, eigenvalues, 1e-2, scores, w) for w in (None, np.ones(200)))
+    plain, equal = (explained_shares(w) for w in (None, np.ones(200)))
     assert plain == equal
     A = (H - np.diag(np.diag(H))) * ((weights * lift)[:, None] + weights * lift) / 2.0
     sums, regression = BlockSums(), LeaveOneOut.of(eigenvalues, 1e-2)
     variance = rng.uniform(0.5, 2.0, 200)
     regression.add_variances(sums, vectors, variance[:, None], weights)
     sums.added |= {"signal": np.zeros(1), "products": np.zeros(1)}
-    assert regression.sums_of(0, sums).quadratic == pytest.approx(2.0 * variance @ A**2 @ variance, rel=1e-6)
+    assert regression.quadratic(0, sums) == pytest.approx(2.0 * variance @ A**2 @ variance, rel=1e-6)
 
 
 def test_intervals_of_weighted_effects_hold_what_the_rows_have_under_their_weights() -> None:
