@@ -58,8 +58,3 @@ def weighted_influence(values: Array, weights: Array) -> Array:
     """What each row contributes to the weighted mean beyond it, (n, ...): their mean is 0, see ``DependentBlocks``."""
     scale = weights * (len(weights) / np.sum(weights))
     return np.asarray(scale.reshape(-1, *[1] * (np.ndim(values) - 1)) * (values - weighted_mean(values, weights)))
-
-
-def weighted_standard_error(values: Array, weights: Array) -> Array:
-    """Of the weighted mean of independent rows."""
-    return np.asarray(np.sqrt(np.sum(weighted_influence(values, weights) ** 2, axis=0)) / len(weights))

@@ -20,9 +20,10 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.gram.spectrum import SpectralSmoother, relative_eigenvalues, validated_filters
+from congruence.kernels.gram.thin_products import squares_at
 
-RIDGES = (*np.geomspace(1e-2, 1e4, 25), np.inf)
+RIDGES = (np.inf, *np.geomspace(1e4, 1e-2, 25))
 """Relative to the smoother's own n lambda."""
 
 _INFLATION = 1.4
@@ -107,11 +108,11 @@ class ScoreSmoothing:
         """
         n, filters = directions.n, directions.filters
         centred = directions.centred(projected, means)
-        ridges = [
-            chosen_ridge(filters, centred[:, j] ** 2, float(squares[j] - n * means[j] ** 2), n)
-            for j in range(len(ORDERS))
+        relative, totals = relative_eigenvalues(filters), squares - n * means**2
+        kept = [
+            validated_filters(relative, RIDGES, energy, total, n, constants=1.0, inflation=_INFLATION, least=0.2)[0]
+            for energy, total in zip(centred.T**2, totals.tolist(), strict=True)
         ]
-        kept = [ridged(filters, ridge) for ridge in ridges]
         local = np.column_stack([one * centred[:, j] for j, one in enumerate(kept)])
         a = local[:, ORDERS.index("spread")]
         mixing = float(a @ directions.moment @ a) / n - (float(directions.total @ a) / n) ** 2
@@ -160,35 +161,4 @@ def block_moments(vectors: Array, scores: Array, blocks: DependentBlocks) -> tup
 
 def quadratic(vectors: Array, inner: Array) -> Array:
     """v'Mv of every row, (rows,); 0 where rounding leaves less."""
-    if not inner.any():
-        return np.zeros(len(vectors))
-    products = np.einsum("ij,ij->i", vectors @ inner.astype(vectors.dtype), vectors)
-    return np.asarray(np.maximum(products.astype(np.float64), 0.0))
-
-
-def ridged(filters: Array, ridge: float) -> Array:
-    """Filters e / (e + n lambda) with ``ridge`` times that n lambda; 0 for an infinite one."""
-    kept = filters.astype(np.float64)
-    relative = kept / np.maximum(1.0 - kept, np.finfo(np.float64).eps)
-    return np.asarray(relative / (relative + ridge), dtype=np.float64)
-
-
-def chosen_ridge(filters: Array, energy: Array, total: float, n: int) -> float:
-    """Of ``RIDGES``, the one that generalised cross-validation chooses.
-
-    Args:
-        filters: of the smoother's own n lambda, (k,).
-        energy: squares of U' of the centred values, (k,).
-        total: sum of squares of the centred values.
-        n: of them.
-    """
-    best, chosen = np.inf, np.inf
-    for ridge in RIDGES[::-1]:
-        kept = ridged(filters, ridge)
-        freedom = n - _INFLATION * (1.0 + float(np.sum(kept)))
-        if freedom < 0.2 * n:
-            continue
-        score = max(total - float(np.sum((2.0 * kept - kept**2) * energy)), 0.0) / freedom**2
-        if score < best:
-            best, chosen = score, ridge
-    return float(chosen)
+    return np.maximum(squares_at(vectors, inner), 0.0) if inner.any() else np.zeros(len(vectors))

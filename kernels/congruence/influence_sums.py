@@ -20,7 +20,7 @@ from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, w
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
 from congruence.kernels.congruence.residual_axes import axes_of
 from congruence.kernels.dependence.blocks import FOLDS, DependentBlocks
-from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.gram.spectrum import SpectralSmoother, relative_eigenvalues, validated_filters
 from congruence.kernels.gram.thin_products import projected, squares_at, weighted_squares
 from congruence.kernels.weights import mean_over
 
@@ -113,12 +113,14 @@ class ResidualFit:
     def of(cls, filters: Array, sums: BlockSums, n: int) -> ResidualFit:
         """From ``add_coefficients`` over all n rows."""
         coefficients, total = sums.added["coefficients"], sums.added["squares"]
+        relative = relative_eigenvalues(filters)
         if coefficients.ndim == 2:
-            return cls(coefficients, residual_filters(filters, coefficients, total, n))
+            ridges, energy = (np.inf, *RIDGES), np.sum(coefficients**2, axis=1)
+            return cls(coefficients, validated_filters(relative, ridges, energy, total, n, least=0.5)[0])
         share = np.maximum(np.trace(sums.added["fold moments"], axis1=1, axis2=2), _TINY)
         lift = 1.0 / np.maximum(1.0 - share / np.sum(share), LEAST_FREEDOM)
         others = lift[:, None, None] * (np.sum(coefficients, axis=0) - coefficients)
-        return cls(others, folded_filters(filters, coefficients, others, sums.added["fold moments"], total))
+        return cls(others, folded_filters(relative, coefficients, others, sums.added["fold moments"], total))
 
     def residuals(self, vectors: Array, delta: Array, rows: FittedRows) -> Array:
         """Delta_i less its fit from other rows, (rows, r), of some rows U (rows, k) and Delta (rows, r)."""
@@ -259,43 +261,17 @@ class InfluenceWeights:
         )
 
 
-def residual_filters(filters: Array, coefficients: Array, total: float, n: int) -> Array:
-    """Filters (k,) of the ridge fit that generalised cross-validation chooses, zeros where no fit predicts better.
-
-    Args:
-        filters: of the metric's own lambda, (k,).
-        coefficients: U' Delta, (k, r).
-        total: |Delta|^2.
-        n: rows.
-    """
-    energy = np.sum(coefficients**2, axis=1)
-    kept = filters.astype(np.float64)
-    relative = kept / np.maximum(1.0 - kept, np.finfo(float).eps)  # eigenvalues over n lambda
-    best, chosen = total / n**2, np.zeros_like(kept)
-    for ridge in RIDGES:
-        filters = relative / (relative + ridge)
-        freedom = n - float(np.sum(filters))
-        if freedom < n / 2:
-            continue
-        score = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0) / freedom**2
-        if score < best:
-            best, chosen = score, filters
-    return chosen
-
-
-def folded_filters(filters: Array, coefficients: Array, others: Array, moments: Array, total: float) -> Array:
+def folded_filters(relative: Array, coefficients: Array, others: Array, moments: Array, total: float) -> Array:
     """Filters (k,) of the ridge that predicts each fold best from the others, zeros where none predicts at all.
 
     Args:
-        filters: of the metric's own lambda, (k,).
+        relative: eigenvalues over the metric's own n lambda, (k,).
         coefficients: U'Delta of each fold, (folds, k, r).
         others: of the other folds, on the scale of all rows, (folds, k, r).
         moments: U'U of each fold, (folds, k, k).
         total: |Delta|^2.
     """
-    kept = filters.astype(np.float64)
-    relative = kept / np.maximum(1.0 - kept, np.finfo(float).eps)
-    best, chosen = total, np.zeros_like(kept)
+    best, chosen = total, np.zeros_like(relative)
     for ridge in RIDGES:
         tried = relative / (relative + ridge)
         fit = tried[:, None] * others

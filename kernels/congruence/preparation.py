@@ -14,7 +14,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.points import PlacedPoints
-from congruence.kernels.gram.variation import warn_if_nearly_constant
+from congruence.kernels.gram.variation import operator_variation, warn_if_nearly_constant
 from congruence.kernels.kernel_functions import Kernel, require_kernel
 from congruence.kernels.solvers import Solver, default_solver
 
@@ -70,7 +70,7 @@ def prepare(
         raise InvalidInputError("x: one reference point cannot define a conditional law; give at least two rows")
     with np.errstate(over="ignore"):  # what overflows is named below
         maximum = _largest_diagonal(operator, operator.gram_diagonal(), "x")
-    warn_if_nearly_constant(operator)
+    warn_if_nearly_constant(operator_variation(operator))
     if query is not None:
         query = require_matrix(query, "query")
         if query.shape[1] != operator.dimension:

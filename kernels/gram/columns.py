@@ -92,10 +92,9 @@ class GramColumns:
         corner = np.asarray(to_numpy(self.landmarks.kernel(few)), dtype=np.float64)
         return corner if self.own is None else corner * self.own * self.own[:, None]
 
-    def gram(self, scale: Array | None = None) -> Array:
-        """C'C, (m, m); with ``scale`` t (n,), C' diag(t)^2 C."""
-        weights = _both(self.rows, scale)
-        total = self._sums(_gram, lambda _: (0,), lambda rows: None if weights is None else weights[rows])[0]
+    def gram(self) -> Array:
+        """C'C, (m, m)."""
+        total = self._sums(_gram, lambda _: (0,), lambda rows: None if self.rows is None else self.rows[rows])[0]
         gram = to_numpy(total)
         return gram if self.own is None else gram * self.own * self.own[:, None]
 
@@ -113,13 +112,6 @@ class GramColumns:
         for rows, part in zip(self.blocks, parts, strict=True):
             result[rows] = beside(w, part[:, : w.shape[1]])
         return times(self.rows, result)
-
-    def row_norms(self, factor: Array) -> Array:
-        """|C_i factor|^2 for every row C_i of C, (n,); ``factor`` is (m, q)."""
-        weights = np.asarray(times(self.own, factor))
-        parts = self._sums(_row_norms, lambda number: (number,), lambda _: None, weights)
-        norms = np.concatenate([to_numpy(part) for part in parts])
-        return norms if self.rows is None else self.rows**2 * norms
 
     def _sums(
         self,
@@ -217,24 +209,7 @@ def _matmul(points: TilePoints, held: Any | None, rows: slice, _: None, landmark
     return (result,)
 
 
-def _row_norms(
-    points: TilePoints, held: Any | None, rows: slice, _: None, landmarks: Landmarks, factor: Array
-) -> Sequence[Any]:
-    xp = array_namespace(points.x)
-    result, right = xp.empty(rows.stop - rows.start), xp.asarray(factor)
-    for place, tile in landmarks.tiles(points, rows, held):
-        product = tile.astype(np.float64) @ right
-        result[place] = xp.einsum("ij,ij->i", product, product)
-    return (result,)
-
-
 def positive_diagonal(gram: Array) -> Array:
     """k(x, x) of a Gram matrix, with the largest one where it is 0: what rounding in a row is relative to."""
     diagonal = np.diagonal(gram)
     return np.where(diagonal > 0.0, diagonal, np.max(diagonal, initial=0.0) or 1.0)
-
-
-def _both(scale: Array | None, other: Array | None) -> Array | None:
-    if scale is None or other is None:
-        return other if scale is None else scale
-    return scale * other

@@ -7,6 +7,7 @@ statistic that is computed alike on observed and simulated targets it is as good
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ from congruence.kernels.arrays import Array, array_namespace
 from congruence.kernels.gram.columns import GramColumns, LandmarkColumns, positive_diagonal
 from congruence.kernels.gram.landmarks import LEADING, Choice, choose_landmarks
 from congruence.kernels.gram.operator import RegularizedGram
+from congruence.kernels.gram.thin_products import squares_at
 from congruence.kernels.kernel_functions import Kernel
 
 ROUNDING = {8: 1e-10, 4: 1e-6}  # by the bytes of a number: eigenvalues below this share of the largest are rounding
@@ -164,8 +166,7 @@ class SpectralSmoother:
         return self._squared_weights(self.analysis.T @ (self.analysis * variance.astype(self.analysis.dtype)[:, None]))
 
     def _squared_weights(self, weighted: Any) -> Array:
-        inner = self.filters[:, None] * weighted * self.filters
-        return np.asarray(np.einsum("jk,jk->j", self.synthesis @ inner, self.synthesis), dtype=np.float64)
+        return squares_at(self.synthesis, self.filters[:, None] * weighted * self.filters)
 
 
 def spectral_smoother(spectrum: GramSpectrum, query: Any | None = None) -> SpectralSmoother:
@@ -198,23 +199,51 @@ def residual_variance(spectrum: GramSpectrum, y: Array) -> float:
 def target_filters(
     eigenvalues: Array, coefficients: Array, total: float, n: int, largest: float
 ) -> tuple[Array, float]:
-    """Filters (k,) of the ridge that generalised cross-validation chooses, and the degrees of freedom it leaves.
+    """``validated_filters`` of targets, centred, and the degrees of freedom left, from U' of them, (k, q).
+
+    ``largest``: what ridges are tried relative to.
+    """
+    ridges, energy = largest * np.geomspace(1e-10, 1e2, 49), np.sum(coefficients**2, axis=1)
+    return validated_filters(eigenvalues, ridges, energy, total, n, constants=1.0, least=0.1)
+
+
+def validated_filters(
+    eigenvalues: Array,
+    ridges: Iterable[float],
+    energy: Array,
+    total: float,
+    n: int,
+    *,
+    constants: float = 0.0,
+    inflation: float = 1.0,
+    least: float,
+) -> tuple[Array, float]:
+    """Filters e / (e + ridge), (k,), of the ridge that generalised cross-validation chooses, and the freedom it leaves.
 
     Args:
         eigenvalues: e, (k,).
-        coefficients: U' of the centred targets, (k, q).
-        total: sum of squares of the centred targets.
+        ridges: in the order that decides between equal ones; infinity for no fit.
+        energy: sums of squares of U' of the values, (k,).
+        total: sum of squares of the values.
         n: rows.
-        largest: what ridges are tried relative to.
+        constants: degrees of freedom of what was subtracted from the values.
+        inflation: of the degrees of freedom that a fit takes.
+        least: share of n that a fit must leave.
     """
-    energy = np.sum(coefficients**2, axis=1)
-    best, chosen, freedom_left = np.inf, np.zeros_like(eigenvalues), n - 1.0
-    for ridge in largest * np.geomspace(1e-10, 1e2, 49):
+    free = n - inflation * constants
+    best, chosen, left = np.inf, np.zeros_like(eigenvalues), free
+    for ridge in ridges:
         filters = eigenvalues / (eigenvalues + ridge)
-        freedom = n - 1.0 - float(np.sum(filters))
-        if freedom < 0.1 * n:
+        freedom = free - inflation * float(np.sum(filters))
+        if freedom < least * n:
             continue
         score = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0) / freedom**2
         if score < best:
-            best, chosen, freedom_left = score, filters, freedom
-    return chosen, freedom_left
+            best, chosen, left = score, filters, freedom
+    return chosen, left
+
+
+def relative_eigenvalues(filters: Array) -> Array:
+    """e / (n lambda) from the filters e / (e + n lambda) of a smoother, (k,)."""
+    kept = filters.astype(np.float64)
+    return np.asarray(kept / np.maximum(1.0 - kept, np.finfo(np.float64).eps))

@@ -16,42 +16,38 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 NEARLY_CONSTANT = 0.01
+POINTS = 46  # with 1,035 pairs
 
 
 class NearlyConstantKernelWarning(UserWarning):
     """The input kernel hardly depends on its inputs, so that CCE hardly depends on x."""
 
 
-def kernel_variation(x: Array, kernel: Kernel, *, pairs: int = 2000, seed: int = 0) -> float:
+def kernel_variation(x: Array, kernel: Kernel) -> float:
     """Relative standard deviation of k(x, x') over random pairs: near 0 means a kernel that ignores its input."""
-    rng = stream(seed, "kernel variation")
-    rows = np.sort(rng.choice(len(x), min(len(x), _sample(pairs)), replace=False))
-    return _variation(kernel(x[rows]))
+    return _variation(kernel, x[_chosen(len(x), 0)])
 
 
-def operator_variation(operator: RegularizedGram, *, pairs: int = 2000, seed: int = 0) -> float:
+def operator_variation(operator: RegularizedGram, *, seed: int = 0) -> float:
     """``kernel_variation`` over the reference points of ``operator``, wherever they are."""
-    rng = stream(seed, "kernel variation")
-    rows = np.sort(rng.choice(operator.n, min(operator.n, _sample(pairs)), replace=False))
-    kernel, points = operator.kernel, operator.rows(rows)
-    center = kernel.center(points)
-    return _variation(kernel(points if center is None else points - center))
+    return _variation(operator.kernel, operator.rows(_chosen(operator.n, seed)))
 
 
-def warn_if_nearly_constant(operator: RegularizedGram) -> None:
-    """Warn where the kernel of ``operator`` hardly varies over its reference points."""
-    variation = operator_variation(operator)
+def warn_if_nearly_constant(variation: float, *, stacklevel: int = 3) -> None:
+    """Warn of a kernel that varies so little."""
     if variation < NEARLY_CONSTANT:
-        warnings.warn(constant_kernel(variation), NearlyConstantKernelWarning, stacklevel=3)
+        warnings.warn(constant_kernel(variation), NearlyConstantKernelWarning, stacklevel=stacklevel)
 
 
-def _sample(pairs: int) -> int:
-    return int(np.sqrt(pairs)) + 2
+def _chosen(n: int, seed: int) -> Array:
+    return np.sort(stream(seed, "kernel variation").choice(n, min(n, POINTS), replace=False))
 
 
-def _variation(gram: Array) -> float:
-    if len(gram) < 3:
+def _variation(kernel: Kernel, points: Array) -> float:
+    if len(points) < 3:
         return float("nan")
+    center = kernel.center(points)
+    gram = kernel(points if center is None else points - center)
     values = gram[~array_namespace(gram).eye(len(gram), dtype=bool)].astype(np.float64)
     mean = float(abs(values.mean()))
     return float((values / mean).std()) if mean > 0 else float("inf")

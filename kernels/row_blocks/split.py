@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.congruence.influence_sums import InfluenceWeights
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.variation import NEARLY_CONSTANT, NearlyConstantKernelWarning, kernel_variation
+from congruence.kernels.gram.variation import kernel_variation, warn_if_nearly_constant
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks import passes
 from congruence.kernels.row_blocks.answer import (
@@ -174,13 +173,7 @@ class BlockSplit:
         sample = RowSample.draw(self.n, landmarks, self.seed)
         rows = self.run("sample", passes.sample, self.protocol, self.dtype, sample.positions)[""].rows("inputs")
         inputs, checked = chosen_inputs(self.protocol, sample, rows, self.n, landmarks, self.seed)
-        variation = kernel_variation(inputs.residual, self.protocol.input_kernel)
-        if variation < NEARLY_CONSTANT:
-            warnings.warn(
-                f"the input kernel varies by {variation:.2g} of its mean between points, so CCE hardly depends on x",
-                NearlyConstantKernelWarning,
-                stacklevel=4,
-            )
+        warn_if_nearly_constant(kernel_variation(inputs.residual, self.protocol.input_kernel), stacklevel=5)
         sums = self.run("inputs", passes.inputs, inputs)[""]
         return solved_system(inputs, sums, checked, sample.checked), sample.residual
 

@@ -20,7 +20,7 @@ from congruence.kernels.conditional_calibration.group_reading import GroupReadin
 from congruence.kernels.conditional_calibration.local_distribution import local_distribution
 from congruence.kernels.conditional_calibration.local_reading import combined_p_values, local_reading
 from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
-from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, ridged
+from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
 from congruence.kernels.conditional_calibration.wording import (
     change,
     change_sentence,
@@ -30,7 +30,7 @@ from congruence.kernels.conditional_calibration.wording import (
 )
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.spectrum import SpectralSmoother, spectral_smoother
+from congruence.kernels.gram.spectrum import SpectralSmoother, relative_eigenvalues, spectral_smoother
 from congruence.kernels.kernel_functions import Polynomial
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
@@ -217,12 +217,13 @@ def test_the_nearest_single_fault_of_exact_scores(law: object, name: str, positi
 
 def test_local_means_have_weights_that_sum_to_one(few: SpectralSmoother) -> None:
     directions, U = Directions.of_smoother(few), few.analysis.astype(np.float64)
-    filters = ridged(few.filters, 3.0)
+    relative = relative_eigenvalues(few.filters)
+    filters = relative / (relative + 3.0)
     weights = 1 / 120 + U @ (filters[:, None] * directions.centred(U.T, np.full(120, 1 / 120)))
     np.testing.assert_allclose(weights.sum(axis=1), 1.0, atol=1e-5)
     squared = directions.squared_weights(U, directions.spread(filters))
     np.testing.assert_allclose(squared, np.sum(weights**2, axis=1), rtol=2e-3)
-    constant = directions.squared_weights(U, directions.spread(ridged(few.filters, np.inf)))
+    constant = directions.squared_weights(U, directions.spread(0.0 * filters))
     np.testing.assert_allclose(constant, 1 / 120)
 
 

@@ -48,15 +48,12 @@ def test_every_answer_is_that_of_the_scaled_matrix():
 def test_its_columns_are_those_of_the_scaled_matrix(step):
     indices = np.array([3, 200, 7, 50, 51, 120, 9])
     columns, thin = scaled().columns(indices).thinned(step), indices[::step]
-    w, factor = RNG.standard_normal((len(thin), 2)), RNG.standard_normal((len(thin), 2))
-    C = GRAM[:, thin]
+    w, C = RNG.standard_normal((len(thin), 2)), GRAM[:, thin]
     for found, expected in [
         (columns.corner(), C[thin]),
         (columns.gram(), C.T @ C),
-        (columns.gram(SCALE), C.T @ (SCALE[:, None] ** 2 * C)),
         (columns.transposed_matmul(V), C.T @ V),
         (columns.matmul(w), C @ w),
-        (columns.row_norms(factor), np.sum((C @ factor) ** 2, axis=1)),
     ]:
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
