@@ -136,7 +136,6 @@ class _Stationary(_Value):
 
     @property
     def is_stationary(self) -> bool:
-        """See Kernel."""
         return True
 
     def diagonal(self, x: Any) -> Any:
@@ -148,7 +147,6 @@ class RBF(_Stationary):
     """exp(-gamma |x - x'|^2)."""
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
-        """See Kernel."""
         x = as_columns(x)
         z = x if z is None else as_columns(z)
         form = self.product_form(x.shape[1])
@@ -157,7 +155,6 @@ class RBF(_Stationary):
         return form.values(block)
 
     def product_form(self, dimension: int) -> RBFForm:  # noqa: ARG002
-        """See Kernel."""
         return RBFForm(self.gamma)
 
 
@@ -165,7 +162,6 @@ class Laplacian(_Stationary):
     """exp(-gamma |x - x'|_1): the true L1 distance, whose square is not positive definite for d > 1."""
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
-        """See Kernel."""
         x = as_columns(x)
         z = x if z is None else as_columns(z)
         xp = array_namespace(x, z)
@@ -194,7 +190,6 @@ class Matern(_Value):
             raise InvalidInputError(f"Matern: length_scale is {self.length_scale}, expected a positive number")
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
-        """See Kernel."""
         x = as_columns(x)
         z = x if z is None else as_columns(z)
         form = self.product_form(x.shape[1])
@@ -203,16 +198,13 @@ class Matern(_Value):
         return form.values(block)
 
     def product_form(self, dimension: int) -> MaternForm:  # noqa: ARG002
-        """See Kernel."""
         return MaternForm(self.nu, self.length_scale)
 
     @property
     def is_stationary(self) -> bool:
-        """See Kernel."""
         return True
 
     def diagonal(self, x: Any) -> Any:
-        """See Kernel."""
         return array_namespace(x).ones(x.shape[0], dtype=x.dtype)
 
 
@@ -235,11 +227,9 @@ class Polynomial(_Value):
         _floats(self, "gamma", "coef0")
 
     def describe(self) -> dict[str, Any]:
-        """See Kernel."""
         return {**super().describe(), "kind": "Linear" if self.degree == 1 else "Polynomial"}
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
-        """See Kernel."""
         x = as_columns(x)
         z = x if z is None else as_columns(z)
         form = self.product_form(x.shape[1])
@@ -248,12 +238,10 @@ class Polynomial(_Value):
         return form.values(block)
 
     def product_form(self, dimension: int) -> PolynomialForm:
-        """See Kernel."""
         gamma = 1.0 / dimension if self.gamma is None else self.gamma
         return PolynomialForm(gamma, self.coef0, int(self.degree))
 
     def diagonal(self, x: Any) -> Any:
-        """See Kernel."""
         x = as_columns(x)
         form = self.product_form(x.shape[1])
         return form.values((x * x).sum(axis=1) * form.scale)
@@ -285,7 +273,6 @@ class _Composite(_Value):
 
     @property
     def terms(self) -> tuple[Kernel, ...]:
-        """See Kernel."""
         return self.parts[0].terms if len(self.parts) == 1 else (self,)
 
     def describe(self) -> dict[str, Any]:
@@ -296,7 +283,6 @@ class _Composite(_Value):
 
     @property
     def is_stationary(self) -> bool:
-        """See Kernel."""
         return all(part.is_stationary for part in self.parts)
 
 
@@ -305,18 +291,15 @@ class Sum(_Composite):
 
     @property
     def terms(self) -> tuple[Kernel, ...]:
-        """See Kernel."""
         return self.parts
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
-        """See Kernel."""
         total = self.parts[0](x, z)
         for part in self.parts[1:]:
             total += part(x, z)
         return total
 
     def diagonal(self, x: Any) -> Any:
-        """See Kernel."""
         total = self.parts[0].diagonal(x)
         for part in self.parts[1:]:
             total = total + part.diagonal(x)
@@ -327,14 +310,12 @@ class Product(_Composite):
     """The product of kernels."""
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
-        """See Kernel."""
         total = self.parts[0](x, z)
         for part in self.parts[1:]:
             total *= part(x, z)
         return total
 
     def diagonal(self, x: Any) -> Any:
-        """See Kernel."""
         total = self.parts[0].diagonal(x)
         for part in self.parts[1:]:
             total = total * part.diagonal(x)

@@ -54,7 +54,6 @@ class PolynomialForm(ProductForm):
 
     @property
     def scale(self) -> float:
-        """See ProductForm."""
         return self.gamma
 
     def values(self, argument: Any, scratch: Any | None = None) -> Any:
@@ -72,7 +71,6 @@ class PolynomialForm(ProductForm):
         return argument
 
     def finish(self, block: Any, scratch: Any | None, x: Side, z: Side) -> None:  # noqa: ARG002
-        """See ProductForm."""
         if array_namespace(block) is np:
             self.values(block, scratch)
         else:
@@ -96,11 +94,9 @@ class DistanceForm(ProductForm):
 
     @property
     def scale(self) -> float:
-        """See ProductForm."""
         return -2.0 * self.weight
 
     def finish(self, block: Any, scratch: Any | None, x: Side, z: Side) -> None:
-        """See ProductForm."""
         xp = array_namespace(block)
         if xp is not np:
             self._finish_on_card(block, x, z)
@@ -125,11 +121,9 @@ class RBFForm(DistanceForm):
 
     @property
     def weight(self) -> float:
-        """See DistanceForm."""
         return -self.gamma
 
     def values(self, argument: Any, scratch: Any | None = None) -> Any:  # noqa: ARG002
-        """See ProductForm."""
         return array_namespace(argument).exp(argument, out=argument)
 
     def _finish_on_card(self, block: Any, x: Side, z: Side) -> None:
@@ -145,7 +139,6 @@ class MaternForm(DistanceForm):
 
     @property
     def weight(self) -> float:
-        """See DistanceForm."""
         return 2.0 * self.nu / self.length_scale**2
 
     @property
@@ -154,7 +147,6 @@ class MaternForm(DistanceForm):
         return self.nu == 0.5
 
     def values(self, argument: Any, scratch: Any | None = None) -> Any:
-        """See ProductForm."""
         xp = array_namespace(argument)
         t = xp.sqrt(argument, out=argument)
         decay = xp.negative(t, out=scratch)

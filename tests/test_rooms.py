@@ -25,6 +25,7 @@ FOREIGN = {
 }
 # One receiver of webhooks speaks to Prefect's event system; everything else about Prefect lives in flows.
 ALLOWED = {("tasks/watching/webhook.py", "prefect")}
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 FILES = [path for room in ORDER for path in sorted((ROOT / room).rglob("*.py"))]
 
 
@@ -109,3 +110,30 @@ def test_no_import_goes_in_circles() -> None:
                 below = {_room(name) for name in found if name.startswith(floor + ".")}
                 rooms.setdefault(_room(module), set()).update(below - {_room(module)})
         assert circles(rooms) == [], floor
+
+
+def test_every_public_method_has_a_docstring_or_overrides_one_that_has() -> None:
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(node)
+
+    def named(base: ast.expr) -> str:
+        base = base.value if isinstance(base, ast.Subscript) else base
+        return base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+
+    def is_documented(kind: ast.ClassDef, method: str) -> bool:
+        own = [item for item in kind.body if isinstance(item, FUNCTIONS) and item.name == method]
+        bases = [base for name in map(named, kind.bases) for base in classes.get(name, []) if base is not kind]
+        return any(map(ast.get_docstring, own)) or any(is_documented(base, method) for base in bases)
+
+    missing = [
+        f"{kind.name}.{item.name}"
+        for kinds in classes.values()
+        for kind in kinds
+        if not kind.name.startswith("_")
+        for item in kind.body
+        if isinstance(item, FUNCTIONS) and not item.name.startswith("_") and not is_documented(kind, item.name)
+    ]
+    assert not missing, f"say what they give: {', '.join(missing)}"

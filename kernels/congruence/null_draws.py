@@ -61,7 +61,7 @@ class NullDraws(Protocol):
 
 
 @dataclass(frozen=True)
-class DistributionDraws:
+class DistributionDraws(NullDraws):
     """y* from the predictive law itself: under the null hypothesis y and every y* are exchangeable."""
 
     y: Array = field(repr=False)
@@ -71,15 +71,12 @@ class DistributionDraws:
 
     @property
     def rank(self) -> int:
-        """See NullDraws."""
         return int(self.mean.shape[1])
 
     def observed(self) -> Array:
-        """See NullDraws."""
         return np.asarray(self.features(self.y) - self.mean)
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """See NullDraws."""
         delta = np.empty((len(self.y), count, self.rank), dtype=np.float32)
         for start in range(0, len(self.y), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
@@ -88,22 +85,19 @@ class DistributionDraws:
         return delta
 
     def drawn(self, positions: Array, count: int, seed: int) -> Array:
-        """See NullDraws."""
         return self.of_values(row_draws(self.predictive, positions, count, seed, PURPOSE))
 
     def of_values(self, values: Array) -> Array:
-        """See NullDraws."""
         delta = self.features(values)
         delta -= self.mean[:, None, :]
         return delta
 
     def of_rows(self, rows: slice) -> DistributionDraws:
-        """See NullDraws."""
         return DistributionDraws(self.y[rows], self.predictive[rows], self.features, self.mean[rows])
 
 
 @dataclass(frozen=True)
-class EnsembleDraws:
+class EnsembleDraws(NullDraws):
     """An ensemble of l draws per row: any one of (y, y'_1, ..., y'_l) could have been the observation.
 
     Under the null hypothesis the l + 1 values of a row are exchangeable. A simulated target is one of them, drawn
@@ -116,20 +110,16 @@ class EnsembleDraws:
 
     @property
     def rank(self) -> int:
-        """See NullDraws."""
         return int(self.total.shape[1])
 
     def observed(self) -> Array:
-        """See NullDraws."""
         return self._against_the_others(self.features(self.values[:, :1]))[:, 0]
 
     def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """See NullDraws."""
         chosen = rng.integers(self.values.shape[1], size=(len(self.values), count))
         return self._against_the_others(self.features(self.values[np.arange(len(self.values))[:, None], chosen]))
 
     def drawn(self, positions: Array, count: int, seed: int) -> Array:
-        """See NullDraws."""
         chosen = row_choices(positions, count, self.values.shape[1], seed, PURPOSE)
         return self._against_the_others(self.features(self.values[np.arange(len(self.values))[:, None], chosen]))
 
@@ -138,7 +128,6 @@ class EnsembleDraws:
         return self._against_the_others(self.features(values))
 
     def of_rows(self, rows: slice) -> EnsembleDraws:
-        """See NullDraws."""
         return EnsembleDraws(self.values[rows], self.features, self.total[rows])
 
     def _against_the_others(self, features: Array) -> Array:

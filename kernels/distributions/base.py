@@ -181,28 +181,22 @@ class ScalarLaw(Distribution):
     """
 
     def log_prob(self, y: Any) -> Array:
-        """See Distribution."""
         return self._shaped(self._log_prob, "log_prob", y)
 
     def cdf(self, y: Any) -> Array:
-        """See Distribution."""
         return self._shaped(self._cdf, "cdf", y)
 
     def cdf_left(self, y: Any) -> Array:
-        """See Distribution."""
         return self._shaped(self._cdf_left, "cdf_left", y)
 
     def quantile(self, q: Any) -> Array:
-        """See Distribution."""
         return self._shaped(self._quantile, "quantile", q, align_levels)
 
     def crps(self, y: Any) -> Array:
-        """See Distribution."""
         return self._shaped(self._crps, "crps", y)
 
     @property
     def may_jump(self) -> bool:
-        """See Distribution."""
         return type(self)._cdf_left is not ScalarLaw._cdf_left
 
     def _shaped(

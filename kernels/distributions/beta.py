@@ -74,11 +74,9 @@ class Beta(ContinuousFamily):
         return np.asarray(np.maximum((y - a / total) * (2.0 * lower - 1.0) + 2.0 * edge - half_difference, 0.0))
 
     def breaks(self) -> Array:
-        """See Distribution."""
         return np.tile([0.0, 1.0], (len(self), 1))
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         steps = np.arange(order)
         ratio = (self.a[:, None] + steps) / ((self.a + self.b)[:, None] + steps)
         return np.concatenate([np.ones((len(self), 1)), np.cumprod(ratio, axis=1)], axis=1)

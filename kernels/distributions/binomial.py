@@ -48,17 +48,14 @@ class Binomial(ScipyCount):
         return (self.n >= _MANY_TRIALS) | (self.n * self.p < _RARE)
 
     def quantile(self, q: Any) -> Array:
-        """See Distribution."""
         values = super().quantile(q)
         return np.minimum(values, self.n[:, None] if values.ndim == 2 else self.n)
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
-        """See Count."""
         lower, upper = super().window(tail)
         return lower, np.minimum(upper, self.n)
 
     def mean_absolute_difference(self) -> Array:
-        """See Count."""
         steepness, trials = (2.0 * self.p * (1.0 - self.p))[:, None], self.n[:, None]
 
         def lost_modulus(t: Array, versine: Array, rows: slice) -> Array:  # noqa: ARG001
@@ -69,7 +66,6 @@ class Binomial(ScipyCount):
         return mean_absolute_difference(lost_modulus, self.std())
 
     def factorial_moment(self, order: int = 2) -> Array:
-        """See ScipyCount."""
         return np.asarray(np.prod((self.n[:, None] - np.arange(order)) * self.p[:, None], axis=1))
 
     def _edge_weight(self, y: Array, n: Array, p: Array) -> Array:

@@ -62,7 +62,6 @@ class BoundedNormal(Parametric):
         return np.asarray((y - self._center[:, None]) / self.scale[:, None])
 
     def breaks(self) -> Array:
-        """See Distribution."""
         return np.column_stack([self.lower, self.upper])
 
 

@@ -73,11 +73,9 @@ class CensoredNormal(BoundedNormal):
         return first, np.sqrt(spread + at_low * (to_low - first) ** 2 + at_high * (to_high - first) ** 2)
 
     def mean(self) -> Array:
-        """See Distribution."""
         return np.asarray(self._center + self.scale * self._moments[0])
 
     def std(self) -> Array:
-        """See Distribution."""
         return np.asarray(self.scale * self._moments[1])
 
     def _crps(self, y: Array) -> Array:

@@ -73,11 +73,9 @@ class Count(Parametric):
         return self.cdf(support if support.ndim == 2 else support[None, :])
 
     def mean(self) -> Array:
-        """See Distribution."""
         return self._summed_moments[0]
 
     def std(self) -> Array:
-        """See Distribution."""
         return self._summed_moments[1]
 
     @cached_property
@@ -133,7 +131,6 @@ class Count(Parametric):
         return np.maximum(self.mean_absolute_deviation(y) - 0.5 * self.mean_absolute_difference()[:, None], 0.0)
 
     def characteristic_function(self, t: Array) -> Array:
-        """See Distribution."""
         result = np.empty((len(self), len(t)), dtype=np.complex128)
         for rows, support, mass in self.support_blocks(float(np.max(np.abs(t), initial=0.0))):
             phase = np.multiply.outer(support, t)
@@ -141,14 +138,12 @@ class Count(Parametric):
         return result
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution."""
         result = np.empty((len(self), len(nodes)))
         for rows, support, mass in self.support_blocks():
             result[rows] = mass @ kernel(support, nodes)
         return result
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         result = np.empty((len(self), order + 1))
         for rows, support, mass in self.support_blocks():
             result[rows] = mass @ support[:, None] ** np.arange(order + 1)

@@ -27,24 +27,20 @@ class Deterministic(Distribution):
 
     @property
     def dimension(self) -> int:
-        """See Distribution."""
         return 1 if self.value.ndim == 1 else int(self.value.shape[1])
 
     def __len__(self) -> int:
         return len(self.value)
 
     def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
         chosen = self.value[rows]
         return type(self)(chosen[None] if chosen.ndim < self.value.ndim else chosen)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution."""
         return cls(np.concatenate([part.value for part in parts]))
 
     def has_density(self) -> bool:
-        """See Distribution."""
         return False
 
     def log_prob(self, y: Any) -> NoReturn:  # noqa: ARG002
@@ -55,12 +51,10 @@ class Deterministic(Distribution):
         )
 
     def cdf(self, y: Any) -> Array:
-        """See Distribution."""
         value, y = self._scalars("cdf", y)
         return np.asarray(value <= y, dtype=np.float64)
 
     def cdf_left(self, y: Any) -> Array:
-        """See Distribution."""
         value, y = self._scalars("cdf_left", y)
         return np.asarray(value < y, dtype=np.float64)
 
@@ -77,7 +71,6 @@ class Deterministic(Distribution):
         return (self.value[:, None] if columns else self.value), argument
 
     def mean(self) -> Array:
-        """See Distribution."""
         return self.value.copy()
 
     def std(self) -> Array:

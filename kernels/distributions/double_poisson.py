@@ -90,7 +90,6 @@ class DoublePoisson(Count):
         return result
 
     def support_blocks(self, frequency: float = np.inf) -> Iterator[tuple[Array, Array, Array]]:
-        """See Count."""
         for rows, support, log_weight in self._blocks(frequency):
             yield rows, support, np.exp(log_weight - self._log_normalizer[rows, None])
 

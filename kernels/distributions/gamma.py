@@ -73,11 +73,9 @@ class Gamma(ContinuousFamily):
         return np.asarray(np.exp(-self.a[:, None] * (0.5 * np.log1p(x * x) - 1j * np.arctan(x))))
 
     def breaks(self) -> Array:
-        """See Distribution."""
         return np.zeros((len(self), 1))
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         steps = np.cumprod(self.a[:, None] + np.arange(order), axis=1)
         scaled = self.scale[:, None] ** np.arange(order + 1)
         return np.asarray(np.concatenate([np.ones((len(self), 1)), steps], axis=1) * scaled)

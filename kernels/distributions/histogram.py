@@ -101,7 +101,6 @@ class Histogram(ScalarLaw):
         return len(self.probabilities)
 
     def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
         borders = self.borders if self.borders.ndim == 1 else np.atleast_2d(self.borders[rows])
         return type(self)(borders, np.atleast_2d(self.probabilities[rows]), self.tail_share)
 
@@ -164,11 +163,9 @@ class Histogram(ScalarLaw):
         return np.asarray(result)
 
     def mean(self) -> Array:
-        """See Distribution."""
         return np.asarray(np.sum(self.probabilities * self._moments[0], axis=1))
 
     def std(self) -> Array:
-        """See Distribution."""
         means, variances = self._moments
         squared = (means - self.mean()[:, None]) ** 2 + variances
         return np.asarray(np.sqrt(np.sum(self.probabilities * squared, axis=1)))

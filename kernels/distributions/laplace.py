@@ -43,10 +43,8 @@ class Laplace(ContinuousFamily):
         return np.asarray(np.exp(1j * np.multiply.outer(self.loc, t)) / (1 + np.multiply.outer(self.scale, t) ** 2))
 
     def breaks(self) -> Array:
-        """See Distribution."""
         return self.loc[:, None]
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         power = np.arange(order + 1)
         return moments.shifted(self.loc, self.scale, np.where(power % 2 == 0, scipy.special.factorial(power), 0.0))

@@ -46,7 +46,6 @@ class Logistic(ContinuousFamily):
         return np.asarray(np.exp(1j * np.multiply.outer(self.loc, t)) * modulus)
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         power = np.arange(order + 1)
         standard = np.abs((2.0**power - 2.0) * np.pi**power * scipy.special.bernoulli(max(order, 2))[: order + 1])
         return moments.shifted(self.loc, self.scale, np.where(power % 2 == 0, standard, 0.0))

@@ -83,11 +83,9 @@ class LogNormal(ContinuousFamily):
         return average_wave(values, weights, t)
 
     def breaks(self) -> Array:
-        """See Distribution."""
         return np.zeros((len(self), 1))
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         power = np.arange(order + 1)
         with np.errstate(over="ignore"):
             return np.asarray(

@@ -61,14 +61,12 @@ class Mixture(Distribution):
 
     @property
     def dimension(self) -> int:
-        """See Distribution."""
         return self.components[0].dimension
 
     def __len__(self) -> int:
         return len(self.weights)
 
     def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
         return type(self)(np.atleast_2d(self.weights[rows]), tuple(component[rows] for component in self.components))
 
     @classmethod
@@ -91,7 +89,6 @@ class Mixture(Distribution):
         return len(kinds) == 1 and all(component.has_density() for component in self.components)
 
     def log_prob(self, y: Any) -> Array:
-        """See Distribution."""
         if len({component.is_discrete for component in self.components}) > 1:
             raise InvalidInputError(
                 "Mixture.log_prob: some components have a density and others have mass; use crps instead"
@@ -111,11 +108,9 @@ class Mixture(Distribution):
         return np.asarray(total)
 
     def cdf(self, y: Any) -> Array:
-        """See Distribution."""
         return np.clip(self._average(lambda component: component.cdf(y)), 0.0, 1.0)
 
     def cdf_left(self, y: Any) -> Array:
-        """See Distribution."""
         return np.clip(self._average(lambda component: component.cdf_left(y)), 0.0, 1.0)
 
     def quantile(self, q: Any) -> Array:
@@ -141,16 +136,13 @@ class Mixture(Distribution):
         return found.reshape(q.shape)
 
     def mean(self) -> Array:
-        """See Distribution."""
         return self._average(lambda component: component.mean())
 
     def std(self) -> Array:
-        """See Distribution."""
         center = self.mean()
         return np.sqrt(self._average(lambda component: component.std() ** 2 + (component.mean() - center) ** 2))
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
         rng = stream(seed, "samples")
         pick = (rng.random((len(self), size, 1)) > np.cumsum(self.weights, axis=1)[:, None, :-1]).sum(axis=2)
         result = self.components[0].sample(size, rng)
@@ -184,21 +176,16 @@ class Mixture(Distribution):
         return np.sort(np.concatenate([component.knots() for component in self.components], axis=1), axis=1)
 
     def characteristic_function(self, t: Array) -> Array:
-        """See Distribution."""
         return self._average(lambda component: component.characteristic_function(t))
 
     def breaks(self) -> Array:
-        """See Distribution."""
         return np.hstack([component.breaks() for component in self.components])
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         return self._average(lambda component: component.raw_moments(order))
 
     def kernel_diagonal(self, kernel: Kernel) -> Array:
-        """See Distribution."""
         return self._average(lambda component: component.kernel_diagonal(kernel))
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution."""
         return self._average(lambda component: component.kernel_expectation(kernel, nodes))

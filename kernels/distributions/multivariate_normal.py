@@ -68,19 +68,16 @@ class MultivariateNormal(Distribution):
 
     @property
     def dimension(self) -> int:
-        """See Distribution."""
         return int(self.loc.shape[1])
 
     def __len__(self) -> int:
         return len(self.loc)
 
     def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
         return type(self)(*(values[rows].reshape(-1, self.dimension) for values in (self.loc, self.scale)))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution."""
         return cls(np.concatenate([part.loc for part in parts]), np.concatenate([part.scale for part in parts]))
 
     def _standardize(self, y: Any) -> Array:

@@ -97,11 +97,9 @@ class NegativeBinomial(ScipyCount):
         return np.asarray(dispersion * mean < _ROUGH)
 
     def mean(self) -> Array:
-        """See Distribution."""
         return self.mu.copy()
 
     def std(self) -> Array:
-        """See Distribution."""
         return np.asarray(np.sqrt(self.mu + self.dispersion * self.mu**2))
 
     def _draws(self, rng: np.random.Generator, size: int) -> Array:
@@ -111,7 +109,6 @@ class NegativeBinomial(ScipyCount):
         return rng.poisson(np.minimum(rate, _LARGEST_RATE)).astype(np.float64)
 
     def mean_absolute_difference(self) -> Array:
-        """See Count."""
         mean, dispersion = self._law
         odds = dispersion * mean
         steepness, exponent = (2.0 * odds * (1.0 + odds))[:, None], -1.0 / dispersion[:, None]
@@ -122,7 +119,6 @@ class NegativeBinomial(ScipyCount):
         )
 
     def factorial_moment(self, order: int = 2) -> Array:
-        """See ScipyCount."""
         return np.asarray(np.prod(self.mu[:, None] * (1.0 + np.arange(order) * self.dispersion[:, None]), axis=1))
 
     def _edge_weight(self, y: Array, mean: Array, dispersion: Array) -> Array:

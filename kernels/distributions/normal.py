@@ -33,11 +33,9 @@ class Normal(ContinuousFamily):
         return scipy.stats.norm(loc, scale)
 
     def mean(self) -> Array:
-        """See Distribution."""
         return self.loc.copy()
 
     def std(self) -> Array:
-        """See Distribution."""
         return self.scale.copy()
 
     def _cdf(self, y: Array) -> Array:
@@ -65,6 +63,5 @@ class Normal(ContinuousFamily):
         return gaussian_expectation(kernel, self.loc[:, None], self.scale[:, None] ** 2, points, np.zeros_like(points))
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         standard = np.array([scipy.special.factorial2(k - 1) if k > 1 else 1.0 for k in range(order + 1)])
         return moments.shifted(self.loc, self.scale, np.where(np.arange(order + 1) % 2 == 0, standard, 0.0))

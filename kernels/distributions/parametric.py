@@ -55,12 +55,10 @@ class Parametric(ScalarLaw):
         return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
 
     def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
         return type(self)(*(np.atleast_1d(values[rows]) for values in self.parameters().values()))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution."""
         columns = zip(*(part.parameters().values() for part in parts), strict=True)
         return cls(*(np.concatenate(column) for column in columns))
 
@@ -86,15 +84,12 @@ class ScipyFamily(Parametric):
         return np.asarray(self._frozen.ppf(q))
 
     def mean(self) -> Array:
-        """See Distribution."""
         return np.asarray(self._scipy(*self._law).mean())
 
     def std(self) -> Array:
-        """See Distribution."""
         return np.asarray(self._scipy(*self._law).std())
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
-        """See Distribution."""
         return self._draws(stream(seed, "samples"), size)
 
     def _draws(self, rng: np.random.Generator, size: int) -> Array:
@@ -105,5 +100,4 @@ class ContinuousFamily(ScipyFamily):
     """A continuous family of scipy.stats; without closed forms, kernel expectations are quadrature."""
 
     def characteristic_function(self, t: Array) -> Array:
-        """See Distribution."""
         return quadrature.characteristic_function(self, t)

@@ -42,11 +42,9 @@ class Poisson(ScipyCount):
         return self._tail(y, gamma_survival, outside=0.0)
 
     def mean(self) -> Array:
-        """See Distribution."""
         return self.rate.copy()
 
     def std(self) -> Array:
-        """See Distribution."""
         return np.sqrt(self.rate)
 
     def _survival(self, y: Array) -> Array:
@@ -75,7 +73,6 @@ class Poisson(ScipyCount):
         return np.asarray(2.0 * self.rate * (scipy.special.i0e(2 * self.rate) + scipy.special.i1e(2 * self.rate)))
 
     def factorial_moment(self, order: int = 2) -> Array:
-        """See ScipyCount."""
         return np.asarray(self.rate**order)
 
     def _edge_weight(self, y: Array, rate: Array) -> Array:  # noqa: ARG002

@@ -114,7 +114,6 @@ class Quantiles(ScalarLaw):
         return len(self.values)
 
     def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
         crossed = np.atleast_1d(np.asarray(self.crossed)[rows])
         return type(self)(self.levels, np.atleast_2d(self.values[rows]), self.tails, crossed)
 
@@ -137,7 +136,6 @@ class Quantiles(ScalarLaw):
         }
 
     def has_density(self) -> bool:
-        """See Distribution."""
         return bool(np.all(self._segments[2] > 0))
 
     def _log_prob(self, y: Array) -> Array:
@@ -191,12 +189,10 @@ class Quantiles(ScalarLaw):
         return np.asarray(result)
 
     def mean(self) -> Array:
-        """See Distribution."""
         mass, left, length = self._segments
         return np.asarray((left + length / 2.0) @ mass + sum(tail.moments[0] for tail in self._tails))
 
     def std(self) -> Array:
-        """See Distribution."""
         mass, left, length = self._segments
         mean = self.mean()
         centered = left + length / 2.0 - mean[:, None]
@@ -239,7 +235,6 @@ class Quantiles(ScalarLaw):
         return np.asarray(wave + sum(tail.wave(np.asarray(t)) for tail in self._tails))
 
     def breaks(self) -> Array:
-        """See Distribution."""
         return self.points[1]
 
     def kinks(self) -> Array:

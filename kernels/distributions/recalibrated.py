@@ -152,7 +152,6 @@ class Recalibrated(_ThroughMap, ScalarLaw):
     score_map: NormalScoreMap
 
     def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
         chosen = super().__getitem__(rows)
         if "_nodes" in self.__dict__:
             chosen.__dict__["_nodes"] = np.atleast_2d(self._nodes[rows])
@@ -163,7 +162,6 @@ class Recalibrated(_ThroughMap, ScalarLaw):
         return Continued(self.base)
 
     def has_density(self) -> bool:
-        """See Distribution."""
         return self.base.has_density()
 
     def _log_prob(self, y: Array) -> Array:
@@ -264,12 +262,10 @@ class RecalibratedCount(_ThroughMap, Count):
         return _scores(self.base.cdf(y), _survival(self.base, y))
 
     def log_positive(self) -> Array:
-        """See Count."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.survival(np.zeros(len(self)))))
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
-        """See Count."""
         ends = self._reaching(np.broadcast_to([[tail, 1.0 - tail]], (len(self), 2)))
         return ends[:, 0], ends[:, 1]
 

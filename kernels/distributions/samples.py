@@ -56,14 +56,12 @@ class Samples(ScalarLaw):
 
     @property
     def dimension(self) -> int:
-        """See Distribution."""
         return 1 if self.values.ndim == 2 else int(self.values.shape[2])
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
         chosen = self.values[rows]
         return type(self)(chosen[None] if chosen.ndim < self.values.ndim else chosen)
 
@@ -73,7 +71,6 @@ class Samples(ScalarLaw):
         return cls(np.concatenate([part.values for part in parts]))
 
     def has_density(self) -> bool:
-        """See Distribution."""
         return self.dimension == 1 and bool(np.all(np.std(self.values, axis=1) > 0))
 
     def _log_prob(self, y: Array) -> Array:

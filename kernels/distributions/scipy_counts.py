@@ -138,11 +138,9 @@ class ScipyCount(ScipyFamily, Count):
         """E Y (Y - 1) ... (Y - order + 1), (n,)."""
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         return moments.from_factorial([self.factorial_moment(k) for k in range(order + 1)], len(self))
 
     def log_positive(self) -> Array:
-        """See Count."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(-np.expm1(self.log_prob(0.0))))
 
@@ -162,7 +160,6 @@ class ScipyCount(ScipyFamily, Count):
         return np.zeros(len(self), dtype=bool)
 
     def quantile(self, q: Any) -> Array:
-        """See Distribution."""
         levels = np.asarray(q, dtype=np.float64)
         if levels.ndim == 2 and len(levels) == 1 and self._shares(levels[0]):
             if (counted := self.counted_quantiles(levels[0])) is not None:
@@ -222,7 +219,6 @@ class ScipyCount(ScipyFamily, Count):
         return result
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
-        """See Count."""
         lower, upper = self._inverse(tail)[:, 0], self._inverse(1.0 - tail)[:, 0]
         return np.maximum(lower - 1.0, 0.0), upper + 1.0
 

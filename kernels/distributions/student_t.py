@@ -80,7 +80,6 @@ class StudentT(ContinuousFamily):
         return np.asarray(np.exp(1j * np.multiply.outer(self.loc, t)) * modulus)
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         standard = np.zeros((len(self), order + 1))
         standard[:, 0] = 1.0
         for k in range(2, order + 1, 2):

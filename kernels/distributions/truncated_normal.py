@@ -64,11 +64,9 @@ class TruncatedNormal(BoundedNormal):
         return mean, np.sqrt(np.einsum("ik,ik->i", weight, (t - mean[:, None]) ** 2))
 
     def mean(self) -> Array:
-        """See Distribution."""
         return np.asarray(self._center + self.scale * self._moments[0])
 
     def std(self) -> Array:
-        """See Distribution."""
         return np.asarray(self.scale * self._moments[1])
 
     def _crps(self, y: Array) -> Array:
@@ -94,7 +92,6 @@ class TruncatedNormal(BoundedNormal):
         return np.asarray(np.exp(1j * np.multiply.outer(self._center, t)) * waves / self._masses.total[:, None])
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         t, weight = self._rule
         powers = (self._center[:, None] + self.scale[:, None] * t)[:, :, None] ** np.arange(order + 1)
         return np.asarray(np.einsum("ik,ikm->im", weight, powers))

@@ -45,9 +45,7 @@ class Uniform(ContinuousFamily):
         return np.asarray(np.exp(1j * center) * np.sinc(np.multiply.outer(self.scale, t) / (2.0 * np.pi)))
 
     def breaks(self) -> Array:
-        """See Distribution."""
         return np.column_stack([self.loc, self.loc + self.scale])
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         return moments.shifted(self.loc, self.scale, 1.0 / (np.arange(order + 1) + 1.0))

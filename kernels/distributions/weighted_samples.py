@@ -67,7 +67,6 @@ class WeightedSamples(ScalarLaw):
         return len(self.weights)
 
     def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
         support = self.support if self.support.ndim == 1 else np.atleast_2d(self.support[rows])
         return type(self)(support, np.atleast_2d(self.weights[rows]))
 
@@ -78,7 +77,6 @@ class WeightedSamples(ScalarLaw):
         return cls(support, np.concatenate([part.weights for part in parts]))
 
     def has_density(self) -> bool:
-        """See Distribution."""
         return bool(np.all(self.std() > 0))
 
     @cached_property
@@ -133,13 +131,11 @@ class WeightedSamples(ScalarLaw):
         return np.asarray(result)
 
     def mean(self) -> Array:
-        """See Distribution."""
         if self.support.ndim == 1:
             return np.asarray(self.weights @ self.support)
         return np.asarray(np.sum(self.weights * self.support, axis=1))
 
     def std(self) -> Array:
-        """See Distribution."""
         centered = self._points - self.mean()[:, None]
         only = np.max(self.weights, axis=1) == 1.0
         return np.where(only, 0.0, np.sqrt(np.sum(self.weights * centered**2, axis=1)))

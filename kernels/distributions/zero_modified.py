@@ -53,12 +53,10 @@ class ZeroModified(Count):
         self._family(*self._family_arguments())
 
     def log_positive(self) -> Array:
-        """See Count."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self._share) + self._other.log_positive())
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
-        """See Count."""
         return np.zeros(len(self)), self._other.window(tail)[1]
 
     def _log_prob(self, y: Array) -> Array:
@@ -81,21 +79,17 @@ class ZeroModified(Count):
         return np.asarray(np.where(positive, above, 0.0))
 
     def mean(self) -> Array:
-        """See Distribution."""
         return np.asarray(self._share * self._other.mean())
 
     def std(self) -> Array:
-        """See Distribution."""
         mean, std = self._other.mean(), self._other.std()
         return np.asarray(np.sqrt(self._share * (std**2 + (1.0 - self._share) * mean**2)))
 
     def mean_absolute_difference(self) -> Array:
-        """See Count."""
         cross = 2.0 * (1.0 - self._share) * self._other.mean()
         return np.asarray(self._share * (self._share * self._other.mean_absolute_difference() + cross))
 
     def mean_absolute_deviation(self, y: Array) -> Array:
-        """See Count."""
         share = self._share[:, None]
         return np.asarray((1.0 - share) * np.abs(y) + share * self._other.mean_absolute_deviation(y))
 
@@ -104,7 +98,6 @@ class ZeroModified(Count):
         return np.asarray(1.0 + self._share[:, None] * (self._other.characteristic_function(t) - 1.0))
 
     def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
         result = self._share[:, None] * self._other.raw_moments(order)
         result[:, 0] = 1.0
         return np.asarray(result)
@@ -114,7 +107,6 @@ class ZeroModified(Count):
         return np.asarray((1.0 - self._share) * at_zero + self._share * self._other.kernel_diagonal(kernel))
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution."""
         share = self._share[:, None]
         at_zero = np.asarray(kernel(np.zeros(1), nodes))
         return np.asarray((1.0 - share) * at_zero + share * self._other.kernel_expectation(kernel, nodes))

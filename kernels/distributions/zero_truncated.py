@@ -37,7 +37,6 @@ class ZeroTruncated(Count):
         return len(self.base)
 
     def __getitem__(self, rows: Any) -> ZeroTruncated:
-        """See Distribution."""
         return type(self)(self.base[rows])
 
     @cached_property
@@ -97,7 +96,6 @@ class ZeroTruncated(Count):
         return np.asarray(self.base.mean() / self._positive)
 
     def std(self) -> Array:
-        """See Distribution."""
         return self._spread
 
     @cached_property
@@ -162,7 +160,6 @@ class ZeroTruncated(Count):
         return np.asarray(-np.expm1(self.base._log_wave(t, *self.base._columns)) / self._positive[:, None])
 
     def mean_absolute_deviation(self, y: Array) -> Array:
-        """See Count."""
         if not isinstance(self.base, ScipyCount):
             return super().mean_absolute_deviation(y)
         positive, mean = self._positive[:, None], self.base.mean()[:, None]
@@ -181,7 +178,6 @@ class ZeroTruncated(Count):
         return np.asarray(result)
 
     def characteristic_function(self, t: Array) -> Array:
-        """See Distribution."""
         if not isinstance(self.base, ScipyCount):
             return super().characteristic_function(t)
         return np.asarray(1.0 - self._lost_wave(np.asarray(t)))

@@ -180,12 +180,10 @@ class PointsHere(PlacedPoints):
 
     @property
     def dtype(self) -> Any:
-        """See PlacedPoints."""
         return self.x.dtype
 
     @cached_property
     def center(self) -> Any | None:
-        """See PlacedPoints."""
         center = self.kernel.center(self.x)
         return None if center is None else center.astype(self.dtype)
 
@@ -196,7 +194,6 @@ class PointsHere(PlacedPoints):
 
     @property
     def threads(self) -> int:
-        """See PlacedPoints."""
         # A GPU runs one stream of tiles; a small problem is done before threads have started.
         if self.has_card or self.n <= self.tile_rows:
             return 1
@@ -204,19 +201,16 @@ class PointsHere(PlacedPoints):
 
     @property
     def processes(self) -> int:
-        """See PlacedPoints."""
         return 1
 
     @property
     def on_gpu(self) -> bool:
-        """See PlacedPoints."""
         return array_namespace(self.x) is not np
 
     has_card = on_gpu
 
     @property
     def keepable_bytes(self) -> int:
-        """See PlacedPoints."""
         return keepable_bytes(self.x)
 
     @property
@@ -225,17 +219,14 @@ class PointsHere(PlacedPoints):
         return [slice(0, self.n)] if self.threads == 1 else super().row_blocks
 
     def vectors(self, v: Array) -> Any:
-        """See PlacedPoints."""
         if not self.has_card or VECTORS_OF_A_SOLVE * v.nbytes > VECTORS_PART * card_bytes(self.x):
             return v
         return array_namespace(self.x).asarray(v)
 
     def shared(self, v: Any) -> Any:
-        """See PlacedPoints."""
         return padded_columns(v, self.x)
 
     def lasting(self, function: Callable[..., Any], *shared: Any) -> LastingHere:
-        """See PlacedPoints."""
         return LastingHere(self, function, shared)
 
     def sums(
@@ -246,7 +237,6 @@ class PointsHere(PlacedPoints):
         stored: Lasting | None = None,
         title: str = "",  # noqa: ARG002
     ) -> list[Any]:
-        """See PlacedPoints."""
         totals: dict[int, Any] = {}
         locks = {number: Lock() for item in items for number in item.totals}
 
@@ -264,15 +254,12 @@ class PointsHere(PlacedPoints):
         return [totals[number] for number in sorted(totals)]
 
     def of_points(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """See PlacedPoints."""
         return function(self.points, *arguments)
 
     def rows(self, indices: Array) -> Any:
-        """See PlacedPoints."""
         return self.x[array_namespace(self.x).asarray(indices)]
 
     def of_inputs(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """See PlacedPoints."""
         blocks = tile_slices(slice(0, self.n), self.tile_rows)
         return map_on_threads(lambda rows: function(self.x[rows], *arguments), blocks, self.threads)
 
@@ -287,11 +274,9 @@ class LastingHere(Lasting):
     made: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
 
     def has(self, items: Sequence[Item]) -> bool:
-        """See Lasting."""
         return all(item.key in self.made for item in items)
 
     def clear(self) -> None:
-        """See Lasting."""
         self.made.clear()
 
     def of(self, item: Item) -> Any:

@@ -18,15 +18,13 @@ class BlockRunner(Protocol):
         """``function(*arguments)`` for each of the calls."""
 
 
-class Serial:
+class Serial(BlockRunner):
     """One block after another in this process: the memory of one block."""
 
     def share(self, value: Any) -> Any:
-        """See BlockRunner."""
         return value
 
     def run(self, function: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> list[Result]:
-        """See BlockRunner."""
         return [function(*arguments) for arguments in calls]
 
 

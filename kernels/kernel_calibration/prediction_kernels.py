@@ -76,7 +76,6 @@ class HilbertianKernel(PredictionKernel):
             )
 
     def __call__(self, a: Any, b: Any) -> Any:
-        """See PredictionKernel."""
         if self.scale is None:
             raise InvalidInputError(f"{type(self).__name__}: scale=None must be fitted to coordinates first")
         xp = array_namespace(a, b)
@@ -111,7 +110,6 @@ class HilbertianKernel(PredictionKernel):
         return replace(self, scale=median**-self.exponent)
 
     def describe(self) -> dict[str, Any]:
-        """See PredictionKernel."""
         return {"kind": type(self).__name__, "scale": self.scale, "exponent": self.exponent}
 
 
@@ -123,7 +121,6 @@ class Wasserstein(HilbertianKernel):
     """
 
     def coordinates(self, parts: Sequence[Distribution], output_kernel: Kernel) -> list[Array]:  # noqa: ARG002
-        """See PredictionKernel."""
         return wasserstein_coordinates(parts)
 
 
@@ -138,13 +135,11 @@ class MaximumMeanDiscrepancy(HilbertianKernel):
     kernel: Kernel | None = None
 
     def coordinates(self, parts: Sequence[Distribution], output_kernel: Kernel) -> list[Array]:
-        """See PredictionKernel."""
         predictive = concatenated(parts)
         features = output_features(output_kernel if self.kernel is None else self.kernel, predictive.mean(), predictive)
         return [features.expectation(part) for part in parts]
 
     def describe(self) -> dict[str, Any]:
-        """See PredictionKernel."""
         kernel = None if self.kernel is None else self.kernel.describe()
         return {**super().describe(), "kernel": kernel}
 
@@ -170,11 +165,9 @@ class HilbertianEmbedding(HilbertianKernel):
     embedding: Callable[[Distribution], Array] = parameter_embedding
 
     def coordinates(self, parts: Sequence[Distribution], output_kernel: Kernel) -> list[Array]:  # noqa: ARG002
-        """See PredictionKernel."""
         return [np.asarray(self.embedding(part), dtype=np.float64) for part in parts]
 
     def describe(self) -> dict[str, Any]:
-        """See PredictionKernel."""
         return {**super().describe(), "embedding": getattr(self.embedding, "__qualname__", repr(self.embedding))}
 
 

@@ -37,33 +37,29 @@ class TargetProduct(Protocol):
 
 
 @dataclass(frozen=True)
-class FeatureProduct:
+class FeatureProduct(TargetProduct):
     """Rows are Delta_i in the features of the target kernel, shape (n, r)."""
 
     def __call__(self, a: Any, b: Any) -> Any:
-        """See TargetProduct."""
         return a @ b.T
 
     def diagonal(self, a: Any) -> Any:
-        """See TargetProduct."""
         return (a * a).sum(axis=1)
 
 
 @dataclass(frozen=True)
-class JoinedProduct:
+class JoinedProduct(TargetProduct):
     """Of a sum of kernels: rows are those of a ``LineProduct``, then Delta_i in features of the other terms."""
 
     line: LineProduct
     columns: int
 
     def __call__(self, a: Array, b: Array) -> Array:
-        """See TargetProduct."""
         block = self.line(a[:, : self.columns], b[:, : self.columns])
         block += a[:, self.columns :] @ b[:, self.columns :].T
         return np.asarray(block)
 
     def diagonal(self, a: Array) -> Array:
-        """See TargetProduct."""
         rest = a[:, self.columns :]
         return np.asarray(self.line.diagonal(a[:, : self.columns]) + np.einsum("ij,ij->i", rest, rest))
 

@@ -50,7 +50,6 @@ class CountFeatures(FeatureMap):
         return self.first + len(self.table) - 1
 
     def __call__(self, y: Any) -> Array:
-        """See FeatureMap."""
         y = np.asarray(y, dtype=np.float64)
         inside = self._is_listed(y)
         features = self.table[np.where(inside, y - self.first, 0.0).astype(np.intp)]

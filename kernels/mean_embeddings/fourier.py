@@ -54,7 +54,6 @@ class FourierFeatures(FeatureMap):
         return (self.low + self.high) / 2
 
     def __call__(self, y: Any) -> Array:
-        """See FeatureMap."""
         wave = waves(np.asarray(y, dtype=np.float64) - self.center, self.frequencies)
         return self._project(wave.real, wave.imag)
 

@@ -50,12 +50,10 @@ class MonomialFeatures(FeatureMap):
         return len(self._powers)
 
     def __call__(self, y: Any) -> Array:
-        """See FeatureMap."""
         powers = self._powers
         return np.asarray(np.sqrt(self.weights[powers]) * np.asarray(y, dtype=np.float64)[..., None] ** powers)
 
     def expectation(self, distribution: Distribution) -> Array:
-        """See FeatureMap."""
         powers = self._powers
         return np.asarray(np.sqrt(self.weights[powers]) * distribution.raw_moments(int(powers[-1]))[:, powers])
 
@@ -82,13 +80,10 @@ class StackedFeatures(FeatureMap):
         return self.first.error + self.second.error
 
     def __call__(self, y: Any) -> Array:
-        """See FeatureMap."""
         return np.concatenate([self.first(y), self.second(y)], axis=-1)
 
     def expectation(self, distribution: Distribution) -> Array:
-        """See FeatureMap."""
         return np.concatenate([self.first.expectation(distribution), self.second.expectation(distribution)], axis=-1)
 
     def missed(self, y: Array, distribution: Distribution) -> FeatureError:
-        """See FeatureMap."""
         return self.first.missed(y, distribution).joined(self.second.missed(y, distribution))

@@ -34,7 +34,6 @@ class NodeFeatures(FeatureMap):
         return len(self.nodes)
 
     def __call__(self, y: Any) -> Array:
-        """See FeatureMap."""
         return self._whiten(self.kernel(np.asarray(y, dtype=np.float64), self.nodes))
 
     def expectation(self, distribution: Distribution) -> Array:

@@ -69,7 +69,7 @@ def sample(
 
 
 @dataclass(frozen=True)
-class SampledRows:
+class SampledRows(RowBlocks):
     """Some rows of a split, held: one block."""
 
     rows: Array = field(repr=False)
@@ -84,19 +84,15 @@ class SampledRows:
 
     @property
     def sizes(self) -> Sequence[int]:
-        """See RowBlocks."""
         return [len(self.rows)]
 
     def inputs(self, block: int) -> Array:  # noqa: ARG002
-        """See RowBlocks."""
         return self.rows
 
     def targets(self, block: int) -> Array:  # noqa: ARG002
-        """See RowBlocks."""
         return self.held_targets
 
     def predictive(self, block: int, version: str) -> Distribution:  # noqa: ARG002
-        """See RowBlocks."""
         return self.models[version]
 
     def weights(self, block: int) -> None:

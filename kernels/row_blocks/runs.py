@@ -24,18 +24,16 @@ class BlockPasses(Protocol):
 
 
 @dataclass(frozen=True)
-class PassesHere:
+class PassesHere(BlockPasses):
     """Passes in this process."""
 
     blocks: RowBlocks
 
     @property
     def sizes(self) -> Sequence[int]:
-        """See BlockPasses."""
         return self.blocks.sizes
 
     def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:  # noqa: ARG002
-        """See BlockPasses."""
         return sums_of_blocks(function, places_of(self.sizes), (self.blocks, *context))
 
 

@@ -146,7 +146,7 @@ class Faults(Protocol):
 
 
 @dataclass(frozen=True)
-class ScoreFaults:
+class ScoreFaults(Faults):
     """Faults of scalar laws, read off PIT scores.
 
     Attributes:
@@ -179,7 +179,6 @@ class ScoreFaults:
         return cls(smoothing, variance, Surroundings.of(inputs[rows], size_at, seed))
 
     def wrong(self, vectors: Array, inputs: Array, level: float) -> Array:
-        """See Faults."""
         reading = LocalReading.at(self.smoothing, vectors)
         sizes = _sizes(reading, self.variance)
         wrong = reading.significant(level) & (sizes >= MATTERS)
@@ -190,7 +189,6 @@ class ScoreFaults:
         return np.asarray(wrong)
 
     def in_words(self, vectors: Array) -> list[str]:
-        """See Faults."""
         if not len(vectors):
             return []
         reading = LocalReading.at(self.smoothing, vectors)
@@ -226,7 +224,7 @@ class SmoothedErrors:
 
 
 @dataclass(frozen=True)
-class ErrorFaults:
+class ErrorFaults(Faults):
     """Faults of vector laws, read off the CCE.
 
     Attributes:
@@ -267,7 +265,6 @@ class ErrorFaults:
         return cls(smoother, found, float(eigenvalues[-1] / eigenvalues.sum()), around)
 
     def wrong(self, vectors: Array, inputs: Array, level: float) -> Array:
-        """See Faults."""
         sizes, p_values = self.errors.at(vectors)
         wrong = (benjamini_hochberg(p_values) <= level) & (sizes >= MATTERS)
         window = effective_rows(self.smoother.at(vectors[wrong]))
@@ -276,7 +273,6 @@ class ErrorFaults:
         return np.asarray(wrong)
 
     def in_words(self, vectors: Array) -> list[str]:
-        """See Faults."""
         return [""] * len(vectors)
 
 

@@ -118,7 +118,6 @@ class TorchEncoder(Encoder):
         return search_batch_size(seconds_of, largest=largest, budget=SEARCH_SECONDS)
 
     def use_batch_size(self, size: int) -> None:
-        """See Encoder."""
         self.batch_size = min(size, self._fits or size)
 
     def _seconds_of(self, size: int) -> float | None:

@@ -31,30 +31,26 @@ class Executor(Protocol):
         """Of all calls, once all have ended; of those that failed the first one's exception is raised."""
 
 
-class _Here:
+class _Here(Executor):
     """One call after another in this process (see Executor)."""
 
     def share(self, value: Any) -> Any:
-        """See Executor."""
         return value
 
     def begin(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """See Executor."""
         return function(*arguments)
 
     def result(self, begun: Any) -> Any:
-        """See Executor."""
         return begun
 
     def results(self, begun: Mapping[Name, Any]) -> dict[Name, Any]:
-        """See Executor."""
         return dict(begun)
 
 
 HERE: Executor = _Here()
 
 
-class WorkerExecutor:
+class WorkerExecutor(Executor):
     """Executor as tasks of a cluster, from one of its workers: what is shared stays there and is fetched by the others.
 
     A call may use the cores of its host that its neighbours leave: all cores over the threads of all workers there,
@@ -66,20 +62,16 @@ class WorkerExecutor:
         self._workers = LeastBusy(client)
 
     def share(self, value: Any) -> Any:
-        """See Executor."""
         return self._client.scatter([value], hash=False)[0]
 
     def begin(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """See Executor."""
         worker = self._workers.worker()
         return self._workers.submit(worker, _beside_others, function, self._threads_by_host(), *arguments)
 
     def result(self, begun: Any) -> Any:
-        """See Executor."""
         return begun.result()
 
     def results(self, begun: Mapping[Name, Any]) -> dict[Name, Any]:
-        """See Executor."""
         wait(list(begun.values()))
         return {name: future.result() for name, future in begun.items()}
 

@@ -166,7 +166,7 @@ def _references(
 
 
 @dataclass
-class OnCluster:
+class OnCluster(Prepare):
     """The Gram system on the workers of ``client``: planned, announced, and refused if it does not fit (``Prepare``).
 
     Args:
@@ -196,7 +196,6 @@ class OnCluster:
     def __call__(
         self, x: Array, *, query: Array | None, input_kernel: Kernel, regularization: float, scale: Array | None = None
     ) -> PreparedCongruence:
-        """See Prepare."""
         capacity = cluster_capacity(self.client, gpu=self.gpu)
         plan = plan_solver(
             self.settings, x, self.columns, input_kernel, regularization, self.folder, capacity, scale=scale

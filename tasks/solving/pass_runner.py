@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class PassesOnCluster:
+class PassesOnCluster(BlockPasses):
     """Passes on the workers: each has at most so many tasks waiting or running, and is given the next when one ends.
 
     Attributes:
@@ -53,11 +53,9 @@ class PassesOnCluster:
 
     @property
     def sizes(self) -> Sequence[int]:
-        """See BlockPasses."""
         return self.blocks.sizes
 
     def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
-        """See BlockPasses."""
         if self.unwanted.is_set():
             raise CancelledError(f"{name}: no longer wanted")
         places = places_of(self.sizes)

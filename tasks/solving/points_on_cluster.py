@@ -89,7 +89,6 @@ class PointsOnCluster(PlacedPoints):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """See PlacedPoints."""
         return self._dtype
 
     @property
@@ -99,7 +98,6 @@ class PointsOnCluster(PlacedPoints):
 
     @property
     def processes(self) -> int:
-        """See PlacedPoints."""
         return max(1, len(self.client.nthreads()))
 
     @property
@@ -109,7 +107,6 @@ class PointsOnCluster(PlacedPoints):
 
     @property
     def on_gpu(self) -> bool:
-        """See PlacedPoints."""
         return self.gpu
 
     @property
@@ -125,7 +122,6 @@ class PointsOnCluster(PlacedPoints):
 
     @property
     def keepable_bytes(self) -> int:
-        """See PlacedPoints."""
         return cluster_capacity(self.client, gpu=self.gpu).kept_bytes if self._held_bytes is None else self._held_bytes
 
     @property
@@ -139,11 +135,9 @@ class PointsOnCluster(PlacedPoints):
         return v
 
     def shared(self, v: Any) -> Array:
-        """See PlacedPoints."""
         return np.asarray(padded_columns(v, np.empty(0, dtype=self.dtype)))
 
     def lasting(self, function: Callable[..., Any], *shared: Any) -> LastingOnCluster:
-        """See PlacedPoints."""
         return LastingOnCluster(self, function, shared)
 
     def sums(
@@ -198,7 +192,6 @@ class PointsOnCluster(PlacedPoints):
         return to_numpy(self.x[array_namespace(self.x).asarray(indices)])
 
     def of_inputs(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """See PlacedPoints."""
 
         def blocks() -> list[Any]:
             sent = [self._sent(argument) for argument in arguments]
@@ -277,11 +270,9 @@ class LastingOnCluster(Lasting):
         self._held: dict[tuple[int, ...], Any] = {}
 
     def has(self, items: Sequence[Item]) -> bool:
-        """See Lasting."""
         return all(is_there(self._held.get(item.key)) for item in items)
 
     def clear(self) -> None:
-        """See Lasting."""
         self._held = {}
 
     def of(self, items: Sequence[Item]) -> list[Any]:

@@ -60,7 +60,6 @@ class ConjugateGradientOnCard(ConjugateGradient):
     def solve(
         self, state: Any, rhs: Array, *, tolerances: Array | None = None, groups: Sequence[slice] | None = None
     ) -> Solution:
-        """See ConjugateGradient."""
         points = state.points
         rhs = np.asarray(rhs, dtype=np.float64)
 
