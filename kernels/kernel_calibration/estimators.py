@@ -51,6 +51,10 @@ def squared_kernel_calibration_error(
     - "block": mean of the unbiased estimator over floor(n / block_size) blocks, dealt at random unless
       ``shuffle`` is False. O(n block_size).
 
+    Pairs are exact to rounding, but for tens of thousands of laws that bend at places of their own (quantiles, uniform
+    laws) with a Laplacian or Matern k_Y: of 50,000 laws of nine quantiles single pairs are off by up to 6e-5, by either
+    sign, and means over all pairs by at most 3e-9.
+
     Args:
         predictive: n predictive distributions.
         y: targets.

@@ -2,8 +2,8 @@
 
 For smooth kernels of one target the rows are Delta in finite features and the product is a matrix product. Where no
 short list of features is exact (Laplacian and Matern kernels have a kink; vectors fill a volume), kernel means on a
-line and closed forms take its place. Of tens of thousands of laws that bend at places of their own (uniform laws,
-quantiles) such means would take too much memory: these have features then, which miss 1e-6 to 1e-7.
+line and closed forms take its place. Where such means would take too much memory (beyond some 50,000 laws that bend at
+places of their own) these laws have features, too, which miss 1e-6 to 1e-7.
 """
 
 from __future__ import annotations

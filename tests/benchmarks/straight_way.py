@@ -2,16 +2,20 @@
 
     python tests/benchmarks/straight_way.py make FOLDER ROWS [--features 64] [--versions 2] [--counts]
     python tests/benchmarks/straight_way.py run FOLDER [--again] [--workers 2]
+    python tests/benchmarks/straight_way.py growth FOLDER [--features 7] [--versions 5]
 
 ``make`` writes Parquet files of one row group each, registers versions of one model (the first is the truth) and an
 evaluation file. ``run`` evaluates, prints what the command said and when, and of the process that was started and of
 each of its workers the largest memory and the seconds of CPU, sampled every half second: on a shared machine wall time
-tells of the neighbours, too.
+tells of the neighbours, too. ``growth`` does both for count models at ``SIZES`` of rows, each in a new home, and draws
+seconds against rows as ``growth.svg``, with a table of them as ``growth.csv``: is there a size at which a further row
+suddenly costs more?
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import threading
@@ -25,6 +29,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+
+SIZES = (5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
 
 
 def make(folder: Path, rows: int, features: int, versions: int, file_rows: int, counts: bool) -> None:
@@ -81,8 +87,11 @@ def make(folder: Path, rows: int, features: int, versions: int, file_rows: int, 
     (folder / "evaluation.yaml").write_text(yaml.safe_dump(content))
 
 
-def run(folder: Path, again: bool, workers: int) -> None:
-    """Evaluate, and print when each stage ended, and peaks and CPU seconds of every process."""
+def run(folder: Path, again: bool, workers: int) -> tuple[float, float, float]:
+    """Evaluate, and print when each stage ended, and peaks and CPU seconds of every process.
+
+    Gives seconds by the clock, seconds of CPU of all processes, and the GiB of the largest one.
+    """
     content = yaml.safe_load((folder / "evaluation.yaml").read_text())
     content["cluster"]["workers"] = workers
     file = folder / f"evaluation-{workers}.yaml"
@@ -99,9 +108,45 @@ def run(folder: Path, again: bool, workers: int) -> None:
         print(
             f"{time.monotonic() - started:6.1f} s, workers' CPU {' '.join(held) or '-'} s | {line}", end="", flush=True
         )
-    print(f"exit status {process.wait()}, {time.monotonic() - started:.0f} s")
+    seconds = time.monotonic() - started
+    print(f"exit status {process.wait()}, {seconds:.0f} s")
     for (_, kind), one in sorted(used.items(), key=lambda item: -item[1].peak)[: workers + 3]:
         print(f"{kind}: at most {one.peak:.2f} GiB, {one.cpu:.0f} s of CPU")
+    return seconds, sum(one.cpu for one in used.values()), max(one.peak for one in used.values())
+
+
+def growth(folder: Path, features: int, versions: int, workers: int) -> None:
+    """Seconds of whole evaluations of count models by rows, as a table and a picture."""
+    columns = ["rows", "seconds", "seconds_of_cpu", "largest_process_gib"]
+    found = []
+    for rows in SIZES:
+        here = folder / str(rows)
+        # A process of its own: what it has loaded is no part of the evaluation that follows.
+        size = [sys.executable, __file__, "make", str(here), str(rows), "--features", str(features)]
+        kind = ["--versions", str(versions), "--counts", "--file-rows", "100000"]
+        subprocess.run([*size, *kind], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        found.append((rows, *run(here, False, workers)))
+        pd.DataFrame(found, columns=columns).round(2).to_csv(folder / "growth.csv", index=False)
+        shutil.rmtree(here)
+    draw(pd.read_csv(folder / "growth.csv"), folder / "growth.svg")
+
+
+def draw(table: pd.DataFrame, path: Path) -> None:
+    """Seconds against rows, and each size's ratio to what lies between its neighbours."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    rows, seconds = table["rows"].to_numpy(), table["seconds"].to_numpy()
+    axes.loglog(rows, seconds, "o-", label="seconds by the clock")
+    axes.loglog(rows, table["seconds_of_cpu"], "s--", label="seconds of CPU, all processes")
+    axes.set(xlabel="rows", ylabel="seconds of the whole command", title="Five count models, seven features, two cores")
+    axes.legend()
+    axes.grid(which="both", alpha=0.3)
+    figure.savefig(path)
+    for k in range(1, len(rows) - 1):
+        share = (rows[k] - rows[k - 1]) / (rows[k + 1] - rows[k - 1])
+        between = seconds[k - 1] + share * (seconds[k + 1] - seconds[k - 1])
+        print(f"{rows[k]:>10,} rows: {seconds[k] / between:.2f} of the line between its neighbours")
 
 
 @dataclass
@@ -140,7 +185,7 @@ def kind_of(one: psutil.Process) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["make", "run"])
+    parser.add_argument("command", choices=["make", "run", "growth"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("rows", type=lambda text: int(float(text)), nargs="?", default=10_000_000)
     parser.add_argument("--features", type=int, default=64)
@@ -152,5 +197,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if given.command == "make":
         make(given.folder, given.rows, given.features, given.versions, given.file_rows, given.counts)
+    elif given.command == "growth":
+        growth(given.folder, given.features, given.versions, given.workers)
     else:
         run(given.folder, given.again, given.workers)
