@@ -18,6 +18,7 @@ from congruence.tasks.report.packing import LETTERS, as_json, coded_column, numb
 from congruence.tasks.report.sample import MOST_ROWS, REGION, shown_rows
 from congruence.tasks.report.selections import SLICE
 from congruence.tasks.scores.evaluation import ROW_WEIGHT, Evaluation
+from congruence.tasks.scores.segments import searched_rows
 from congruence.tasks.scores.summary import decomposed, slice_groups
 
 LABELS = {
@@ -65,7 +66,8 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
     scores, features = evaluation.valid_scores, evaluation.features
     if features is not None and features.empty:
         features = None
-    known = None if features is None else np.searchsorted(scores.index.to_numpy(), features.index.to_numpy())
+    looked_at = evaluation.embedding_map if features is None else features
+    known = None if looked_at is None else np.searchsorted(scores.index.to_numpy(), looked_at.index.to_numpy())
     seed = evaluation.provenance.get("seed", 0)
     most = _room(evaluation)
     chosen = shown_rows(scores, known, most=most, seed=seed if isinstance(seed, int) else 0)
@@ -149,7 +151,7 @@ def _features(features: pd.DataFrame, rows: Array) -> list[dict[str, Any]]:
 
 def _plane(evaluation: Evaluation, rows: Array) -> dict[str, Any] | None:
     picture = evaluation.embedding_map
-    return None if picture is None else {"width": picture.shape[1], **numbers(picture[rows])}
+    return None if picture is None else {"width": picture.shape[1], **numbers(picture.reindex(rows).to_numpy())}
 
 
 def _along(evaluation: Evaluation, scores: pd.DataFrame, features: pd.DataFrame | None) -> list[dict[str, Any]]:
@@ -159,11 +161,14 @@ def _along(evaluation: Evaluation, scores: pd.DataFrame, features: pd.DataFrame 
     columns = scores[[name for name in evaluation.slice_names if name in scores]]
     places = np.arange(len(scores))
     if features is not None:
+        seed = evaluation.provenance.get("seed", 0)
+        at_random = searched_rows(len(scores), seed if isinstance(seed, int) else 0)
+        features = features.loc[features.index.intersection(scores.index[np.sort(at_random)])]  # without the worst
         columns = pd.concat(
             [features, columns.loc[features.index].drop(columns=features.columns, errors="ignore")], axis=1
         )
         places = np.searchsorted(scores.index.to_numpy(), features.index.to_numpy())
-    of_rows = [scores[name].to_numpy(float)[places] for name in ("mean", "std", "pit")]
+    of_rows = [scores[name].iloc[places].to_numpy(float) for name in ("mean", "std", "pit")]
     return along_each(columns, targets[places], *of_rows, counts=True)
 
 

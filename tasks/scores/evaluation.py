@@ -102,8 +102,8 @@ class Evaluation:
         predictive: the predictive distributions of the valid rows, in split order.
         targets: of the valid rows, (v,) or (v, q).
         slices: one row per value of a slice column: ``slice``, ``value``, ``rows``, and a column per mean metric.
-        embedding_map: (n, k), k at least 2, principal components of the embeddings, one row per row of the split, NaN
-            where invalid.
+        embedding_map: principal components of the embeddings, at least two, of the valid rows that are looked at; the
+            index is the row number in the split.
         thumbnails: small images for a list of row numbers of the split, for image inputs.
         provenance: encoder, seeds, package versions, solver, certificate, settings: plain values.
         seconds: wall time by stage.
@@ -128,7 +128,7 @@ class Evaluation:
     predictive: Distribution | None = field(default=None, repr=False)
     targets: Array | None = field(default=None, repr=False)
     slices: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
-    embedding_map: Array | None = field(default=None, repr=False)
+    embedding_map: pd.DataFrame | None = field(default=None, repr=False)
     thumbnails: Callable[[Sequence[int]], Sequence[Image]] | None = field(default=None, repr=False)
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     seconds: dict[str, float] = field(default_factory=dict, repr=False)
@@ -172,8 +172,6 @@ class Evaluation:
             yield "predictive", len(self.predictive), self.split.valid_rows
         if self.targets is not None:
             yield "targets", len(self.targets), self.split.valid_rows
-        if self.embedding_map is not None:
-            yield "embedding_map", len(self.embedding_map), self.split.rows
 
     @property
     def requested_metrics(self) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from congruence.tasks.scores.segments import searched_rows
 
 MOST_VALUES = 30
 """Distinct values of a column of text beyond which it is a name rather than a feature."""
-POINTS = 10
-"""Of the highest CCE, and of the lowest, whose features a report shows."""
+HIGHEST, LOWEST = 2_000, 10
+"""Rows of the highest CCE, and of the lowest, that a report shows."""
 _ROWS_AT_ONCE = 2**16
 
 
@@ -20,12 +20,12 @@ def rows_looked_at(cce: Array, seed: int) -> tuple[Array, Array]:
     """Which of the evaluated rows features are read of: of all of them a long split of many columns has no room.
 
     Returns:
-        Those in which places are looked for (``searched_rows``), the same for every version, and these with the
-        ``POINTS`` of highest and of lowest CCE; both in order.
+        Those in which places are looked for (``searched_rows``), the same for every version, and these with the rows
+        of highest and of lowest CCE; both in order.
     """
     by_cce = np.argsort(cce, kind="stable")
     searched = np.sort(searched_rows(len(cce), seed))
-    return searched, np.union1d(searched, np.concatenate([by_cce[:POINTS], by_cce[-POINTS:]]))
+    return searched, np.union1d(searched, np.concatenate([by_cce[:LOWEST], by_cce[-HIGHEST:]]))
 
 
 def named_features(split: Split, rows: Array) -> pd.DataFrame:

@@ -1,8 +1,9 @@
-"""The embeddings of a split in few dimensions: their first principal components, by blocks of rows."""
+"""The embeddings of some rows of a split in few dimensions: their first principal components."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -11,26 +12,21 @@ AXES = 8
 """Two to draw, the others to tell which rows are near each other."""
 
 
-def principal_axes(rows: EvaluatedRows) -> Array:
-    """Coordinates of every row of the split, (rows, min(8, d)), NaN where it is invalid; at least two, zeros beyond d.
+def principal_axes(rows: EvaluatedRows, sample: Array, chosen: Array) -> pd.DataFrame:
+    """Coordinates of ``chosen`` rows along the principal axes of ``sample``, (k, min(8, d)).
 
-    By (d, d) sums, then one block at a time.
+    At least two columns, zeros beyond d; the index is the row number in the split.
+
+    Args:
+        rows: of the split.
+        sample: a random sample of the valid rows, by their numbers among these, in order.
+        chosen: these and others.
     """
-    d = rows.store.dimension
-    count, total, squares = 0, np.zeros(d), np.zeros((d, d))
-    for block in range(len(rows.blocks)):
-        x = rows.inputs(block).astype(np.float64)
-        count, total, squares = count + len(x), total + x.sum(axis=0), squares + x.T @ x
-    mean = total / count
-    _, axes = np.linalg.eigh(squares / count - np.outer(mean, mean))
+    x = rows.embeddings_of(chosen)
+    whole = x[np.isin(chosen, sample)].astype(np.float64)
+    mean = whole.mean(axis=0)
+    _, axes = np.linalg.eigh(whole.T @ whole / len(whole) - np.outer(mean, mean))
     leading = axes[:, : -AXES - 1 : -1]
-    picture = np.full((len(rows.valid), max(2, leading.shape[1])), np.nan, dtype=np.float32)  # to look at
-    places = np.flatnonzero(rows.valid)
-    start = 0
-    for block in range(len(rows.blocks)):
-        x = rows.inputs(block)
-        block_rows = places[start : start + len(x)]
-        picture[block_rows] = 0.0
-        picture[block_rows, : leading.shape[1]] = (x - mean) @ leading
-        start += len(x)
-    return picture
+    picture = np.zeros((len(chosen), max(2, leading.shape[1])), dtype=np.float32)  # to look at
+    picture[:, : leading.shape[1]] = (x - mean) @ leading
+    return pd.DataFrame(picture, index=np.flatnonzero(rows.valid)[chosen])

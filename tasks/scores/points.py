@@ -118,9 +118,10 @@ def score_version(
     slices = blocks.slice_table(labels, floor_share(summary))
     del blocks  # and with it the columns that it made of all rows
     summary |= other_metrics(requested, points, predictive, targets, settings.seed, weights, found)
-    picture = principal_axes(rows)
+    picture = principal_axes(rows, searched, looked_at)
     if "coverage" in requested:
-        summary |= _coverage_risk(features, picture, numbers, targets, predictive, settings.seed)
+        inputs = pd.concat([features, picture], axis=1).loc[numbers[searched]]
+        summary |= coverage_risk(inputs, targets[searched], predictive[searched], settings.seed)
     correlation = None
     if inference is not None and inference.blocks is not None:
         summary[DEPENDENT_BLOCKS] = Metric(float(inference.blocks))
@@ -196,25 +197,6 @@ def score_version(
         features=features,
         preview=tried,
     )
-
-
-def _coverage_risk(
-    features: pd.DataFrame, picture: Array, numbers: Array, targets: Array, predictive: Distribution, seed: int
-) -> dict[str, Metric]:
-    """``coverage_risk`` by the embeddings' components and the named features.
-
-    Args:
-        features: of some valid rows, by their numbers in the split.
-        picture: of all rows of the split.
-        numbers: of the valid rows in the split.
-        targets, predictive: of the valid rows.
-        seed: of the rows drawn.
-    """
-    if features.empty:
-        return coverage_risk(pd.DataFrame(picture[numbers]), targets, predictive, seed)
-    places = np.searchsorted(numbers, features.index.to_numpy())
-    inputs = pd.concat([features, pd.DataFrame(picture[numbers[places]], index=features.index)], axis=1)
-    return coverage_risk(inputs, targets[places], predictive[places], seed)
 
 
 def _preview(

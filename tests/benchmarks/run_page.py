@@ -79,7 +79,7 @@ def evaluation_of(rows: int, model: ModelVersion) -> Evaluation:
         predictive=predictive,
         targets=targets,
         slices=slice_table(columns, scores[["city", "half"]], keys),
-        embedding_map=np.column_stack([np.cos(angle), np.sin(angle)]) + 0.1 * rng.normal(size=(rows, 2)),
+        embedding_map=pd.DataFrame(np.column_stack([np.cos(angle), np.sin(angle)]) + 0.1 * rng.normal(size=(rows, 2))),
         thumbnails=lambda chosen: [Image.fromarray(np.full((96, 96, 3), row % 256, np.uint8)) for row in chosen],
         metric_list=requested,
     )

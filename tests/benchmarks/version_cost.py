@@ -182,7 +182,7 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
         predictive=predictive,
         targets=y,
         slices=slices,
-        embedding_map=problem.picture,
+        embedding_map=pd.DataFrame(problem.picture),
         provenance={"seed": 0},
         influence=influence_table(influence_columns(result.uncertainty.influence), keys),
         influence_noise=result.uncertainty.influence.noise,

@@ -91,7 +91,7 @@ def _evaluation(
         "predictive": predictive,
         "targets": targets,
         "slices": slices,
-        "embedding_map": np.where(valid[:, None], np.column_stack([np.cos(angle), np.sin(angle)]), np.nan),
+        "embedding_map": pd.DataFrame(np.column_stack([np.cos(angle), np.sin(angle)])).loc[valid],
         "thumbnails": _thumbnails,
         "provenance": {"encoder": {"id": "identity"}, "solver": "cholesky", "seed": 7},
         "seconds": {"embed": 1.5, "solve": 0.25},

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from congruence.tasks.scores.features import rows_looked_at
 from congruence.tasks.scores.picture import principal_axes
 
 
@@ -16,14 +17,22 @@ def test_valid_rows_have_a_place_whatever_the_number_of_features(d: int) -> None
     rng = np.random.default_rng(0)
     x = rng.normal(size=(7, d)) * np.arange(1, d + 1)
     valid = np.array([True] * 4 + [False] + [True] * 3)
-    blocks: Any = [x[:4], x[4:]]
-    rows: Any = SimpleNamespace(
-        store=SimpleNamespace(dimension=d), blocks=blocks, valid=valid, inputs=lambda block: blocks[block]
-    )
-    picture = principal_axes(rows)
-    assert picture.shape == (8, max(2, min(8, d)))
-    assert np.isfinite(picture[valid]).all()
-    assert np.isnan(picture[~valid]).all()
+    rows: Any = SimpleNamespace(valid=valid, embeddings_of=lambda chosen: x[chosen])
+    picture = principal_axes(rows, np.arange(7), np.arange(7))
+    assert picture.shape == (7, max(2, min(8, d)))
+    assert picture.index.tolist() == np.flatnonzero(valid).tolist()
+    assert np.isfinite(picture.to_numpy()).all()
     _, scales, axes = np.linalg.svd(x - x.mean(axis=0))
     expected = np.abs((x - x.mean(axis=0)) @ axes[0])
-    np.testing.assert_allclose(np.abs(picture[valid, 0]), expected, atol=1e-9 * scales[0])
+    np.testing.assert_allclose(np.abs(picture[0]), expected, atol=1e-9 * scales[0])
+    others = principal_axes(rows, np.arange(5), np.array([0, 1, 2, 3, 4, 6]))
+    alone = principal_axes(rows, np.arange(5), np.arange(5))
+    np.testing.assert_allclose(np.abs(others.iloc[:5]), np.abs(alone), atol=1e-9 * scales[0])
+
+
+def test_the_rows_of_highest_cce_are_looked_at_in_a_long_split() -> None:
+    cce = np.random.default_rng(0).random(60_000)
+    searched, looked_at = rows_looked_at(cce, 0)
+    assert len(searched) == 40_000
+    assert set(np.argsort(-cce)[:2_000]) < set(looked_at)
+    assert set(searched) < set(looked_at)

@@ -190,10 +190,11 @@ def test_slices_have_the_intervals_of_their_own_rows(counted: Any) -> None:
 def test_of_a_long_split_the_features_of_some_rows_are_read(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores_segments, "MOST_ROWS", 20)
     monkeypatch.setattr(scores_features, "_ROWS_AT_ONCE", 16)
+    monkeypatch.setattr(scores_features, "HIGHEST", 15)
     cce = np.random.default_rng(0).permutation(100).astype(float)
     searched, looked_at = rows_looked_at(cce, seed=3)
     assert (len(searched), searched.tolist()) == (20, rows_looked_at(-cce, seed=3)[0].tolist())
-    assert set(np.argsort(cce)[:10]) | set(np.argsort(cce)[-10:]) | set(searched) == set(looked_at)
+    assert set(np.argsort(cce)[:10]) | set(np.argsort(cce)[-15:]) | set(searched) == set(looked_at)
     frame = pd.DataFrame({"x": np.arange(100.0), "z": np.arange(100) % 7, "y": 0.0})
     frame.to_parquet(tmp_path / "data.parquet")
     settings = SplitSettings(

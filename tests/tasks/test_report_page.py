@@ -113,7 +113,8 @@ def test_a_page_of_many_rows_and_columns_is_small_and_holds_all_of_the_worst(mak
         scores = scores.assign(**changed, key=[f"policy-{row:09d}-{'x' * 60}" for row in range(rows)])
     evaluation = make_evaluation(
         rows=rows, invalid=0, scores=scores, predictive=law, targets=y, features=table, thumbnails=None,
-        embedding_map=rng.normal(size=(rows, 8)), slices=pd.DataFrame(), influence=None, influence_noise=None,
+        embedding_map=pd.DataFrame(rng.normal(size=(rows, 8))), slices=pd.DataFrame(), influence=None,
+        influence_noise=None,
     )  # fmt: skip
     text = evaluation_report(evaluation)
     assert len(text.encode()) < 6_000_000

@@ -89,7 +89,13 @@ def evaluated(name: str, measurement: dict[str, VersionMeasurement], slices: pd.
     scores = pd.DataFrame({"key": np.arange(ROWS), "valid": True, "reason": None, **points})
     version = ModelVersion("model", str(NAMES.index(name)), f"models:/model/{NAMES.index(name)}")
     return Evaluation(
-        version, SplitSummary("test", "s" * 64, ROWS, ROWS), EXACT, metrics, scores, embedding_map=X[:, :2], wrong=wrong
+        version,
+        SplitSummary("test", "s" * 64, ROWS, ROWS),
+        EXACT,
+        metrics,
+        scores,
+        embedding_map=pd.DataFrame(X[:, :2]),
+        wrong=wrong,
     )
 
 
