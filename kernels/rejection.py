@@ -56,15 +56,16 @@ def rejection_curve(criterion: Any, loss: Any, *, shares: int = SHARES, largest:
     if n < 2:
         raise InvalidInputError(f"criterion: {n} row; a rejection curve needs at least two")
     order = np.argsort(criterion, kind="stable")
-    running = np.cumsum(loss[order]) / np.arange(1, n + 1)
+    running = loss[order]
+    np.cumsum(running, out=running)  # of millions of rows each copy counts
     kept = np.unique(np.maximum(1, np.round(n * (1.0 - np.linspace(0.0, largest, shares)))).astype(int))[::-1]
     mean = float(np.mean(loss))
     # The mean of k rows drawn without replacement: variance s^2/k (1 - k/n).
     error = 1.96 * np.sqrt(np.var(loss, ddof=1) / kept * (1.0 - kept / n))
     return RejectionCurve(
         withheld=1.0 - kept / n,
-        threshold=criterion[order][kept - 1],
-        kept_loss=running[kept - 1],
+        threshold=criterion[order[kept - 1]],
+        kept_loss=running[kept - 1] / kept,
         random_loss=mean,
         random_low=mean - error,
         random_high=mean + error,

@@ -171,7 +171,7 @@ class CalibrationInBlocks:
 
     def whole(self, columns: dict[str, Array]) -> VersionCalibration:
         """With the columns of all rows, those named ``calibration_...``."""
-        labels = columns[f"{PREFIX}region"].astype(np.intp)
+        labels = columns[f"{PREFIX}region"].astype(np.int16)
         names = tuple(f"region {k + 1}" for k in range(len(self.medoids)))
         influence, reading = influence_of(columns), LocalReading.of_rows(columns, self.mixing)
         return VersionCalibration(

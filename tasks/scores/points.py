@@ -100,7 +100,6 @@ def score_version(
     regions = None
     if calibration is not None and calibration.regions is not None:
         regions = calibration.regions.named(numbers_of_inputs(split, features.loc[numbers[searched]]), searched)
-        points["calibration_region"] = np.array(regions.names, dtype=object)[regions.labels]
     if calibration is not None and calibration.reading is not None:  # what it says of every row is among the points
         few = calibration.reading.at_points(runs_looked_at(len(targets)))
         calibration = replace(calibration, reading=few)
@@ -167,6 +166,8 @@ def score_version(
         provenance["recalibration_preview"] = tried.as_plain()
     influence = None if result.uncertainty is None else influence_columns(result.uncertainty.influence)
     noise = None if result.uncertainty is None else result.uncertainty.influence.noise
+    if regions is not None:
+        points["calibration_region"] = np.array(regions.names, dtype=object)[regions.labels]
     columns = logged_columns(points, valid)
     # What is in single precision now, and what nothing below reads.
     del hashed, resampled, labels, numbers, measurement, result, test, calibration, regions
