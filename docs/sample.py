@@ -29,7 +29,7 @@ from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
-from congruence.tasks.scores.points import score_version
+from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.home import home_store
 from congruence.tasks.solving.measurement import measure

@@ -25,7 +25,7 @@ from congruence.tasks.models.predictions import concatenate
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.rows_in_memory import MemoryStore, RowsInMemory
 from congruence.tasks.models.worker import warm_model
-from congruence.tasks.scores.points import score_version
+from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement import measure
 

@@ -41,7 +41,7 @@ from congruence.tasks.report.reliability import REPORT_FILE, headlines, write_re
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.folder_lock import in_use
 from congruence.tasks.scores.evaluation import SplitSummary
-from congruence.tasks.scores.points import row_frame
+from congruence.tasks.scores.logged_table import row_frame
 from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress

@@ -46,7 +46,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPrediction
 from congruence.tasks.models.predictions import write_range
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.memory import give_back
-from congruence.tasks.scores.points import score_version
+from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress, MeasurementInBlocks
 

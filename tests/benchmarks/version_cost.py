@@ -50,8 +50,9 @@ from congruence.tasks.mlflow import evaluations as logging_of_evaluations
 from congruence.tasks.models.registry import ModelVersion, list_versions
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
+from congruence.tasks.scores.logged_table import influence_columns, influence_table
 from congruence.tasks.scores.names import METRICS
-from congruence.tasks.scores.points import influence_columns, influence_table, score_points
+from congruence.tasks.scores.points import score_points
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.recalibration_preview import preview, rows_to_try
 from congruence.tasks.scores.summary import (

@@ -37,9 +37,10 @@ from congruence.tasks.scores.evaluation import (
     cce_status,
 )
 from congruence.tasks.scores.features import named_features, numbers_of_inputs
+from congruence.tasks.scores.logged_table import over_all_rows
 from congruence.tasks.scores.meanings import meaning, verdict
 from congruence.tasks.scores.names import METRICS
-from congruence.tasks.scores.points import over_all_rows, score_points, summarise
+from congruence.tasks.scores.points import score_points, summarise
 from congruence.tasks.scores.reading import CONTRADICTED, read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.solving.measurement import measure

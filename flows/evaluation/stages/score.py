@@ -55,7 +55,7 @@ def score_task(
     again: bool,
 ) -> Logged:
     """Make every score of one version from its predictions and its measurement, and log it from here."""
-    from congruence.tasks.scores.points import score_version
+    from congruence.tasks.scores.version import score_version
 
     use_tracking(settings.tracking)
     encoder = asking_encoder(settings.encoder)

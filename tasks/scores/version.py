@@ -1,0 +1,332 @@
+"""One version on one split: its scores, metrics and what is wrong with it, from its predictions and its measurement.
+
+A worker holds columns of all rows here, and the split may have ten million: they are made once, taken down to the
+single precision in which they are logged as soon as no number of all rows needs them, and let go of where nothing reads
+them any more. Texts of all rows come last.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.count_reading import CountRows
+from congruence.kernels.conditional_calibration.count_scores import JumpScores
+from congruence.kernels.conditional_calibration.regions import Regions
+from congruence.kernels.conditional_calibration.version_calibration import FEWEST_ROWS
+from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.dependence.correlation import Correlation
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
+from congruence.tasks.data import Shard, Split
+from congruence.tasks.data.thumbnails import thumbnails
+from congruence.tasks.encoders import Encoder
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.block_statistics import ScoreBlocks, hashed_by_block
+from congruence.tasks.scores.correction import CorrectionPreview
+from congruence.tasks.scores.coverage_risk import coverage_risk
+from congruence.tasks.scores.dependence import MOST_EMBEDDED, blocks_of_means, correlated_rows, runs_looked_at
+from congruence.tasks.scores.evaluation import (
+    DEPENDENT_BLOCKS,
+    ROW_CORRELATION,
+    ROW_WEIGHT,
+    Evaluation,
+    Metric,
+    SplitSummary,
+)
+from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
+from congruence.tasks.scores.logged_table import (
+    influence_columns,
+    influence_table,
+    logged_columns,
+    over_all_rows,
+    row_frame,
+    with_design,
+)
+from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.scores.picture import principal_axes
+from congruence.tasks.scores.points import score_points
+from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
+from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
+from congruence.tasks.scores.summary import (
+    calibration_metrics,
+    congruence_metrics,
+    estimated_of,
+    floor_share,
+    other_metrics,
+)
+from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.settings.digest import settings_digest
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.solving.measurement_store import VersionMeasurement
+
+_PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")
+
+
+@dataclass(frozen=True, repr=False)
+class _ValidRows:
+    """The valid rows of a split with what a version says of them, as every part of its scores reads them.
+
+    Attributes:
+        split: whose rows they are.
+        numbers: of the rows in the split, (v,).
+        targets: (v,) or (v, q).
+        predictive: v laws.
+        keys: numbers that stand for the rows' keys, (v,).
+        labels: slice columns.
+        weights: what each row counts in means, (v,); None for equal ones.
+        dependence: which rows may depend on each other, as the split names it; None where it names nothing.
+        blocks: of these rows by the version's scores.
+        seed: of whatever is drawn.
+    """
+
+    split: Split
+    numbers: Array
+    targets: Array
+    predictive: Distribution
+    keys: Array
+    labels: pd.DataFrame
+    weights: Array | None
+    dependence: RowDependence | None
+    blocks: FoundBlocks
+    seed: int
+
+    @classmethod
+    def of(cls, rows: EvaluatedRows, label: str, seed: int) -> _ValidRows:
+        split, valid, targets = rows.split, rows.valid, rows.all_targets()
+        predictive, dependence = rows.all_predictive(label), rows.dependence()
+        labels = split.frame(Shard(0, 0, split.rows, ""), split.settings.slices)
+        return cls(
+            split,
+            np.flatnonzero(valid),
+            targets,
+            predictive,
+            hashed_by_block(split, valid),  # once: 1 s for a million texts
+            labels if valid.all() else labels.loc[valid],
+            rows.all_design().weight,
+            dependence,
+            blocks_of_version(dependence, targets, predictive),
+            seed,
+        )
+
+
+def score_version(
+    settings: EvaluationSettings,
+    rows: EvaluatedRows,
+    encoder: Encoder,
+    version: ModelVersion,
+    protocol: EvaluationProtocol,
+    measurement: VersionMeasurement,
+) -> Evaluation:
+    """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
+    split, requested, seed = rows.split, requested_metrics(settings.metrics), settings.seed
+    given = _ValidRows.of(rows, version.label, seed)
+    predictive, targets = given.predictive, given.targets
+    points = score_points(
+        measurement.result,
+        predictive,
+        targets,
+        seed=seed,
+        keys=given.keys,
+        test=measurement.test,
+        calibration=measurement.calibration,
+    )
+    searched, looked_at = rows_looked_at(points["cce"], seed)
+    features = named_features(split, given.numbers[looked_at])
+    measurement, regions = _named_regions(measurement, given, features, searched)
+    summary, slices = _metrics(requested, points, given, measurement)
+    picture = principal_axes(rows, searched, looked_at)
+    if "coverage" in requested:
+        inputs = pd.concat([features, picture], axis=1).loc[given.numbers[searched]]
+        summary |= coverage_risk(inputs, targets[searched], predictive[searched], seed)
+    correlation = _correlation(given, rows, measurement)
+    if correlation is not None:
+        summary[ROW_CORRELATION] = Metric(correlation.value)
+    wrong = with_inference(
+        _what_is_wrong(given, points, summary, measurement, regions), measurement.inference, correlation
+    )
+    tried = None
+    if correlation is None:  # else its p-values would be as little worth as those of the whole
+        tried = _preview(given, rows, protocol, requested, summary)
+    provenance, seconds = _provenance(settings, encoder, measurement), measurement.seconds
+    if tried is not None:
+        provenance["recalibration_preview"] = tried.as_plain()
+    known = measurement.result.uncertainty
+    influence, noise = (None, None) if known is None else (influence_columns(known.influence), known.influence.noise)
+    if regions is not None:
+        points["calibration_region"] = np.array(regions.names, dtype=object)[regions.labels]
+    columns, weights = logged_columns(points, rows.valid), given.weights
+    del given, measurement, known, regions  # what nothing below reads
+    frame = with_design(row_frame(split, rows.reasons(), rows.valid), split)
+    keys = frame["key"] if rows.valid.all() else frame.loc[rows.valid, "key"]
+    frame = pd.concat([frame, pd.DataFrame(columns, index=frame.index, copy=False)], axis=1)
+    if weights is not None:
+        frame[ROW_WEIGHT] = over_all_rows(weights, rows.valid)
+    return Evaluation(
+        model=version,
+        split=SplitSummary(split.name, split.digest, split.rows, int(rows.valid.sum()), split.settings.target_name),
+        protocol=protocol,
+        metrics=summary,
+        scores=frame,
+        predictive=predictive,
+        targets=targets,
+        slices=slices,
+        embedding_map=picture,
+        thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
+        provenance=provenance,
+        seconds=seconds,
+        metric_list=requested,
+        settings_digest=settings_digest(settings, split.settings),
+        influence=None if influence is None else influence_table(influence, keys),
+        influence_noise=noise,
+        wrong=wrong,
+        features=features,
+        preview=tried,
+    )
+
+
+def _named_regions(
+    measurement: VersionMeasurement, given: _ValidRows, features: pd.DataFrame, searched: Array
+) -> tuple[VersionMeasurement, Regions | None]:
+    """The regions of the inputs by the ``features`` of the ``searched`` rows, if there are any.
+
+    The measurement comes back with a reading of the rows that are looked at alone: what it says of every row is among
+    the points.
+    """
+    calibration, regions = measurement.calibration, None
+    if calibration is not None and calibration.regions is not None:
+        numbers = numbers_of_inputs(given.split, features.loc[given.numbers[searched]])
+        regions = calibration.regions.named(numbers, searched)
+    if calibration is not None and calibration.reading is not None:
+        few = calibration.reading.at_points(runs_looked_at(len(given.targets)))
+        measurement = replace(measurement, calibration=replace(calibration, reading=few, regions=None, influence=None))
+    return measurement, regions
+
+
+def _metrics(
+    requested: tuple[str, ...], points: dict[str, Array], given: _ValidRows, measurement: VersionMeasurement
+) -> tuple[dict[str, Metric], pd.DataFrame]:
+    """The metrics of all rows, and the table of slices; the columns that they are means of are made block by block."""
+    predictive, targets, inference = given.predictive, given.targets, measurement.inference
+    averaged = blocks_of_means(given.dependence, points, predictive, targets)
+    resampled = given.keys if averaged.blocks is None else averaged.blocks.labels
+    blocks = ScoreBlocks(requested, points, predictive, targets, resampled, given.weights)
+    summary = congruence_metrics(
+        measurement.result,
+        measurement.test,
+        measurement.expected,
+        has_intervals=inference is None or not inference.refused,
+    )
+    summary |= estimated_of(blocks.statistics(), given.seed, averaged.blocks, has_intervals=not averaged.refused)
+    slices = blocks.slice_table(given.labels, floor_share(summary))
+    del blocks  # and with it the columns that it made of all rows
+    summary |= other_metrics(requested, points, predictive, targets, given.seed, given.weights, given.blocks)
+    if inference is not None and inference.blocks is not None:
+        summary[DEPENDENT_BLOCKS] = Metric(float(inference.blocks))
+    if measurement.repeat_std is not None:
+        summary["cce_std"] = Metric(measurement.repeat_std)
+    if measurement.calibration is not None:
+        summary |= calibration_metrics(measurement.calibration.test)
+    return summary, slices
+
+
+def _correlation(given: _ValidRows, rows: EvaluatedRows, measurement: VersionMeasurement) -> Correlation | None:
+    """Correlation of rows that nobody named, where the version is judged as if they were independent."""
+    is_named = given.dependence is not None or measurement.inference is not None
+    if is_named or not is_judged_here(measurement, given.targets):
+        return None
+    return correlated_rows(
+        given.targets,
+        given.predictive,
+        None if measurement.calibration is None else measurement.calibration.reading,
+        keys=given.keys,
+        labels=given.labels,
+        embeddings=rows.embeddings() if len(given.targets) <= MOST_EMBEDDED else None,
+        seed=given.seed,
+    )
+
+
+def _what_is_wrong(
+    given: _ValidRows,
+    points: dict[str, Array],
+    metrics: dict[str, Metric],
+    measurement: VersionMeasurement,
+    regions: Regions | None,
+) -> WhatIsWrong | None:
+    """What calibration given the input says; None where it was not measured."""
+    calibration, predictive, targets = measurement.calibration, given.predictive, given.targets
+    if calibration is None:
+        return None
+    if regions is None:
+        names = target_names(given.split, targets.shape[1])
+        vectors = calibration, predictive, targets, names, metrics, given.keys, given.seed
+        return read_vector_targets(*vectors, given.blocks.blocks)
+    return read_what_is_wrong(
+        calibration,
+        regions,
+        points["pit"],
+        metrics,
+        given.numbers,
+        given.labels.drop(columns=given.split.settings.target_columns, errors="ignore"),
+        CountRows.of(targets, predictive),
+        JumpScores.of(targets, predictive),
+        given.blocks.blocks,
+    )
+
+
+def _preview(
+    given: _ValidRows,
+    rows: EvaluatedRows,
+    protocol: EvaluationProtocol,
+    requested: tuple[str, ...],
+    metrics: dict[str, Metric],
+) -> CorrectionPreview | None:
+    predictive, targets, dependence = given.predictive, given.targets, given.dependence
+    if not is_wanted(requested, metrics, targets, predictive):
+        return None
+    chosen, half = rows_to_try(given.keys, given.seed, dependence)
+    tried = None if dependence is None else dependence.of_rows(chosen)
+    of_rows = rows.embeddings_of(chosen), targets[chosen], predictive[chosen], given.keys[chosen]
+    return preview(protocol, *of_rows, half, given.seed, tried)
+
+
+def is_judged_here(measurement: VersionMeasurement, targets: Array) -> bool:
+    """Whether a verdict of these rows rests on a p-value or a band, which take them as independent."""
+    return len(targets) >= FEWEST_ROWS and (measurement.test is not None or measurement.expected is not None)
+
+
+def target_names(split: Split, count: int) -> list[str]:
+    """What ``count`` targets are called: by their columns, or numbered where one column holds all of them."""
+    columns = split.settings.target_columns
+    return list(columns) if len(columns) == count else [f"{columns[0]} {number + 1}" for number in range(count)]
+
+
+@cache
+def _installed() -> Mapping[str, str]:
+    """The versions of the packages that make the numbers, which are the same as long as this process lives."""
+    return {name: importlib.metadata.version(name) for name in ("congruence", *_PACKAGES)}
+
+
+def _provenance(settings: EvaluationSettings, encoder: Encoder, measurement: VersionMeasurement) -> dict[str, Any]:
+    return {
+        "encoder": encoder.id,
+        "preprocessing": encoder.preprocessing_digest,
+        "seed": settings.seed,
+        "solver": measurement.solver,
+        "solver_reason": measurement.reason,
+        "output_kernel": measurement.output_kernel,
+        "certificate": {"cce_error_bound": measurement.result.error_bound},
+        "certificate_kind": measurement.result.bound_kind,
+        **({} if measurement.inference is None else {"inference": vars(measurement.inference)}),
+        "packages": _installed(),
+        "settings": settings.model_dump(mode="json", exclude={"home"}),
+    }
