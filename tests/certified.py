@@ -132,7 +132,7 @@ def _errors(delta):
 def evaluated(problem):
     """The CongruenceResult of the code for the problem."""
     split, errors = prepared(problem)
-    return split.evaluate_errors({"": errors})[""]
+    return split.solve_versions({"": errors})[""].result
 
 
 def exact_values(problem, precision=EXACT):

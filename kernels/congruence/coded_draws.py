@@ -131,6 +131,11 @@ class SimulatedSplits:
         """U'Delta of the observed split and of every drawn one, (1 + draws, k, r), from the sums over all rows."""
         return np.asarray(walsh_hadamard(sums)[self.splits])
 
+    def kept(self, sums: Array, filters: Array) -> Array:
+        """What a smoother of ``filters`` (k,) keeps of them, (r, k, 1 + draws), observed first."""
+        kept = self.coefficients(sums) * filters[:, None]
+        return np.ascontiguousarray(kept.transpose(2, 1, 0), dtype=np.float32)
+
     def choices(self, positions: Array) -> Array:
         """Which value of its pool a row gives to each of ``splits``, (n, 1 + draws): the definition, bit by bit."""
         chosen = np.zeros((len(self.book), 1 + self.draws), dtype=np.intp)

@@ -181,11 +181,7 @@ class PreparedCongruence:
         blocks = {name: version_blocks(self.dependence, y, law) for name, law in versions.items()}
         return {name: version.with_uncertainty(self.smoother, blocks[name]) for name, version in solved.items()}
 
-    def solve_versions(self, errors: Mapping[Name, TargetErrors], *, seed: int = 0) -> dict[Name, SolvedErrors]:
-        """One solve for the target errors of many versions (n rows each), each with the probes that ``seed`` draws."""
-        return self._solved(errors, seed, dict.fromkeys(errors, ""), None, None)
-
-    def evaluate_errors(
+    def solve_versions(
         self,
         errors: Mapping[Name, TargetErrors],
         *,
@@ -193,9 +189,8 @@ class PreparedCongruence:
         uses: Mapping[Name, str] | None = None,
         probes: int | None = None,
         positions: Array | None = None,
-        uncertainty: bool = False,
-    ) -> dict[Name, CongruenceResult]:
-        """CCE from the target errors of many versions, or draws of one, in one solve.
+    ) -> dict[Name, SolvedErrors]:
+        """One solve for the target errors of many versions, or draws of one, each with probes of its own.
 
         Args:
             errors: by name, n rows each.
@@ -203,32 +198,17 @@ class PreparedCongruence:
             uses: what tells the probes of repeats apart, by name.
             probes: to take for the noise floor; by default none where it is read off a factor, else 16.
             positions: of the reference rows in their split, by which they have their probes; all of it by default.
-            uncertainty: with standard errors and the influence of each reference row.
         """
-        solved = self._solved(errors, seed, uses or dict.fromkeys(errors, ""), probes, positions)
-        return {
-            name: version.with_uncertainty(self.smoother) if uncertainty else version.result
-            for name, version in solved.items()
-        }
-
-    def _solved(
-        self,
-        errors: Mapping[Name, TargetErrors],
-        seed: int,
-        uses: Mapping[Name, str],
-        probes: int | None,
-        positions: Array | None,
-    ) -> dict[Name, SolvedErrors]:
         exact = probes is None and self._floor_is_exact
-        probes = 0 if exact else probes or PROBES
+        count = 0 if exact else probes or PROBES
         rows = np.arange(self.operator.n) if positions is None else positions
 
         def drawn(name: Name, error: TargetErrors) -> Array:
-            return probes_of(error.variance, rows, seed, count=probes, use=uses[name])
+            return probes_of(error.variance, rows, seed, count=count, use=uses[name] if uses else "")
 
         with single_threaded_blas():
-            rhs, limits, errors = self._right_hand_sides(errors, probes, drawn)
-        smoothed, solution = self.smooth(rhs, tolerances=limits, groups=self._groups(errors, probes))
+            rhs, limits, errors = self._right_hand_sides(errors, count, drawn)
+        smoothed, solution = self.smooth(rhs, tolerances=limits, groups=self._groups(errors, count))
         found: dict[Name, SolvedErrors] = {}
         start = 0
         for name, error in errors.items():
@@ -236,11 +216,11 @@ class PreparedCongruence:
             if exact:
                 floor = self._squared_weights @ error.variance
             else:
-                columns = slice(stop, stop + probes)
+                columns = slice(stop, stop + count)
                 floor = squared_floor(error.variance, self.smoother, rhs[:, columns], smoothed[:, columns])
             result = self._result(error, smoothed[:, start:stop], floor, solution, slice(start, stop))
             found[name] = SolvedErrors(error, smoothed[:, start:stop], result)
-            start = stop + probes
+            start = stop + count
         return found
 
     def smooth(

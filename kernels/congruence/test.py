@@ -327,8 +327,7 @@ def simulated_coefficients(
         pool = _pool(delta, rows, weights, seed)
         add = partial(_add_share, simulated, sums, smoother.analysis[rows], pool, positions)
         map_on_threads(add, shares, threads)
-    kept = simulated.coefficients(sums) * smoother.filters[:, None]
-    return np.ascontiguousarray(kept.transpose(2, 1, 0))
+    return simulated.kept(sums, smoother.filters)
 
 
 def _add_share(

@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from congruence.kernels.kernel_calibration.estimators import block_estimates as block_estimates
+    from congruence.kernels.kernel_calibration.estimators import pair_estimate as pair_estimate
     from congruence.kernels.kernel_calibration.estimators import (
         squared_kernel_calibration_error as squared_kernel_calibration_error,
     )
-    from congruence.kernels.kernel_calibration.estimators import unbiased_estimate as unbiased_estimate
     from congruence.kernels.kernel_calibration.estimators import (
         unnormalized_calibration_mean_embedding as unnormalized_calibration_mean_embedding,
     )
-    from congruence.kernels.kernel_calibration.estimators import weighted_estimate as weighted_estimate
     from congruence.kernels.kernel_calibration.hypothesis_tests import CalibrationTest as CalibrationTest
     from congruence.kernels.kernel_calibration.hypothesis_tests import asymptotic_test as asymptotic_test
     from congruence.kernels.kernel_calibration.hypothesis_tests import block_test as block_test

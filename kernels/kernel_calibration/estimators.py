@@ -81,35 +81,27 @@ def squared_kernel_calibration_error(
     if weights is not None and estimator == "block":
         raise InvalidInputError("weights: have no meaning for estimator='block'; use 'unbiased' or 'biased'")
     terms = pair_terms(predictive, y, prediction_kernel, output_kernel)
-    if weights is not None:
-        return weighted_estimate(terms, require_weights(weights, terms.n), runner, biased=estimator == "biased")
     if estimator == "block":
         return float(np.mean(block_estimates(terms, block_size, seed, runner, shuffle=shuffle)))
-    return unbiased_estimate(terms, runner) if estimator == "unbiased" else biased_estimate(terms, runner)
+    counts = None if weights is None else require_weights(weights, terms.n)
+    return pair_estimate(terms, runner, weights=counts, biased=estimator == "biased")
 
 
-def unbiased_estimate(terms: PairTerms, runner: BlockRunner = SERIAL) -> float:
-    """Mean of h_ij over i != j (Widmann et al. 2021, lemma 2 with one block)."""
-    return off_diagonal_sum(terms, runner) / (terms.n * (terms.n - 1))
+def pair_estimate(
+    terms: PairTerms, runner: BlockRunner = SERIAL, *, weights: Array | None = None, biased: bool = False
+) -> float:
+    """Mean of h_ij over i != j (Widmann et al. 2021, lemma 2 with one block), or ``biased`` over all i, j (lemma 1).
 
-
-def biased_estimate(terms: PairTerms, runner: BlockRunner = SERIAL) -> float:
-    """Mean of h_ij over all i, j (lemma 1)."""
-    total = off_diagonal_sum(terms, runner) + float(np.sum(terms.diagonal()))
-    return max(total, 0.0) / terms.n**2  # a squared norm: rounding alone could leave it below zero
-
-
-def weighted_estimate(terms: PairTerms, weights: Array, runner: BlockRunner = SERIAL, *, biased: bool = False) -> float:
-    """Mean of h_ij under weights w_i w_j, (n,), over i != j, or over all pairs: then weight 2 is the row twice.
+    Under ``weights`` (n,) a pair counts w_i w_j: over all pairs, weight 2 is then the row twice.
 
     Raises:
         InvalidInputError: no pair counts.
     """
-    total, count = off_diagonal_sum(terms, runner, weights), float(np.sum(weights)) ** 2
-    of_rows = weights**2
-    if biased:
-        return max(total + float(of_rows @ terms.diagonal()), 0.0) / count
-    if np.count_nonzero(weights) < 2:
+    counts = np.ones(terms.n) if weights is None else weights
+    total, count, of_rows = off_diagonal_sum(terms, runner, weights), float(np.sum(counts)) ** 2, counts**2
+    if biased:  # a squared norm: rounding alone could leave it below zero
+        return max(total + float(np.sum(of_rows * terms.diagonal())), 0.0) / count
+    if np.count_nonzero(counts) < 2:
         raise InvalidInputError("weights: fewer than two rows count; the error compares pairs of them")
     return total / (count - float(np.sum(of_rows)))
 

@@ -19,10 +19,9 @@ from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.estimators import (
-    biased_estimate,
     block_estimates,
     default_block_size,
-    unbiased_estimate,
+    pair_estimate,
     witness_values,
 )
 from congruence.kernels.kernel_calibration.execution import SERIAL, BlockRunner
@@ -178,7 +177,7 @@ def asymptotic_test(
     each other within ``blocks``, its law is that of one random sign for every block (a wild bootstrap; Chwialkowski,
     Sejdinovic and Gretton 2014), and the statistic has the pairs within blocks, which no sign changes.
     """
-    estimate = unbiased_estimate(terms, runner)
+    estimate = pair_estimate(terms, runner)
     if blocks is not None:
         sums = signed_sums(terms, blocks, replicates, seed, runner) / terms.n
         p_value = _rank(sums[0] * TIE, sums[1:])
@@ -197,7 +196,7 @@ def _consistency_test(
     terms: PairTerms, predictive: Distribution, y: Any, replicates: int, seed: int, runner: BlockRunner
 ) -> CalibrationTest:
     """Under H0 targets drawn from the predictions are as good as the real ones: a Monte-Carlo test, valid at any n."""
-    estimate = unbiased_estimate(terms, runner)
+    estimate = pair_estimate(terms, runner)
     drawn = consistency_statistics(terms, predictive, y, replicates, seed, runner)
     notes = []
     if terms.target_kernel_is_fitted:
@@ -249,10 +248,10 @@ def _distribution_free_test(terms: PairTerms, estimator: str, runner: BlockRunne
     """With B = 2 sup k: exp(-floor(n/2) (est/B)^2 / 2) unbiased, exp(-max(0, sqrt(n est/B) - 1)^2 / 2) biased."""
     bound = 2.0 * kernel_supremum(terms.output_kernel)
     if estimator == "biased":
-        estimate = biased_estimate(terms, runner)
+        estimate = pair_estimate(terms, runner, biased=True)
         statistic = max(0.0, float(np.sqrt(terms.n * estimate / bound)) - 1.0)
     elif estimator == "unbiased":
-        estimate = unbiased_estimate(terms, runner)
+        estimate = pair_estimate(terms, runner)
         # One-sided: an estimate below zero is no evidence against calibration.
         statistic = float(np.sqrt(terms.n // 2)) * max(0.0, estimate) / bound
     else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,15 +33,16 @@ Rows: TypeAlias = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class PairKernel:
-    """h: a block [h_ij] from two blocks of rows (coordinates of p_i, target rows)."""
+    """h: a block [h_ij] from two blocks of rows (coordinates of p_i, target rows); k_P alone without a product."""
 
     prediction_kernel: PredictionKernel
-    product: TargetProduct
+    product: TargetProduct | None
 
     def __call__(self, left: Rows, right: Rows) -> Any:
         """The block of h, (n, m)."""
         block = self.prediction_kernel(left[0], right[0])
-        block *= self.product(left[1], right[1])
+        if self.product is not None:
+            block *= self.product(left[1], right[1])
         return block
 
 
@@ -74,7 +75,7 @@ class PairTerms:
 
     def diagonal(self) -> Array:
         """h_ii, (n,); k_P(p, p) = 1."""
-        return np.asarray(self.h.product.diagonal(self.targets.values))
+        return np.asarray(self.targets.product.diagonal(self.targets.values))
 
 
 def pair_terms(
@@ -144,14 +145,6 @@ def weighted_rows(h: PairKernel, left: Rows, whole: Rows, weights: Array) -> Arr
     )
 
 
-def gram_rows(kernel: PredictionKernel, coordinates: Array, whole: Array, columns: Array) -> Array:
-    """sum_j k_P(p_i, p_j) c_j for the rows i of a block, the term j = i included: shape (b, k) for columns (n, k)."""
-    tiles = list(_tiles((whole, columns)))
-    return np.concatenate(
-        [sum(kernel(coordinates[i], whole[j]) @ columns[j] for j in tiles) for i in _tiles((coordinates, coordinates))]
-    )
-
-
 def off_diagonal_sum(terms: PairTerms, runner: BlockRunner = SERIAL, weights: Array | None = None) -> float:
     """Sum of h_ij, or of w_i w_j h_ij, over i != j: every unordered pair of row blocks once, O(n) memory."""
     places = row_blocks(terms.n)
@@ -171,11 +164,8 @@ def weighted_sums(terms: PairTerms, weights: Array, runner: BlockRunner = SERIAL
 
 
 def gram_products(terms: PairTerms, columns: Array, runner: BlockRunner = SERIAL) -> Array:
-    """K_P C for columns C (n, k), one row block a call: shape (n, k)."""
-    whole, shared = runner.share(terms.coordinates), runner.share(columns)
-    kernel = terms.h.prediction_kernel
-    calls = [(kernel, terms.coordinates[rows], whole, shared) for rows in row_blocks(terms.n)]
-    return np.concatenate(runner.run(gram_rows, calls))
+    """K_P C for columns C (n, k): shape (n, k)."""
+    return weighted_sums(replace(terms, h=replace(terms.h, product=None)), columns, runner)
 
 
 def row_blocks(n: int) -> list[slice]:

@@ -99,15 +99,13 @@ def repeated_evaluation(
                 for _ in range(draws)
             ]
             drawn = {draw: reference.errors(error) for draw, error in enumerate(errors)}
-            evaluated = reference.prepared.evaluate_errors(
-                drawn,
-                seed=seed,
-                uses={draw: f", reference {number}, draw {draw}" for draw in drawn},
-                probes=probes,
-                positions=reference.rows,
-                uncertainty=uncertainty,
+            uses = {draw: f", reference {number}, draw {draw}" for draw in drawn}
+            solved = reference.prepared.solve_versions(
+                drawn, seed=seed, uses=uses, probes=probes, positions=reference.rows
             )
-            sums[name].add(list(evaluated.values()), reference.rows, len(y))
+            smoother = reference.prepared.smoother if uncertainty else None
+            results = [one.result if smoother is None else one.with_uncertainty(smoother) for one in solved.values()]
+            sums[name].add(results, reference.rows, len(y))
     return {name: repeated.result() for name, repeated in sums.items()}
 
 

@@ -72,8 +72,7 @@ def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) 
         if version.blocks is not None:
             simulated = coefficients_of(sums.added["null"], tested, version.draws, version.seed, version.blocks.count)
         else:
-            splits = simulated_splits(version).coefficients(sums.added["null"]) * tested[:, None]
-            simulated = np.ascontiguousarray(splits.transpose(2, 1, 0), dtype=np.float32)
+            simulated = simulated_splits(version).kept(sums.added["null"], tested)
     return VersionAnswer(
         version,
         system.weights(sums.added["projections"]),

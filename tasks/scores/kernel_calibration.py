@@ -13,9 +13,8 @@ from congruence.kernels.kernel_calibration import (
     asymptotic_test,
     block_estimates,
     block_test,
+    pair_estimate,
     pair_terms,
-    unbiased_estimate,
-    weighted_estimate,
 )
 from congruence.kernels.kernel_calibration.pairs import PairTerms
 from congruence.kernels.steps import step
@@ -59,7 +58,7 @@ def kernel_calibration_error(
         if n <= ASYMPTOTIC_ROWS or (n > PAIRS_ROWS and seed == 0):
             estimate = test.estimate  # of the same pairs
         else:
-            estimate = unbiased_estimate(terms) if n <= PAIRS_ROWS else float(np.mean(block_estimates(terms)))
+            estimate = pair_estimate(terms) if n <= PAIRS_ROWS else float(np.mean(block_estimates(terms)))
         advance(1)
     return finite_metrics({"skce": estimate, "skce_p_value": test.p_value})
 
@@ -72,7 +71,7 @@ def _weighted(predictive: Distribution, targets: Array, seed: int, weights: Arra
         predictive, targets, weights = predictive[rows], targets[rows], weights[rows]
     if np.count_nonzero(weights) < 2:
         return float("nan")
-    return weighted_estimate(_terms(predictive, targets), weights)
+    return pair_estimate(_terms(predictive, targets), weights=weights)
 
 
 def _tested_by_blocks(predictive: Distribution, targets: Array, seed: int, blocks: DependentBlocks) -> float:
