@@ -22,8 +22,7 @@ from congruence.flows.evaluation.stages.addresses import rows_of
 from congruence.flows.evaluation.stages.predict import kept_predictions, serve
 from congruence.kernels import Normal
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.digits import write_digits
-from congruence.tasks.digits.dataset import noise_scale
+from congruence.tasks.digits.dataset import noise_scale, write_digits
 from congruence.tasks.embeddings.worker import embed_shards
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts

@@ -22,7 +22,7 @@ from congruence.tasks.runtime.json_logging import LOGGER, is_json, use_json_line
 from congruence.tasks.settings.home import DEFAULT, VARIABLE
 
 if TYPE_CHECKING:
-    from congruence.tasks.comparison import GateDecision
+    from congruence.tasks.comparison.gate import GateDecision
     from congruence.tasks.mlflow.settings import TrackingSettings
     from congruence.tasks.settings.evaluation import EvaluationSettings
 
@@ -67,7 +67,7 @@ def exit_status(decisions: Sequence[GateDecision]) -> int:
     """The status that says what the gate decided: 0 where all versions passed, or none was judged."""
     if not decisions:
         return 0
-    from congruence.tasks.comparison import worst  # not at the start: the command line opens without pandas
+    from congruence.tasks.comparison.gate import worst  # not at the start: the command line opens without pandas
 
     outcome = worst(decision.outcome for decision in decisions)
     if outcome == "passed":

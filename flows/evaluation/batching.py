@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from congruence.tasks.data import Shard
+from congruence.tasks.data.split import Shard
 
 T = TypeVar("T")
 

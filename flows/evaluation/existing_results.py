@@ -10,7 +10,7 @@ from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.tracking import for_workers, use_tracking
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.tasks.data import Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.mlflow.connection import persist
 from congruence.tasks.mlflow.finished import FinishedEvaluation, finished_evaluations

@@ -17,10 +17,11 @@ from congruence.flows.evaluation.tracking import for_workers
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.streams import hashed_keys
 from congruence.kernels.threads import on_one_core
-from congruence.tasks.data import Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.mlflow import fail_run, log_evaluation
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.runs import fail_run
 from congruence.tasks.models.predictions import concatenate
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.rows_in_memory import MemoryStore, RowsInMemory

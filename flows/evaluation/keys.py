@@ -7,7 +7,7 @@ from typing import Protocol as Structure
 
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.tasks.data import Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.mlflow.conditions import Conditions
 from congruence.tasks.mlflow.identity import EvaluationIdentity

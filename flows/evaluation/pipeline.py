@@ -39,13 +39,14 @@ from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.dask.gpus import devices_in_words, worker_devices
-from congruence.tasks.data import Split, SplitSettings
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.identity import keep_identity
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.mlflow import EvaluationIdentity, fail_run, open_run
 from congruence.tasks.mlflow.connection import connect, use_tracking
+from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.performance_report import performance_report, require_drawable
-from congruence.tasks.mlflow.runs import note_closed
+from congruence.tasks.mlflow.runs import fail_run, note_closed, open_run
 from congruence.tasks.mlflow.stage_seconds import stage_seconds
 from congruence.tasks.mlflow.system_metrics import system_metrics
 from congruence.tasks.models.evaluated_rows import EvaluatedRows

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from congruence.tasks.comparison import GateDecision
+    from congruence.tasks.comparison.gate import GateDecision
     from congruence.tasks.scores.evaluation import Metric
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from congruence.tasks.data import Split, SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.standardisation import with_statistics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

@@ -18,23 +18,16 @@ from congruence.flows.cli.options import open_file, start
 from congruence.flows.evaluation.keys import file_conditions
 from congruence.flows.evaluation.tracking import use_tracking
 from congruence.kernels.resampling.paired import RESAMPLES
-from congruence.tasks.comparison import (
-    ComparedVersion,
-    Comparison,
-    MetricDifference,
-    PairedComparison,
-    compare_versions,
-)
-from congruence.tasks.comparison.differences import CCE, infinite_metrics
-from congruence.tasks.mlflow import (
-    Conditions,
-    TrackingSettings,
-    baseline_version,
-    comparable_versions,
-    log_comparison,
-    logged_versions,
-    place_of,
-)
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import CCE, MetricDifference, infinite_metrics
+from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
+from congruence.tasks.mlflow.baselines import baseline_version
+from congruence.tasks.mlflow.comparisons import log_comparison
+from congruence.tasks.mlflow.conditions import Conditions
+from congruence.tasks.mlflow.links import place_of
+from congruence.tasks.mlflow.reading import logged_versions
+from congruence.tasks.mlflow.selecting import comparable_versions
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, RegistryError, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError

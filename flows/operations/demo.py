@@ -15,7 +15,7 @@ from congruence.flows.cli.progress import console
 from congruence.flows.cli.tables import print_outcomes
 from congruence.flows.operations.demo_files import evaluation_file, registered_versions
 from congruence.flows.prefect.session import run_evaluation
-from congruence.tasks.digits import write_digits
+from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings

@@ -14,17 +14,16 @@ from congruence.flows.cli.console import results
 from congruence.flows.evaluation.keys import file_conditions
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.tracking import use_tracking
-from congruence.tasks.comparison import ComparedVersion, GateCheck, GateDecision, GateSettings, apply_gate, best_of
-from congruence.tasks.comparison.gate import not_changed
-from congruence.tasks.mlflow import (
-    baseline_version,
-    comparable_versions,
-    gate_baseline,
-    log_decision,
-    place_of,
-    read_version,
-)
+from congruence.tasks.comparison.best import best_of
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, not_changed
+from congruence.tasks.comparison.gate_settings import GateSettings
+from congruence.tasks.mlflow.baselines import baseline_version, gate_baseline
 from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.mlflow.gates import log_decision
+from congruence.tasks.mlflow.links import place_of
+from congruence.tasks.mlflow.reading import read_version
+from congruence.tasks.mlflow.selecting import comparable_versions
 from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError

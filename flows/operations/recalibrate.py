@@ -35,13 +35,13 @@ from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.tasks.comparison import compare_pair
+from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.data import Split, SplitSettings
 from congruence.tasks.data.chosen_rows import split_of_rows
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.loading import warm_encoder
-from congruence.tasks.mlflow import read_version
 from congruence.tasks.mlflow.connection import persist, use_tracking
 from congruence.tasks.mlflow.corrected_versions import (
     Origin,
@@ -50,6 +50,7 @@ from congruence.tasks.mlflow.corrected_versions import (
     require_exposure,
     require_inputs,
 )
+from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.recalibration.fit import FittedVersion, fit_version

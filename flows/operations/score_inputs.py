@@ -28,13 +28,15 @@ from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.data import Split, SplitSettings
 from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_features, rows_without_integers
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.mlflow import log_reliability, place_of
 from congruence.tasks.mlflow.connection import persist, use_tracking
+from congruence.tasks.mlflow.links import place_of
+from congruence.tasks.mlflow.reliability import log_reliability
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.report.reliability import REPORT_FILE, headlines, write_reliability

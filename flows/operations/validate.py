@@ -19,8 +19,8 @@ from congruence.tasks.contract import check_contract, load_predictive_model
 from congruence.tasks.contract.exposure import require_counts
 from congruence.tasks.contract.resolved import read_description, settings_in
 from congruence.tasks.contract.settings import AUTO
-from congruence.tasks.data import Split
 from congruence.tasks.data.measurable import require_measurable, rows_left_out
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.mlflow.connection import persist
 from congruence.tasks.models.contract_rows import contract_rows

@@ -27,8 +27,8 @@ from congruence.flows.prefect.journal import JOURNALED, note_closed, note_under_
 from congruence.flows.scheduling.looking import Tick
 from congruence.flows.scheduling.poll import tick
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.comparison import GateDecision
-from congruence.tasks.mlflow import TrackingError
+from congruence.tasks.comparison.gate import GateDecision
+from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.parent import end_with
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings

@@ -24,23 +24,26 @@ from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.tasks.comparison import GateDecision
-from congruence.tasks.data import Split, SplitSettings
+from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.row_identity import kept_identities
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, log_failure, read_failure
+from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.finished import finished_evaluations
 from congruence.tasks.mlflow.fitted_rows import fitted_rows
-from congruence.tasks.mlflow.identity import find_by_digest
+from congruence.tasks.mlflow.identity import EvaluationIdentity, find_by_digest
 from congruence.tasks.mlflow.looks import LoggedLook, Rows, open_evaluations, read_rows
 from congruence.tasks.mlflow.reading import logged_metrics, logged_pit
+from congruence.tasks.mlflow.version_tags import log_failure, read_failure
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.watching import Accounts, Finding, claim, drop_expired, held, is_due, release
-from congruence.tasks.watching.account import evidence_of
+from congruence.tasks.watching.account import Accounts, Finding, evidence_of
+from congruence.tasks.watching.backoff import is_due
+from congruence.tasks.watching.claims import claim, drop_expired, held, release
 
 _TEST = "congruence_test"
 

@@ -19,13 +19,12 @@ from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.scheduling.findings import announce
 from congruence.flows.scheduling.looking import Tick, look_at_split
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.comparison import GateDecision
-from congruence.tasks.mlflow import TrackingError
-from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.comparison.gate import GateDecision
+from congruence.tasks.mlflow.connection import TrackingError, persist
 from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.watching import new_owner
+from congruence.tasks.watching.claims import new_owner
 from congruence.tasks.watching.notification import notify
 
 

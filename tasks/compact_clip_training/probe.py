@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from congruence.tasks.digits import digit_rows, draw
+from congruence.tasks.digits.dataset import digit_rows
+from congruence.tasks.digits.images import draw
 
 Preprocess = Callable[[Image.Image], torch.Tensor]
 

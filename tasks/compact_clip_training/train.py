@@ -24,8 +24,7 @@ from safetensors.torch import save_file
 from congruence.tasks.compact_clip.location import WEIGHTS, model_name
 from congruence.tasks.compact_clip_training.captions import TEMPLATES, caption
 from congruence.tasks.compact_clip_training.probe import Preprocess, Probe, probe
-from congruence.tasks.digits import base_images, draw, labels
-from congruence.tasks.digits.images import MAX_ANGLE
+from congruence.tasks.digits.images import MAX_ANGLE, base_images, draw, labels
 from congruence.tasks.encoders.open_clip_import import open_clip
 
 BATCH = 256

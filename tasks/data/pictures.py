@@ -12,7 +12,7 @@ from PIL import Image
 from congruence.kernels.arrays import Array
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, PICTURE_SIDE, picture_statistics
 from congruence.kernels.threads import available_threads
-from congruence.tasks.data import Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.images import decode_image
 

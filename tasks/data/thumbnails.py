@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from PIL import Image
 
-from congruence.tasks.data import Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.errors import InvalidRow
 
 PIXELS = 96

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from congruence.tasks.data import Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.runtime.atomic_files import write_whole
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 

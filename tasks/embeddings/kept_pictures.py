@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
-from congruence.tasks.data import Split
 from congruence.tasks.data.digests import combine
 from congruence.tasks.data.pictures import picture_table
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.encoders.images import DECODING
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.data import Split
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.encoders import EncoderSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.moments import Statistics, statistics
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.runtime.sealed_records import DamagedError, unsealed
 
 _FORMAT = 1

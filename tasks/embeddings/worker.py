@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from congruence.tasks.data import Shard, Split
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import own_threads
 from congruence.tasks.embeddings.hierarchy import store_header
 from congruence.tasks.embeddings.shard import ShardReport, embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
-from congruence.tasks.encoders import Encoder, EncoderSettings
+from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.runtime.sealed_records import digest_of
 from congruence.tasks.settings.evaluation import StoreSettings
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
-from congruence.tasks import compact_clip
+from congruence.tasks.compact_clip.location import model_name
 from congruence.tasks.encoders.base import InputKind, text_digest
 from congruence.tasks.encoders.checkpoints import UNREADABLE, hub_files, weights_from_hub, why_unreadable
 from congruence.tasks.encoders.errors import InvalidRow
@@ -74,7 +74,7 @@ def _checkpoint(settings: EncoderSettings) -> _Checkpoint:
     if brings_weights and settings.pretrained not in (None, RANDOM):
         raise InvalidInputError(f"encoder.model {model} brings its own weights: leave encoder.pretrained out")
     if model == COMPACT:
-        return _local(compact_clip.model_name(), COMPACT)
+        return _local(model_name(), COMPACT)
     if model.startswith(_LOCAL):
         return _local(model, Path(model.removeprefix(_LOCAL)).name)
     if model.startswith(_HUB):

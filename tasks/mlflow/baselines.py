@@ -7,7 +7,7 @@ from typing import Literal
 
 from mlflow import MlflowClient
 
-from congruence.tasks.comparison import ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.mlflow.conditions import Conditions
 from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, persist
 from congruence.tasks.mlflow.finished import complete_runs, run_metrics

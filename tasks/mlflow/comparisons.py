@@ -8,7 +8,8 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from congruence.tasks.comparison import Comparison, MetricDifference
+from congruence.tasks.comparison.differences import MetricDifference
+from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE, identity_digest
 from congruence.tasks.mlflow.logged_run import RunContent, write_run

@@ -27,7 +27,7 @@ from congruence.tasks.contract.log import without_notices
 from congruence.tasks.contract.model import fetch
 from congruence.tasks.contract.resolved import METADATA_KEY
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.data import Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.mlflow.connection import connect, experiment_id, persist
 from congruence.tasks.mlflow.fitted_rows import fitted_rows, log_fitted_rows
 from congruence.tasks.mlflow.identity import PREFIX

@@ -264,7 +264,7 @@ def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
         "",
         f"{f'Read the {report} first' if settings.report else 'It has no report'}; beside it stand {versions}. The "
         f"extremes are in `{POINTS_FILE}`, every point's scores in `{COLUMNS_FILE}`; "
-        "`congruence.tasks.mlflow.read_scores(run_id)` sets them beside the rows' keys and targets.",
+        "`congruence.tasks.mlflow.reading.read_scores(run_id)` sets them beside the rows' keys and targets.",
     ]
     return "\n".join(lines)
 

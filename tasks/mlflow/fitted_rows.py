@@ -8,8 +8,8 @@ from pathlib import Path
 import mlflow
 import numpy as np
 
-from congruence.tasks.data import Split
 from congruence.tasks.data.row_identity import row_identities
+from congruence.tasks.data.split import Split
 from congruence.tasks.mlflow.connection import connect, fetched_artifact, persist
 from congruence.tasks.mlflow.looks import Rows
 from congruence.tasks.mlflow.settings import TrackingSettings

@@ -5,8 +5,7 @@ from __future__ import annotations
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from congruence.tasks.comparison import GateCheck, GateDecision
-from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED
+from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateCheck, GateDecision
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX, identity_digest
 from congruence.tasks.mlflow.links import run_place

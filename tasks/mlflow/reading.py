@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.comparison import ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.mlflow.conditions import Conditions
 from congruence.tasks.mlflow.connection import TrackingError, connect, persist
 from congruence.tasks.mlflow.finished import SLICES, WRONG_PLACES, complete_runs, run_metrics

@@ -28,7 +28,7 @@ _WRITERS = 3
 _NOTE = (
     "What the evaluations on this split share: `rows.parquet` has the key, validity, target and slices of every row. "
     "The scores of a version are `scores/columns.parquet` of its own run, row by row in the same order; "
-    "`congruence.tasks.mlflow.read_scores(run_id)` joins the two."
+    "`congruence.tasks.mlflow.reading.read_scores(run_id)` joins the two."
 )
 
 

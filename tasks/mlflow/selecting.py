@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mlflow.entities import Run
 
 from congruence.kernels.errors import ProtocolError
-from congruence.tasks.comparison import ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.mlflow.conditions import Conditions
 from congruence.tasks.mlflow.connection import TrackingError, connect, persist
 from congruence.tasks.mlflow.finished import complete_runs

@@ -19,7 +19,11 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.scores import point_scores
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.encoders import Encoder, EncoderSettings, InvalidRow, load_encoder, standardisation
+from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.encoders.moments import standardisation
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.scores.names import MetricName, requested_metrics
 from congruence.tasks.scores.points import score_points, summarise
 from congruence.tasks.settings.protocol import ProtocolSettings

@@ -17,8 +17,8 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.streams import hashed_keys
 from congruence.kernels.weights import require_weights
-from congruence.tasks.data import Shard, Split
 from congruence.tasks.data.design import SampleDesign
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
 from congruence.tasks.models.address import PredictionAddress

@@ -24,8 +24,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.data import Shard
-from congruence.tasks.data.split import runs
+from congruence.tasks.data.split import Shard, runs
 from congruence.tasks.embeddings.zarr_groups import checked_objects, checksums, decode_group, encode_group
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.encoding import describe, restore

@@ -10,7 +10,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
-from congruence.tasks.data import Shard, Split
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 

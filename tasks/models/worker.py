@@ -19,7 +19,7 @@ from congruence.tasks.contract import ContractReport, PredictionSettings, Predic
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import require_counts
 from congruence.tasks.contract.model import failure_text, fetch, load_version
-from congruence.tasks.data import Shard, Split
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.contract_rows import contract_rows, model_frame
 from congruence.tasks.models.encoding import describe

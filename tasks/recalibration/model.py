@@ -36,7 +36,8 @@ from congruence.tasks.contract.reading import (
     read_distribution,
 )
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.encoders import EncoderSettings, load_encoder
+from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.model_outputs.law import Law
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.recalibration.corrected_output import corrected_output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from congruence.tasks.encoders import EncoderSettings
+from congruence.tasks.encoders.settings import EncoderSettings
 
 LOCAL = "local-dir:"
 HERE = "{folder}"

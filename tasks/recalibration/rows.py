@@ -7,7 +7,8 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.hold_out import HoldOut, hold_out
-from congruence.tasks.data import Shard, Split, SplitSettings
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.models.registry import ModelVersion
 
 FITTED_ON = "congruence.fitted_on"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from congruence.tasks.comparison import Comparison, MetricDifference, PairedComparison
+from congruence.tasks.comparison.differences import MetricDifference
+from congruence.tasks.comparison.versions import Comparison, PairedComparison
 from congruence.tasks.report.packing import LETTERS, as_json, category_column, number_column, rounded
 from congruence.tasks.report.rendering import records, render, script, style
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, cce_status

@@ -11,7 +11,8 @@ from PIL import Image, ImageFilter
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.digits.images import encode_png
-from congruence.tasks.encoders import EncoderSettings, load_encoder
+from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.encoders.settings import EncoderSettings
 
 Encode = Callable[[Sequence[Image.Image]], Array]
 """Images to embeddings of unit norm (n, d)."""

@@ -14,7 +14,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.resampling.aggregation import ScoreStatistics, sliced_statistics
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.data import Shard, Split
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.scores.summary import mean_columns, slice_groups, slice_rows, whole_columns
 
 BLOCK_ROWS = 2**16

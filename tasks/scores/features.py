@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data import Shard, Split
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.scores.segments import searched_rows
 
 MOST_VALUES = 30

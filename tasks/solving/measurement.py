@@ -28,10 +28,11 @@ from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.kernels.weights import mean_one
 from congruence.tasks.scores.names import MetricName, requested_metrics
 from congruence.tasks.settings.solver import SolverSettings
-from congruence.tasks.solving import cluster_capacity, prepare_on_dask
+from congruence.tasks.solving.capacity import cluster_capacity
 from congruence.tasks.solving.executor import HERE, Executor
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 from congruence.tasks.solving.plan import plan_solver
+from congruence.tasks.solving.prepare import prepare_on_dask
 from congruence.tasks.solving.version_evaluation import (
     HeldVersion,
     JudgedSplit,

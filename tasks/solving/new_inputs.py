@@ -19,7 +19,7 @@ from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.kernels.support.conformal import FEWEST_ROWS
 from congruence.kernels.withholding.input_scores import InputScores
 from congruence.kernels.withholding.scorer import input_scorer
-from congruence.tasks.data import Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 
 

@@ -17,8 +17,9 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom, Solver, choose_solver
 from congruence.kernels.solvers.planning import DENSE_LIMIT, NYSTROM_LANDMARKS
 from congruence.tasks.settings.solver import SolverSettings
-from congruence.tasks.solving import Capacity, CheckpointFile, TiledCholesky
-from congruence.tasks.solving.capacity import KEPT_SHARE
+from congruence.tasks.solving.capacity import KEPT_SHARE, Capacity
+from congruence.tasks.solving.checkpoint import CheckpointFile
+from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
 CHECKPOINT_ROWS = 50_000
 EXACT_ROWS = 100_000  # a version's 60 right-hand sides cost more than features do: some minutes a version on two cores

@@ -23,7 +23,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.monitoring import Look, Monitor, ScoreSums, score_bet
 from congruence.tasks.data.digests import combine
-from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings
+from congruence.tasks.mlflow.connection import TrackingError
+from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.looks import (
     LoggedLook,
     Rows,
@@ -35,6 +36,7 @@ from congruence.tasks.mlflow.looks import (
     withdraw_look,
 )
 from congruence.tasks.mlflow.server_clock import server_time
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_tags import set_version_tags
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric, truth_p_value, truth_p_values

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings, alias_holder, set_alias
-from congruence.tasks.mlflow.connection import connect, persist
-from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.connection import TrackingError, connect, persist
+from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.version_tags import alias_holder, set_alias
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.watching.claims import exclusive, new_owner
 

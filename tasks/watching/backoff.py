@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from congruence.tasks.mlflow import Failure
+from congruence.tasks.mlflow.version_tags import Failure
 from congruence.tasks.watching.settings import WatchSettings
 
 

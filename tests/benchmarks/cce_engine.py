@@ -192,7 +192,7 @@ def workers(n, folder):
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
-    from congruence.tasks.solving import PointsOnCluster
+    from congruence.tasks.solving.points_on_cluster import PointsOnCluster
 
     x = embeddings(n)
     v = np.random.default_rng(0).standard_normal((n, 30))
@@ -220,7 +220,8 @@ def tiled(n, folder):
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
-    from congruence.tasks.solving import PointsOnCluster, TiledCholesky
+    from congruence.tasks.solving.points_on_cluster import PointsOnCluster
+    from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
     x = embeddings(n)
     work = n**3 / 3 / 1e9

@@ -20,10 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from congruence.tasks.data import SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
-from congruence.tasks.encoders import EncoderSettings, load_encoder
+from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.settings.evaluation import StoreSettings
 
 FEATURES, SHARD_ROWS = 64, 2048

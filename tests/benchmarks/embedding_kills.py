@@ -25,7 +25,9 @@ import pyarrow.parquet as pq
 from embedding_kills_on_dask import exercise, files
 from PIL import Image
 
-from congruence.tasks.data import Split, SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.shard import embed_each
 
 SCRIPT = Path(__file__).parents[1] / "tasks" / "embedding" / "embed_process.py"

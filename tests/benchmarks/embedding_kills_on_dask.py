@@ -29,7 +29,7 @@ from congruence.flows.evaluation.stages import embed as stages
 from congruence.flows.evaluation.stages.addresses import rows_of
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.dask.clusters import dask_client, scheduler_address
-from congruence.tasks.data import open_split
+from congruence.tasks.data.opening import open_split
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import warm_encoder

@@ -29,10 +29,13 @@ import pyarrow.parquet as pq
 import torch
 from PIL import Image
 
-from congruence.tasks.data import Split, SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
-from congruence.tasks.encoders import EncoderSettings, load_encoder
+from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.encoders.settings import EncoderSettings
 
 DISTINCT = 512
 

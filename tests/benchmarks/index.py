@@ -19,7 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from congruence.tasks.data import Split, SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 
 FEATURES = [f"x{column}" for column in range(64)]
 ROW_GROUP = 2**20

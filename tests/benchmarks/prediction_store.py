@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.distributions import Distribution, Mixture, Normal, Samples
-from congruence.tasks.data import Shard
+from congruence.tasks.data.split import Shard
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.predictions import pending, read_predictions, write_range
 from congruence.tasks.models.registry import ModelVersion

@@ -36,7 +36,9 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.scores import point_scores
-from congruence.tasks.mlflow import TrackingSettings, log_evaluation, run_link
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.links import run_link
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.scores.evaluation import Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.summary import mean_columns, slice_table

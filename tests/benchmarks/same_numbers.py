@@ -178,10 +178,11 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
     from congruence.kernels.row_blocks.split import BlockSplit
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
-    from congruence.tasks.solving import TiledCholesky, prepare_on_dask
     from congruence.tasks.solving.measurement import measure
     from congruence.tasks.solving.pass_runner import PassesOnCluster
+    from congruence.tasks.solving.prepare import prepare_on_dask
     from congruence.tasks.solving.solve_progress import SolveProgress
+    from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
     rng = np.random.default_rng(5)
     x = rng.standard_normal((n, 4))

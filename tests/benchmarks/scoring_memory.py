@@ -35,11 +35,11 @@ from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
 from congruence.kernels.solvers.bounds import SolverBounds
-from congruence.tasks.data import open_split
+from congruence.tasks.data.opening import open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.features import FeatureEncoder
-from congruence.tasks.mlflow import log_evaluation
+from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions

@@ -45,8 +45,9 @@ from congruence.kernels.protocol.evaluation import resolved_output_kernel
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.solvers import Nystrom
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.mlflow import TrackingSettings, log_evaluation
 from congruence.tasks.mlflow import evaluations as logging_of_evaluations
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, list_versions
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error

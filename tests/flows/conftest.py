@@ -13,7 +13,7 @@ from databases import mlflow_database
 from prefect.testing.utilities import prefect_test_harness
 
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.digits import write_digits
+from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import TrueLaw
 
 ROWS, SHARD_ROWS = 240, 40

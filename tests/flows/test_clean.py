@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
 from congruence.flows.operations.cleanup import clean, readable
-from congruence.tasks.data import open_split
+from congruence.tasks.data.opening import open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import open_store
-from congruence.tasks.encoders import load_encoder
+from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.runtime.atomic_files import ENDING
 from congruence.tasks.runtime.folder_lock import InUseError, in_use
 from congruence.tasks.settings.evaluation import EvaluationSettings

@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 
 from congruence.flows.evaluation.batching import MAX_TASKS, groups_of_shards
-from congruence.tasks.data import Shard
+from congruence.tasks.data.split import Shard
 
 
 def shards(rows: int, size: int = 2048) -> list[Shard]:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from congruence.flows.operations.init_file import ModelFacts, columns_roles, evaluation_text, write_evaluation
-from congruence.tasks.data import SplitError, open_split
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.opening import open_split
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import load_settings
 

@@ -13,8 +13,8 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from congruence.flows.cli.error_messages import explaining
-from congruence.tasks.mlflow import TrackingError, TrackingSettings
-from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.mlflow.connection import TrackingError, persist
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import ClusterError
 
 

@@ -10,9 +10,10 @@ from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomi
 from congruence.kernels.solvers import ConjugateGradient, Nystrom
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
-from congruence.tasks.solving import PointsOnCluster, TiledCholesky
+from congruence.tasks.solving.points_on_cluster import PointsOnCluster
 from congruence.tasks.solving.prepare import prepare_on_dask
 from congruence.tasks.solving.single_gpu import ConjugateGradientOnCard
+from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")

@@ -14,7 +14,7 @@ from congruence.kernels.calibration.regression import calibration_error_of_pit
 from congruence.kernels.congruence.preparation import conditional_congruence_error
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocol.protocol import EXACT
-from congruence.tasks.comparison import ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 

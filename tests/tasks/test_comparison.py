@@ -17,8 +17,12 @@ from mlflow import MlflowClient
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol.protocol import PREPRINT
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
-from congruence.tasks import mlflow as tracking
-from congruence.tasks.comparison import ComparedVersion, compare_pair, compare_versions
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.versions import compare_pair, compare_versions
+from congruence.tasks.mlflow.comparisons import log_comparison
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.reading import logged_versions
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.report.comparison import comparison_data, comparison_report
 from congruence.tasks.scores.evaluation import Metric
@@ -180,7 +184,7 @@ def test_the_rows_of_a_pair_are_those_that_differ_most_with_the_score_of_both(co
 
 def test_comparisons_in_mlflow(make_evaluation, tmp_path):
     before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
-    settings = tracking.TrackingSettings(uri=uri, report=False)
+    settings = TrackingSettings(uri=uri, report=False)
     client = MlflowClient(uri)
     client.create_registered_model("angle")
     for _ in range(2):
@@ -188,11 +192,11 @@ def test_comparisons_in_mlflow(make_evaluation, tmp_path):
     mlflow.set_tracking_uri(uri)
     try:
         for version, scale in (("1", 3.0), ("2", 1.0)):
-            tracking.log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
-        logged = tracking.logged_versions("test", settings, model="angle")
+            log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
+        logged = logged_versions("test", settings, model="angle")
         comparison = compare_versions(logged, baseline="angle/1", resamples=200)
-        run_id = tracking.log_comparison(comparison, settings)
-        assert tracking.log_comparison(comparison, settings) == run_id
+        run_id = log_comparison(comparison, settings)
+        assert log_comparison(comparison, settings) == run_id
         run = client.get_run(run_id)
         metrics = run.data.metrics
         assert metrics["angle-2/cce_mean_difference"] < 0

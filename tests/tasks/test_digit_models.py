@@ -18,10 +18,11 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.contract import PredictiveModel, check_contract, load_predictive_model
-from congruence.tasks.digits import write_digits
+from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
 from congruence.tasks.digits.network import normal_nll, pixels, train
-from congruence.tasks.encoders import EncoderSettings, load_encoder
+from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow_plugin.table_evaluation import embed_table
 from congruence.tasks.models.registry import ModelVersion, list_versions, resolve
 

@@ -11,7 +11,8 @@ from PIL import Image
 from scipy import stats
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.digits import base_images, digit_rows, draw, labels, noise_scale, write_digits
+from congruence.tasks.digits.dataset import digit_rows, noise_scale, write_digits
+from congruence.tasks.digits.images import base_images, draw, labels
 
 
 def test_no_digit_is_in_both_splits_and_none_is_left_out() -> None:

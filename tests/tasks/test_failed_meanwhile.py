@@ -11,16 +11,12 @@ import pytest
 from databases import mlflow_database
 from mlflow import MlflowClient
 
-from congruence.tasks.mlflow import (
-    EvaluationIdentity,
-    TrackingSettings,
-    evaluations,
-    fail_run,
-    log_evaluation,
-    log_failure,
-    open_run,
-)
-from congruence.tasks.mlflow.runs import ERROR
+from congruence.tasks.mlflow import evaluations
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.identity import EvaluationIdentity
+from congruence.tasks.mlflow.runs import ERROR, fail_run, open_run
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.version_tags import log_failure
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation
 

@@ -15,10 +15,16 @@ from mlflow import MlflowClient
 from pydantic import ValidationError
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks import mlflow as tracking
-from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate, best_of
-from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS
+from congruence.tasks.comparison.best import best_of
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.gate import apply_gate
+from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS, GateSettings
 from congruence.tasks.comparison.stake import marginal_value
+from congruence.tasks.mlflow.baselines import gate_baseline
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.gates import log_decision
+from congruence.tasks.mlflow.reading import logged_versions
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, RegistryError
 from congruence.tasks.scores.evaluation import INFLUENCE, Metric
 from congruence.tasks.scores.names import EFFECTS
@@ -249,15 +255,15 @@ def test_an_infinite_likelihood_fails(compared):
 def logged(make_evaluation, tmp_path):
     """Two logged versions, the first much worse, and the settings of their MLflow."""
     before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
-    settings = tracking.TrackingSettings(uri=uri, report=False)
+    settings = TrackingSettings(uri=uri, report=False)
     client = MlflowClient(uri)
     client.create_registered_model("angle")
     for _ in range(2):
         client.create_model_version("angle", "file:///nowhere")
     mlflow.set_tracking_uri(uri)
     for version, scale in (("1", 3.0), ("2", 1.0)):
-        tracking.log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
-    yield tracking.logged_versions("test", settings, model="angle"), settings, client
+        log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
+    yield logged_versions("test", settings, model="angle"), settings, client
     mlflow.set_tracking_uri(before)
 
 
@@ -265,10 +271,10 @@ def test_a_baseline_is_written_in_every_way_and_a_wrong_one_is_named(logged):
     (_, second), settings, client = logged
     client.set_registered_model_alias("angle", "champion", "1")
     for written in ("1", "champion", "models:/angle/1", "models:/angle@champion", "angle/1", "angle@champion"):
-        baseline = tracking.gate_baseline(second, written, settings)
+        baseline = gate_baseline(second, written, settings)
         assert baseline is not None
         assert baseline.label == "angle/1", written
-    assert tracking.gate_baseline(second, None, settings) is None
+    assert gate_baseline(second, None, settings) is None
     for written, said in (
         (
             "champoin",
@@ -280,10 +286,10 @@ def test_a_baseline_is_written_in_every_way_and_a_wrong_one_is_named(logged):
         ("models:/angel/1", r"gate\.baseline: models:/angel/1: not in the registry.*registered models: angle"),
     ):
         with pytest.raises(RegistryError, match=said):
-            tracking.gate_baseline(second, written, settings)
-    assert tracking.gate_baseline(second, "production", settings, first_version="pass") is None
+            gate_baseline(second, written, settings)
+    assert gate_baseline(second, "production", settings, first_version="pass") is None
     with pytest.raises(RegistryError, match="did you mean 'champion'"):  # much like one that there is: a slip
-        tracking.gate_baseline(second, "champoin", settings, first_version="pass")
+        gate_baseline(second, "champoin", settings, first_version="pass")
 
 
 def test_decisions_in_mlflow(logged, tmp_path):
@@ -291,16 +297,16 @@ def test_decisions_in_mlflow(logged, tmp_path):
     gate = GateSettings(
         baseline="champion", not_worse_on=["cce_mean", "nll_mean"], better_on=["cce_mean"], set_alias="champion"
     )
-    decision = apply_gate(second, tracking.gate_baseline(second, "1", settings), gate)
+    decision = apply_gate(second, gate_baseline(second, "1", settings), gate)
     assert decision.passed
-    decided = tracking.log_decision(decision, settings)
-    assert tracking.log_decision(decision, settings) == decided
+    decided = log_decision(decision, settings)
+    assert log_decision(decision, settings) == decided
     assert client.get_registered_model("angle").aliases == {}
-    tracking.log_decision(decision, settings, alias=gate.set_alias)
+    log_decision(decision, settings, alias=gate.set_alias)
     assert client.get_registered_model("angle").aliases == {"champion": 2}
     assert client.get_model_version("angle", "2").tags["cce_gate"] == "passed"
-    worse = apply_gate(first, tracking.gate_baseline(first, "champion", settings), gate)
-    tracking.log_decision(worse, settings, alias="champion")
+    worse = apply_gate(first, gate_baseline(first, "champion", settings), gate)
+    log_decision(worse, settings, alias="champion")
     assert client.get_registered_model("angle").aliases == {"champion": 2}
     tags = client.get_model_version("angle", "1").tags
     assert tags["cce_gate"] == "failed"
@@ -326,7 +332,7 @@ def test_an_undecided_version_moves_no_alias_and_says_so_in_mlflow(logged):
     gate = GateSettings(baseline="1", not_worse_on=[], better_on=["cce_mean"], set_alias="champion")
     decision = apply_gate(same, first, gate)
     assert decision.outcome == "undecided"
-    run = client.get_run(tracking.log_decision(decision, settings, alias="champion"))
+    run = client.get_run(log_decision(decision, settings, alias="champion"))
     assert run.data.tags["cce_gate"] == "undecided"
     assert run.data.metrics["rules_undecided"] == 1
     assert "**undecided**" in run.data.tags["mlflow.note.content"]
@@ -337,7 +343,7 @@ def test_an_undecided_version_moves_no_alias_and_says_so_in_mlflow(logged):
 def test_a_first_version_is_tagged_as_not_compared(logged):
     (first, _), settings, client = logged
     gate = GateSettings(baseline="champion", first_version="pass")
-    tracking.log_decision(apply_gate(first, None, gate), settings)
+    log_decision(apply_gate(first, None, gate), settings)
     tags = client.get_model_version("angle", "1").tags
     assert tags["cce_gate"] == "passed"
     assert "nothing was compared" in tags["cce_gate_reasons"]

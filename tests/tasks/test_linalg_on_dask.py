@@ -23,9 +23,12 @@ from congruence.kernels.steps import listen
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
-from congruence.tasks.solving import CheckpointFile, PointsOnCluster, TiledCholesky, prepare_on_dask
+from congruence.tasks.solving.checkpoint import CheckpointFile
 from congruence.tasks.solving.executor import WorkerExecutor
 from congruence.tasks.solving.measurement import OnCluster, measure, measure_versions
+from congruence.tasks.solving.points_on_cluster import PointsOnCluster
+from congruence.tasks.solving.prepare import prepare_on_dask
+from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 from congruence.tasks.solving.version_evaluation import HeldVersion
 
 

@@ -24,7 +24,7 @@ from congruence.kernels.steps import listen
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
-from congruence.tasks.solving import CheckpointFile, sweep_iterates
+from congruence.tasks.solving.checkpoint import CheckpointFile, sweep_iterates
 from congruence.tasks.solving.measurement import OnCluster, measure
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 

@@ -18,7 +18,8 @@ from congruence.kernels.distributions import Distribution, Normal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.contract import ContractError, log_predictive_model
-from congruence.tasks.digits import digit_rows, draw, encode_png, noise_scale
+from congruence.tasks.digits.dataset import digit_rows, noise_scale
+from congruence.tasks.digits.images import draw, encode_png
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, predictive_metrics
 
 ROWS = 80

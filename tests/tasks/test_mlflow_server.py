@@ -15,16 +15,12 @@ from mlflow_pages import CHROMIUM, Browser
 
 from congruence.tasks.doctor.findings import Check, examine
 from congruence.tasks.doctor.mlflow_servers import registry, tracking_server
-from congruence.tasks.mlflow import (
-    EvaluationIdentity,
-    TrackingError,
-    TrackingSettings,
-    find_evaluation,
-    log_evaluation,
-    read_version,
-    run_link,
-)
-from congruence.tasks.mlflow.links import list_page
+from congruence.tasks.mlflow.connection import TrackingError
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
+from congruence.tasks.mlflow.links import list_page, run_link
+from congruence.tasks.mlflow.reading import read_version
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import CHARTS, KEY
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import Metric

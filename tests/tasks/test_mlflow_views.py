@@ -14,7 +14,9 @@ import pytest
 from mlflow import MlflowClient
 
 from congruence.flows.operations.ui import list_pages
-from congruence.tasks.mlflow import TrackingSettings, log_evaluation, views
+from congruence.tasks.mlflow import views
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_pages import described
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric

@@ -11,8 +11,8 @@ import pytest
 from databases import mlflow_database
 from mlflow import MlflowClient
 
-from congruence.tasks.mlflow import TrackingSettings
 from congruence.tasks.mlflow.connection import experiment_id
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime import mlflow_database as database
 from congruence.tasks.runtime.moved_home import point_here
 

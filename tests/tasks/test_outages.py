@@ -19,17 +19,12 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST
 
-from congruence.tasks.mlflow import (
-    EvaluationIdentity,
-    TrackingError,
-    TrackingSettings,
-    connection,
-    evaluations,
-    fail_run,
-    log_evaluation,
-    open_run,
-)
-from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.mlflow import connection, evaluations
+from congruence.tasks.mlflow.connection import TrackingError, persist
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.identity import EvaluationIdentity
+from congruence.tasks.mlflow.runs import fail_run, open_run
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, resolve
 from congruence.tasks.runtime.mlflow_outages import is_refusal, is_transient
 

@@ -11,9 +11,9 @@ from databases import mlflow_database
 from distributed import Client, LocalCluster
 from mlflow import MlflowClient
 
-from congruence.tasks.mlflow import TrackingSettings
 from congruence.tasks.mlflow import performance_report as reports
 from congruence.tasks.mlflow.performance_report import FILE, performance_report, require_drawable
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.stage_seconds import stage_seconds
 from congruence.tasks.runtime.errors import SettingsError
 

@@ -14,9 +14,13 @@ from mlflow import MlflowClient
 
 from congruence.tasks.doctor.findings import Finding
 from congruence.tasks.doctor.mlflow_servers import tracking_server
-from congruence.tasks.mlflow import EvaluationIdentity, TrackingError, TrackingSettings, log_evaluation, read_version
+from congruence.tasks.mlflow.connection import TrackingError
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.identity import EvaluationIdentity
+from congruence.tasks.mlflow.reading import read_version
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.watching import claim, new_owner, release
+from congruence.tasks.watching.claims import claim, new_owner, release
 
 pytestmark = pytest.mark.skipif(PostgreSQL.missing() is not None, reason=str(PostgreSQL.missing()))
 LEASE = 60.0

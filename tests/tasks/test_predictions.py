@@ -28,7 +28,7 @@ from congruence.kernels.distributions import (
 )
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import families
-from congruence.tasks.data import Shard
+from congruence.tasks.data.split import Shard
 from congruence.tasks.models.address import PredictionAddress, mask_digest
 from congruence.tasks.models.encoding import describe, restore
 from congruence.tasks.models.predictions import (

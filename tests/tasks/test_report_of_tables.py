@@ -12,7 +12,7 @@ from scipy import stats
 
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import NegativeBinomial, Poisson
-from congruence.tasks.data import open_split
+from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.plots import evaluation_figures

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from congruence.tasks.mlflow import TrackingSettings
 from congruence.tasks.mlflow.server_clock import server_time
+from congruence.tasks.mlflow.settings import TrackingSettings
 
 AHEAD = 3600.0
 

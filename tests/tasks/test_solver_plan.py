@@ -12,8 +12,8 @@ from congruence.kernels.memory import available_memory
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
-from congruence.tasks.solving import Capacity, cluster_capacity
 from congruence.tasks.solving import plan as solver_plan
+from congruence.tasks.solving.capacity import Capacity, cluster_capacity
 from congruence.tasks.solving.plan import plan_solver
 
 SMALL = Capacity(threads=2, memory_bytes=2**30, kept_bytes=2**28)

@@ -10,7 +10,9 @@ from congruence.kernels import EXACT, Distribution, NegativeBinomial, Normal, Po
 from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.conditional_calibration.group_reading import group_reading, group_readings
-from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.gate import apply_gate
+from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.points import score_points, summarise

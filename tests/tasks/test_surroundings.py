@@ -21,8 +21,8 @@ from congruence.flows.cli.options import Errors
 from congruence.flows.prefect import local_server as prefect_server
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.mlflow import TrackingError, TrackingSettings
-from congruence.tasks.mlflow.connection import connect, persist, use_tracking
+from congruence.tasks.mlflow.connection import TrackingError, connect, persist, use_tracking
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.atomic_files import write_whole
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.io_errors import SurroundingsError, require_database, trouble

@@ -18,21 +18,19 @@ from mlflow import MlflowClient
 
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.protocol.protocol import PREPRINT
-from congruence.tasks import mlflow as tracking
-from congruence.tasks.comparison import ComparedVersion, compare_pair
-from congruence.tasks.mlflow import (
-    EvaluationIdentity,
-    TrackingError,
-    TrackingSettings,
-    find_evaluation,
-    log_evaluation,
-    log_failure,
-    read_failure,
-)
-from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.versions import compare_pair
+from congruence.tasks.mlflow import evaluations, tables
+from congruence.tasks.mlflow.connection import TrackingError
+from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
 from congruence.tasks.mlflow.finished import complete_runs
+from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
+from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.rows import ROWS_DIGEST, log_rows
+from congruence.tasks.mlflow.runs import open_run
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.system_metrics import system_metrics
+from congruence.tasks.mlflow.version_tags import log_failure, read_failure
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.wrong import WhatIsWrong
@@ -211,7 +209,7 @@ class CutOffError(BaseException):
 
 def test_a_run_cut_off_at_any_step_is_finished_once(make_evaluation, versions, settings, client, split, monkeypatch):
     evaluation = make_evaluation(model=versions[0], split=split)
-    persist = tracking.evaluations.persist
+    persist = evaluations.persist
     cuts = itertools.count()
     while True:
         left = next(cuts)
@@ -224,7 +222,7 @@ def test_a_run_cut_off_at_any_step_is_finished_once(make_evaluation, versions, s
                 raise CutOffError(step)
             return result
 
-        monkeypatch.setattr(tracking.evaluations, "persist", cut_off)
+        monkeypatch.setattr(evaluations, "persist", cut_off)
         try:
             log_evaluation(evaluation, settings)
         except CutOffError:
@@ -249,7 +247,7 @@ def test_a_run_cut_off_under_other_software_is_replaced(
     def die(*_):
         raise CutOffError
 
-    monkeypatch.setattr(tracking.evaluations, "write_artifacts", die)
+    monkeypatch.setattr(evaluations, "write_artifacts", die)
     with pytest.raises(CutOffError):
         log_evaluation(old, settings)
     monkeypatch.undo()
@@ -263,7 +261,7 @@ def test_several_at_once_make_one_run(make_evaluation, versions, settings, clien
     evaluation = make_evaluation(model=versions[0], split=split)
     identity = EvaluationIdentity.of(evaluation)
     with ThreadPoolExecutor(4) as pool:
-        opened = list(pool.map(lambda _: tracking.open_run(identity, settings), range(4)))
+        opened = list(pool.map(lambda _: open_run(identity, settings), range(4)))
     run_id = log_evaluation(evaluation, settings)
     assert [run.info.run_id for run in runs_of(client, settings, split)] == [run_id]
     assert run_id in opened
@@ -273,7 +271,7 @@ def test_system_metrics_have_a_run_of_their_own_which_the_evaluations_name(
     make_evaluation, versions, settings, client, split
 ):
     evaluation = make_evaluation(model=versions[0], split=split)
-    run_id = tracking.open_run(EvaluationIdentity.of(evaluation), settings)
+    run_id = open_run(EvaluationIdentity.of(evaluation), settings)
     for _ in range(2):  # a run that is taken up again goes on with the same one
         with system_metrics([run_id], settings, interval=0.1) as machine:
             time.sleep(0.5)
@@ -284,7 +282,7 @@ def test_system_metrics_have_a_run_of_their_own_which_the_evaluations_name(
     assert machine in run.data.tags["system_metrics"]
     assert measured.data.metrics["system/system_memory_usage_megabytes"] > 0
     assert measured.info.status == "FINISHED"
-    assert tracking.logged_metrics(run_id, settings) == evaluation.metrics
+    assert logged_metrics(run_id, settings) == evaluation.metrics
     with pytest.raises(RuntimeError, match="died"), system_metrics([run_id], settings, interval=0.1):
         raise RuntimeError("died")
     assert client.get_run(machine).info.status == "FAILED"
@@ -310,7 +308,7 @@ def test_all_rows_are_in_the_scores_and_few_in_the_table(make_evaluation, versio
 def test_scores_come_back_as_they_were(make_evaluation, versions, settings, split):
     evaluation = make_evaluation(model=versions[0], split=split)
     run_id = log_evaluation(evaluation, settings)
-    version, scores = tracking.read_version(run_id, settings), tracking.read_scores(run_id, settings)
+    version, scores = read_version(run_id, settings), read_scores(run_id, settings)
     assert set(scores.columns) == set(evaluation.scores.columns)
     for name in scores.columns:
         expected = evaluation.scores[name]
@@ -322,9 +320,9 @@ def test_scores_come_back_as_they_were(make_evaluation, versions, settings, spli
         pd.testing.assert_series_equal(version.scores[name], scores[name])
         assert name in version.scores
     assert "calibration_region" not in version.scores
-    assert list(tracking.read_scores(run_id, settings, ["cce", "key"]).columns) == ["cce", "key"]
+    assert list(read_scores(run_id, settings, ["cce", "key"]).columns) == ["cce", "key"]
     with pytest.raises(TrackingError, match="no score cec; there are key, valid"):
-        tracking.read_scores(run_id, settings, ["cec"])
+        read_scores(run_id, settings, ["cec"])
     assert version.metrics == evaluation.metrics
     assert version.split == evaluation.split
     assert version.label == "angle/1"
@@ -333,9 +331,9 @@ def test_scores_come_back_as_they_were(make_evaluation, versions, settings, spli
         assert version.influence[name].dtype == np.float32
         np.testing.assert_allclose(version.influence[name], evaluation.influence[name], rtol=1e-6)
     np.testing.assert_array_equal(version.influence_noise, evaluation.influence_noise)
-    assert [item.label for item in tracking.logged_versions(split, settings)] == ["angle/1"]
+    assert [item.label for item in logged_versions(split, settings)] == ["angle/1"]
     with pytest.raises(TrackingError, match="no complete evaluation"):
-        tracking.logged_versions("nowhere", settings)
+        logged_versions("nowhere", settings)
 
 
 def test_what_versions_share_is_logged_once_and_outlives_any_of_them(
@@ -354,13 +352,13 @@ def test_what_versions_share_is_logged_once_and_outlives_any_of_them(
     assert set(own.dtypes) == {np.dtype("float32")}
     assert client.get_run(second).data.tags["rows"] == f"run {shared.info.run_id} (see it with: congruence ui)"
     client.delete_run(first)
-    assert tracking.read_scores(second, settings)["key"].iloc[0] == "image-0"
+    assert read_scores(second, settings)["key"].iloc[0] == "image-0"
     client.delete_run(shared.info.run_id)
     said = rf"'{split}'.* is deleted .*mlflow runs restore --run-id {shared.info.run_id}\), or evaluate .* --again"
     with pytest.raises(TrackingError, match=said):
-        tracking.read_scores(second, settings)
+        read_scores(second, settings)
     log_evaluation(make_evaluation(model=versions[0], split=split), settings)  # whichever comes next brings them back
-    assert list(tracking.read_scores(second, settings)["key"])[:2] == ["image-0", "image-1"]
+    assert list(read_scores(second, settings)["key"])[:2] == ["image-0", "image-1"]
 
 
 def test_writers_at_once_leave_the_rows_once_and_reference_rows_of_another_split_are_kept(
@@ -373,7 +371,7 @@ def test_writers_at_once_leave_the_rows_once_and_reference_rows_of_another_split
     assert len(logged) == 1
     (shared,) = client.search_runs([client.get_experiment_by_name(settings.rows_experiment_name(split)).experiment_id])
     assert shared.info.status == "FINISHED"
-    version = tracking.read_version(log_evaluation(elsewhere, settings), settings)
+    version = read_version(log_evaluation(elsewhere, settings), settings)
     assert list(version.influence["key"])[:2] == ["other-image-0", "other-image-1"]
     assert log_rows(evaluation, settings).digest not in logged
 
@@ -386,8 +384,8 @@ def test_an_evaluation_that_holds_its_own_rows_is_read(make_evaluation, versions
     evaluation.influence.to_parquet(tmp_path / "influence.parquet")
     client.log_artifacts(run_id, str(tmp_path), "scores")
     client.delete_tag(run_id, ROWS_DIGEST)
-    pd.testing.assert_frame_equal(tracking.read_scores(run_id, settings), evaluation.scores)
-    version = tracking.read_version(run_id, settings)
+    pd.testing.assert_frame_equal(read_scores(run_id, settings), evaluation.scores)
+    version = read_version(run_id, settings)
     assert list(version.influence["key"]) == list(evaluation.influence["key"])
     assert not version.shares_rows(version)
     assert compare_pair(version, ComparedVersion.of(evaluation)).differences["mae"].difference == 0
@@ -395,7 +393,7 @@ def test_an_evaluation_that_holds_its_own_rows_is_read(make_evaluation, versions
 
 def test_an_evaluation_of_an_earlier_release_is_read_without_influence(make_evaluation, versions, settings, split):
     evaluation = make_evaluation(model=versions[0], split=split, influence=None, influence_noise=None)
-    version = tracking.read_version(log_evaluation(evaluation, settings), settings)
+    version = read_version(log_evaluation(evaluation, settings), settings)
     assert version.influence is None
     assert version.influence_noise is None
 
@@ -449,7 +447,7 @@ def test_what_mlflow_refuses_is_not_tried_again(make_evaluation, versions, setti
 
 def test_the_table_holds_what_a_page_can_show():
     table = pd.DataFrame({"a": [1.0, np.nan], "b": ["x" * 500, None], "c": [np.float32(0.1), np.inf], "d": [True, 2]})
-    shown = json.load(io.StringIO(tracking.tables.table_json(table)))
+    shown = json.load(io.StringIO(tables.table_json(table)))
     assert shown["data"][0] == [1, "x" * 119 + "…", 0.1, True]
     assert shown["data"][1][:3] == [None, None, None]
 

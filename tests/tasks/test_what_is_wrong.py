@@ -20,9 +20,14 @@ from congruence.kernels.conditional_calibration import prepare_calibration
 from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks import plots
-from congruence.tasks.comparison import ComparedVersion, GateSettings, apply_gate, compare_pair, compare_versions
-from congruence.tasks.data import SplitSettings, open_split
-from congruence.tasks.mlflow import log_evaluation, read_version
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.gate import apply_gate
+from congruence.tasks.comparison.gate_settings import GateSettings
+from congruence.tasks.comparison.versions import compare_pair, compare_versions
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.report.comparison import comparison_report

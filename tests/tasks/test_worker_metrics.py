@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 from loopback import wait_until
 from mlflow import MlflowClient
 
-from congruence.tasks.mlflow import TrackingSettings
+from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.worker_metrics import readings, worker_metrics
 
 

@@ -29,7 +29,7 @@ def watch(
     with Errors(debug):
         settings = open_file(file, home, workers=True)
         from congruence.flows.prefect.session import session
-        from congruence.tasks.watching import every_seconds
+        from congruence.tasks.watching.settings import every_seconds
 
         pause = every_seconds(every) if every is not None else None
         announce("starting; the first look follows in some seconds")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from congruence.tasks.data import Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows

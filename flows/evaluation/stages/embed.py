@@ -10,16 +10,16 @@ from congruence.flows.evaluation.batching import MAX_TASKS, groups_of_shards, in
 from congruence.flows.evaluation.stages.failures import may_pass
 from congruence.flows.evaluation.stages.waiting import as_completed, flow_client, tasks_at_once
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
-from congruence.tasks.data import Shard, Split
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.decoding import decode_threads
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.shard import ShardReport
 from congruence.tasks.embeddings.standardisation import require_features
 from congruence.tasks.embeddings.worker import embed_shards, find_batch_size
-from congruence.tasks.encoders import EncoderSettings
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

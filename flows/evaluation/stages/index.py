@@ -13,10 +13,11 @@ from congruence.flows.evaluation.batching import in_groups
 from congruence.flows.evaluation.splits import open_planned, plans_folder
 from congruence.flows.evaluation.stages.waiting import as_completed
 from congruence.flows.prefect.dask_runner import on_workers_of
-from congruence.tasks.data import Split, SplitSettings
 from congruence.tasks.data.index import check_files, describe_file, index_file, source_files
 from congruence.tasks.data.measurable import require_measurable
 from congruence.tasks.data.opening import open_kept
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 

@@ -15,7 +15,7 @@ from congruence.flows.evaluation.stages.failures import why
 from congruence.flows.evaluation.stages.waiting import as_completed, tasks_at_once
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
-from congruence.tasks.data import Shard
+from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.addresses import from_text
 from congruence.tasks.mlflow.connection import persist, use_tracking
 from congruence.tasks.models.address import PredictionAddress

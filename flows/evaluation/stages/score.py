@@ -39,7 +39,8 @@ class Logged:
 )
 def log_task(label: str, evaluation: Evaluation, settings: EvaluationSettings, again: bool = False) -> str:  # noqa: ARG001
     """Write one evaluation to MLflow; finding it there already, finish or keep it, or replace it (``again``)."""
-    from congruence.tasks.mlflow import IN_USE, log_evaluation  # draws, and is not loaded in the flow's process
+    from congruence.tasks.mlflow.baselines import IN_USE  # draws, and is not loaded in the flow's process
+    from congruence.tasks.mlflow.evaluations import log_evaluation
 
     baseline = None if settings.gate is None else settings.gate.baseline
     return log_evaluation(evaluation, settings.tracking, replace=again, baseline=baseline or IN_USE)

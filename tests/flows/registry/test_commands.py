@@ -18,8 +18,8 @@ from congruence.flows.evaluation.existing_results import find_all
 from congruence.flows.evaluation.pipeline import evaluate
 from congruence.flows.operations.sample import quick
 from congruence.flows.operations.validate import validate
-from congruence.tasks.data import open_split
 from congruence.tasks.data.chosen_rows import split_of_rows
+from congruence.tasks.data.opening import open_split
 from congruence.tasks.recalibration.rows import halves_of
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from congruence.flows.evaluation.pipeline import evaluate
-from congruence.tasks.mlflow import read_scores
+from congruence.tasks.mlflow.reading import read_scores
 
 
 @pytest.mark.usefixtures("prefect_server")

@@ -20,14 +20,16 @@ from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.scheduling.poll import tick
-from congruence.tasks.comparison import GateSettings
-from congruence.tasks.mlflow import EvaluationIdentity, logged_metrics
+from congruence.tasks.comparison.gate_settings import GateSettings
+from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.looks import logged_looks
+from congruence.tasks.mlflow.reading import logged_metrics
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import Metric
-from congruence.tasks.watching import Accounts, account, aliases, new_owner
+from congruence.tasks.watching import account, aliases
+from congruence.tasks.watching.account import Accounts
 from congruence.tasks.watching.aliases import move_alias
-from congruence.tasks.watching.claims import CLAIM
+from congruence.tasks.watching.claims import CLAIM, new_owner
 
 SPLIT = "circle"
 

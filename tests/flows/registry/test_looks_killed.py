@@ -13,12 +13,13 @@ import pandas as pd
 import pytest
 
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.mlflow import EvaluationIdentity, TrackingError
+from congruence.tasks.mlflow.connection import TrackingError
+from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import Metric
-from congruence.tasks.watching import Accounts, new_owner
-from congruence.tasks.watching.claims import CLAIM
+from congruence.tasks.watching.account import Accounts
+from congruence.tasks.watching.claims import CLAIM, new_owner
 
 MODEL, SPLIT, LOOKS, ROWS, KILLS = "models:/killed/1", "daily", 12, 50, 8
 

@@ -25,10 +25,10 @@ from prefect.settings import PREFECT_API_URL
 
 from congruence.flows.scheduling.deployed_flows import UnevaluatedError, watch_registry
 from congruence.flows.scheduling.findings import announce
-from congruence.tasks.mlflow import EvaluationIdentity
+from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import Metric
-from congruence.tasks.watching import Accounts
+from congruence.tasks.watching.account import Accounts
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "watch.md"
 SPLIT = "circle"

@@ -18,7 +18,7 @@ from congruence.flows.operations import score_inputs
 from congruence.flows.operations.score_inputs import ScoredInputs, score
 from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.mlflow import log_reliability
+from congruence.tasks.mlflow.reliability import log_reliability
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.reliability import TABLE
 from congruence.tasks.settings.evaluation import load_settings

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.digits import write_digits
+from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.images import encode_png
 
 ORDINARY, STRANGE = 120, 8

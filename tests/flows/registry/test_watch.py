@@ -16,21 +16,15 @@ from rich.console import Console
 
 import congruence.flows.scheduling.poll as flow
 from congruence.flows.scheduling.poll import tick, watch, watched_versions
-from congruence.tasks.mlflow import EvaluationIdentity, Failure, TrackingError
+from congruence.tasks.mlflow.connection import TrackingError
+from congruence.tasks.mlflow.identity import EvaluationIdentity
+from congruence.tasks.mlflow.version_tags import Failure
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.watching import (
-    WatchSettings,
-    claim,
-    drop_expired,
-    held,
-    is_due,
-    new_owner,
-    parse_duration,
-    release,
-)
-from congruence.tasks.watching.claims import CLAIM
+from congruence.tasks.watching.backoff import is_due
+from congruence.tasks.watching.claims import CLAIM, claim, drop_expired, held, new_owner, release
 from congruence.tasks.watching.notification import notify
+from congruence.tasks.watching.settings import WatchSettings, parse_duration
 
 LEASE = 60.0
 

@@ -20,7 +20,8 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
-    from congruence.tasks.solving import PointsOnCluster, TiledCholesky
+    from congruence.tasks.solving.points_on_cluster import PointsOnCluster
+    from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
     n, tile_rows = (SMALL_ROWS, SMALL_TILE_ROWS) if small else (ROWS, TILE_ROWS)
     work = n**3 / 3 / 1e12

@@ -33,7 +33,8 @@ def _measure(record: Any, folder: Path, device: str, small: bool, precision: str
 
     from congruence.kernels.threads import usable_cores
     from congruence.tasks.embeddings.shard import embed_each
-    from congruence.tasks.encoders import EncoderSettings, load_encoder
+    from congruence.tasks.encoders.loading import load_encoder
+    from congruence.tasks.encoders.settings import EncoderSettings
 
     settings: dict[str, Any] = {"precision": precision, "device": device}
     settings |= {"model": "compact", "batch_size": 16} if small else {"model": "ViT-B-32", "pretrained": "random"}

@@ -13,7 +13,8 @@ from sklearn.linear_model import PoissonRegressor
 from congruence.kernels import NegativeBinomial, Normal, Poisson
 from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
 from congruence.tasks.contract.exposure import EXPOSURE, exposed, require_counts
-from congruence.tasks.data import SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.models.worker import ServedVersion, try_contract

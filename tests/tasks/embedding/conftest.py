@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from congruence.tasks.data import SplitSettings
+from congruence.tasks.data.settings import SplitSettings
 
 
 def _jpeg(number: int) -> bytes:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from congruence.tasks.data import Split, SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.base import Encoder, InputKind

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from congruence.tasks.data import Split, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.embeddings.worker import open_store, settle_batch_size
-from congruence.tasks.encoders import EncoderSettings
 from congruence.tasks.encoders.batch_search import BatchSearch
 from congruence.tasks.encoders.images import decode_image
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
 from congruence.tasks.settings.evaluation import StoreSettings
 

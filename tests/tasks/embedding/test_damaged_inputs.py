@@ -19,7 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from congruence.tasks.data import SplitError, SplitSettings, open_split
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.encoders.errors import InvalidRow
 
 SECRET = b"the content of a file outside of the root"

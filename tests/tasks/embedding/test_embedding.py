@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pytest
 from broken_shards import broken_shards
 
-from congruence.tasks.data import SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore

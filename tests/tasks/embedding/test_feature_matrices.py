@@ -9,12 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.tasks.data import SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
-from congruence.tasks.encoders import EncoderSettings, load_encoder, standardisation
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.encoders.moments import standardisation
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.settings.evaluation import StoreSettings
 
 ROWS = 130

@@ -11,7 +11,7 @@ import pandas as pd
 from PIL import Image
 
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, picture_statistics
-from congruence.tasks.data import open_split
+from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.pictures import measured_picture, picture_table
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
 from congruence.tasks.embeddings.objects import ObjectStore

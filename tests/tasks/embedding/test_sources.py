@@ -20,7 +20,10 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from congruence.tasks.data import Split, SplitError, SplitSettings, open_split
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.errors import InvalidRow
 
 ROWS = 70

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from congruence.tasks.data import Shard
+from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.arrays import encoded
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError
 from congruence.tasks.encoders.errors import InvalidRow
@@ -410,7 +410,7 @@ def test_the_first_batch_size_is_everybodys_in_s3(s3: dict[str, Any]) -> None:
 def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_process: Any, tmp_path: Path) -> None:
     import s3fs
 
-    from congruence.tasks.data import open_split
+    from congruence.tasks.data.opening import open_split
 
     local = image_split(45)
     s3fs.S3FileSystem(**s3).put(local.uri + "/0.parquet", "embeddings/split/0.parquet")
@@ -430,7 +430,8 @@ def test_manifests_tars_and_arrays_are_read_from_s3_as_from_a_disk(
 ) -> None:
     import s3fs
 
-    from congruence.tasks.data import SplitSettings, open_split
+    from congruence.tasks.data.opening import open_split
+    from congruence.tasks.data.settings import SplitSettings
 
     (tmp_path / "manifest").mkdir()
     for row in range(5):

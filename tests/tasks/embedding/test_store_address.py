@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from congruence.tasks.data import Shard
+from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.addresses import StoreAddress, from_text
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError, open_store_cached

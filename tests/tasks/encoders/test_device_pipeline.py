@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from congruence.tasks.encoders import EncoderSettings, device_pipeline, torch_encoder
+from congruence.tasks.encoders import device_pipeline, torch_encoder
 from congruence.tasks.encoders.device_pipeline import DevicePipeline
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.encoders.torch_encoder import TorchEncoder, is_out_of_memory
 
 

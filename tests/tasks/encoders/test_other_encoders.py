@@ -15,8 +15,12 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.encoders import Encoder, EncoderSettings, InvalidRow, load_encoder, standardisation
+from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.encoders.moments import standardisation
 from congruence.tasks.encoders.open_clip_import import timm
+from congruence.tasks.encoders.settings import EncoderSettings
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +115,7 @@ def test_features_that_cannot_be_used_say_why(raw: object, says: str) -> None:
 
 OWN_ENCODER = """
 import numpy as np
-from congruence.tasks.encoders import Encoder
+from congruence.tasks.encoders.base import Encoder
 
 class Brightness(Encoder):
     id, preprocessing_digest, dimension, input_kind = "brightness", "none", 1, "image"

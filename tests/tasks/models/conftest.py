@@ -14,7 +14,9 @@ from databases import mlflow_database
 
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.data import Split, SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.models import worker
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.registry import list_versions

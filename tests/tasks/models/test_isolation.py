@@ -18,7 +18,7 @@ from sklearn.linear_model import LinearRegression
 
 from congruence.kernels.distributions import Samples
 from congruence.tasks.contract import ContractError, PredictionSettings
-from congruence.tasks.data import Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.models import isolated
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.environments import logged_environment

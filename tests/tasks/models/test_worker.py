@@ -26,7 +26,9 @@ from congruence.kernels.distributions import Normal, Samples
 from congruence.tasks.contract import ContractError, PredictionSettings, log_predictive_model
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
-from congruence.tasks.data import Split, SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.models import worker
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.contract_rows import contract_rows

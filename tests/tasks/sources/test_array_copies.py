@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data import Split, SplitError, SplitSettings, open_split
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 
 ROWS = 3000
 

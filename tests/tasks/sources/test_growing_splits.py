@@ -10,10 +10,13 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from congruence.tasks.data import Split, SplitError, SplitSettings, open_split
 from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.dates import DatedPath
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.row_identity import kept_identities, row_identities
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 
 
 def _write(path: Path, keys: list[str] | None, x: list[float], y: list[float]) -> None:

@@ -28,18 +28,13 @@ from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from congruence.tasks.data import (
-    Split,
-    SplitError,
-    SplitSettings,
-    check_files,
-    describe_file,
-    index,
-    index_file,
-    open_split,
-    source_files,
-)
+from congruence.tasks.data import index
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.index import check_files, describe_file, index_file, source_files
+from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.parts import DIGEST
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 
 ROWS = 60
 Write = Callable[[Path, pd.DataFrame], None]
@@ -393,7 +388,8 @@ def test_a_source_that_is_gone_while_in_use_is_named(tmp_path: Path) -> None:
 
 MAKE = """
 import sys
-from congruence.tasks.data import SplitSettings, open_split
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
 print(open_split(SplitSettings.model_validate_json(sys.argv[1]), sys.argv[2]).digest)
 """
 

@@ -13,8 +13,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from congruence.tasks.data import Split, SplitSettings, open_split
 from congruence.tasks.data.errors import SplitChangedError
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.errors import InvalidRow
