@@ -39,5 +39,4 @@ def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
     if not settings.encoder.needs_statistics:
         return settings
     split = open_planned(settings.statistics_split, settings)
-    encoder = with_statistics(settings.encoder, split, settings.home_folder / "statistics")
-    return settings.model_copy(update={"encoder": encoder})
+    return settings.model_copy(update={"encoder": with_statistics(settings.encoder, split)})

@@ -117,7 +117,7 @@ def _in_store(store: ObjectStore, named: Named, predictions: bool) -> Iterator[L
 
 def _is_needed(key: list[str], shards: set[str] | None) -> bool:
     """Whether an object below an encoder's key is one of the named splits'."""
-    if shards is None or key[0] in ("splits", "complete"):  # the latter two of an earlier release
+    if shards is None:
         return False
     if key[0] == "done":
         return key[1].removesuffix(".json") in shards
@@ -147,11 +147,10 @@ def _in_home(home: ObjectStore, named: Named, predictions: bool) -> Iterator[Lef
             None if Path(key).name.partition(".")[0] in indexed else ("indexes", "of splits or states of their files")
         ),
         "looks": of_looks,
-        "unpacked": lambda _: ("unpacked arrays", "of an earlier release"),
     }
     for folder, rule in rules.items():
         yield from _grouped(home, home.objects(folder), rule)
-    yield from _unfinished(home, [*rules, "statistics"])
+    yield from _unfinished(home, rules)
 
 
 def _index_files(home: ObjectStore, named: Named) -> set[str]:
@@ -203,7 +202,7 @@ def _unfinished(place: ObjectStore, folders: Iterable[str]) -> Iterator[Leftover
 
 
 def _order(key: str) -> tuple[bool, str]:
-    return not any(f"/{part}/" in f"/{key}" for part in ("done", "complete")), key
+    return "/done/" not in f"/{key}", key
 
 
 def _is_digest(name: str) -> bool:

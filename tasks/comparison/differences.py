@@ -138,7 +138,7 @@ def _influence(version: ComparedVersion) -> CongruenceInfluence:
     if version.influence is None or version.influence_noise is None or squared is None or mean is None:
         raise MissingInfluenceError(
             f"CCE of {version.label} has no interval to compare by: its evaluation does not hold what each reference "
-            f"row contributes, as evaluations of earlier releases do not; evaluate it again: {_again(version)}"
+            f"row contributes; evaluate it again: {_again(version)}"
         )
     rows, noise = version.influence, version.influence_noise
     return CongruenceInfluence(

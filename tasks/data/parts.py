@@ -118,7 +118,7 @@ class PartFacts:
         ranges = {name: (low, high) for name, (low, high) in said["ranges"].items()}
         total, squares = said["weights"]
         inputs, missing, targets = (Lacking.of(said[name]) for name in ("inputs", "missing", "targets"))
-        kept = [said.get(name) for name in ("complete", "present")]  # none of an earlier release's images and texts
+        kept = [said[name] for name in ("complete", "present")]
         moments = [None if each is None else Moments.from_json(each) for each in kept]
         return cls(said["rows"], inputs, missing, targets, ranges, (total, squares), *moments)
 

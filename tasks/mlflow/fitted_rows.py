@@ -10,7 +10,7 @@ import numpy as np
 
 from congruence.tasks.data.row_identity import row_identities
 from congruence.tasks.data.split import Split
-from congruence.tasks.mlflow.connection import connect, fetched_artifact, persist
+from congruence.tasks.mlflow.connection import fetched_artifact
 from congruence.tasks.mlflow.looks import Rows
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
@@ -49,10 +49,6 @@ def fitted_rows(version: ModelVersion, folder: Path, settings: TrackingSettings)
 
 
 def _fetched(run_id: str, settings: TrackingSettings) -> Rows:
-    client = connect(settings)
-    held = persist("reading the rows of a correction", lambda: client.list_artifacts(run_id), settings)
-    if all(item.path != FITTED_ROWS_FILE for item in held):
-        return _NONE  # of an earlier release, which did not say
     with tempfile.TemporaryDirectory(prefix="congruence-") as place:
         rows: Rows = np.load(fetched_artifact(run_id, FITTED_ROWS_FILE, place, settings))
         return rows

@@ -19,7 +19,6 @@ from congruence.tasks.scores.evaluation import SplitSummary, is_of_the_version
 COLUMNS_FILE = "scores/columns.parquet"
 INFLUENCE_FILE = "scores/influence.parquet"
 NOISE_FILE = "scores/influence_noise.parquet"
-WHOLE_FILE = "scores/scores.parquet"  # evaluations that share no rows hold these with their scores
 
 
 class LoggedFile:
@@ -91,13 +90,13 @@ class SharedRows:
 class LoggedScores:
     """The columns of ``Evaluation.scores``, row by row in the split's order: the version's own and its rows'."""
 
-    def __init__(self, own: LoggedFile, rows: SharedRows | None) -> None:
+    def __init__(self, own: LoggedFile, rows: SharedRows) -> None:
         self._own, self._rows = own, rows
 
     @property
     def columns(self) -> list[str]:
         """The names of all columns, those of the rows first."""
-        return [*([] if self._rows is None else self._rows.file.columns), *self._own.columns]
+        return [*self._rows.file.columns, *self._own.columns]
 
     def __contains__(self, name: object) -> bool:
         return str(name) in self._file_of(str(name)).columns
@@ -108,24 +107,23 @@ class LoggedScores:
     def release(self) -> None:
         """Remove what was read from this machine's disk; it is read again where it is asked for."""
         for part in (self._own, self._rows):
-            if part is not None:
-                part.release()
+            part.release()
 
     def _file_of(self, name: str) -> LoggedFile:
-        return self._own if self._rows is None or is_of_the_version(name) else self._rows.file
+        return self._own if is_of_the_version(name) else self._rows.file
 
 
 class LoggedInfluence:
     """The columns of ``Evaluation.influence``, reference row by reference row."""
 
-    def __init__(self, own: LoggedFile, rows: SharedRows | None) -> None:
+    def __init__(self, own: LoggedFile, rows: SharedRows) -> None:
         self._own, self._rows = own, rows
 
     def __contains__(self, name: object) -> bool:
-        return (name == "key" and self._rows is not None) or name in self._own.columns
+        return name == "key" or name in self._own.columns
 
     def __getitem__(self, name: str) -> pd.Series:
-        if name == "key" and self._rows is not None:
+        if name == "key":
             return self._rows.reference_keys
         return self._own.read([name])[name]
 

@@ -21,7 +21,6 @@ from congruence.tasks.mlflow.logged_scores import (
     COLUMNS_FILE,
     INFLUENCE_FILE,
     NOISE_FILE,
-    WHOLE_FILE,
     LoggedFile,
     LoggedInfluence,
     LoggedScores,
@@ -77,6 +76,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
     split = _split_of(run)
     files = _score_files(client, run_id, settings)
     rows = _shared_rows(run, settings)
+    influence = LoggedInfluence(LoggedFile(run_id, INFLUENCE_FILE, settings), rows)
     return ComparedVersion(
         model=ModelVersion(
             name=tags[PREFIX + "model"],
@@ -88,12 +88,12 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         protocol_name=params["protocol"],
         protocol_digest=tags[PREFIX + "protocol_digest"],
         metrics=run_metrics(run),
-        scores=_scores(run_id, rows, settings),
+        scores=LoggedScores(LoggedFile(run_id, COLUMNS_FILE, settings), rows),
         run_id=run_id,
         settings_digest=tags.get(PREFIX + "settings_digest", ""),
-        influence=_influence(run_id, rows, settings) if INFLUENCE_FILE in files else None,
+        influence=influence if INFLUENCE_FILE in files else None,
         influence_noise=_noise(run_id, settings) if NOISE_FILE in files else None,
-        rows_digest=tags.get(ROWS_DIGEST, ""),
+        rows_digest=tags[ROWS_DIGEST],
         slices=tuple(json.loads(tags.get(SLICES, "[]"))),
         wrong_places=_wrong_places(tags.get(WRONG_PLACES)),
     )
@@ -123,7 +123,7 @@ def read_scores(
     where = settings or TrackingSettings()
     run = persist("reading the run", lambda: connect(where).get_run(run_id), where)
     _require_complete(run)
-    scores = _scores(run_id, _shared_rows(run, where), where)
+    scores = LoggedScores(LoggedFile(run_id, COLUMNS_FILE, where), _shared_rows(run, where))
     try:
         present = scores.columns
         if missing := [name for name in columns or () if name not in present]:
@@ -150,22 +150,12 @@ def _split_of(run: Run) -> SplitSummary:
     )
 
 
-def _shared_rows(run: Run, settings: TrackingSettings) -> SharedRows | None:
-    """The rows that the evaluation shares with others; None for one of an earlier release, which holds its own."""
-    digest = run.data.tags.get(ROWS_DIGEST)
-    return None if digest is None else SharedRows(digest, _split_of(run), settings)
-
-
-def _scores(run_id: str, rows: SharedRows | None, settings: TrackingSettings) -> LoggedScores:
-    return LoggedScores(LoggedFile(run_id, WHOLE_FILE if rows is None else COLUMNS_FILE, settings), rows)
-
-
-def _influence(run_id: str, rows: SharedRows | None, settings: TrackingSettings) -> LoggedInfluence:
-    return LoggedInfluence(LoggedFile(run_id, INFLUENCE_FILE, settings), rows)
+def _shared_rows(run: Run, settings: TrackingSettings) -> SharedRows:
+    return SharedRows(run.data.tags[ROWS_DIGEST], _split_of(run), settings)
 
 
 def _score_files(client: MlflowClient, run_id: str, settings: TrackingSettings) -> set[str]:
-    """The files of scores that the run holds; one of an earlier release holds no influence."""
+    """The files of scores that the run holds: no influence where CCE was not asked for."""
     folder = INFLUENCE_FILE.partition("/")[0]
     found = persist("looking for the influence", lambda: client.list_artifacts(run_id, folder), settings)
     return {item.path for item in found}
@@ -187,7 +177,7 @@ def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
     """
     run = persist("reading the run", lambda: connect(settings).get_run(run_id), settings)
     _require_complete(run)
-    scores = _scores(run_id, _shared_rows(run, settings), settings)
+    scores = LoggedScores(LoggedFile(run_id, COLUMNS_FILE, settings), _shared_rows(run, settings))
     try:
         if "pit" not in scores:
             return None

@@ -15,8 +15,7 @@ from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import verdict
 
 _BEGIN, _END = "**Evaluations by congruence**", "<!-- end of congruence -->"
-_FORMER = "<!-- congruence: written at each evaluation -->"  # MLflow's lists show a description's first line as it is
-_BLOCK = re.compile(rf"\n*({re.escape(_BEGIN)}|{re.escape(_FORMER)})\n(?P<entries>.*?)\n*{re.escape(_END)}", re.DOTALL)
+_BLOCK = re.compile(rf"\n*{re.escape(_BEGIN)}\n(?P<entries>.*?)\n*{re.escape(_END)}", re.DOTALL)
 _ENTRY = re.compile(r"^- \*\*(?P<split>.+?)\*\*: .*<!-- (?P<excess>\S+) -->$", re.MULTILINE)
 _REPORT = "artifacts/report.html"
 

@@ -23,7 +23,6 @@ from congruence.tasks.scores.meanings import verdict
 FAILURE = PREFIX + "failure."
 FAILED = "failed"
 _LONGEST_MESSAGE = 1000
-_FORMER = ("cce_expected", "cce_excess")  # of earlier releases: they stand in the verdict and in the run
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
     text = plain(described(present.description, evaluation, experiment, run_id, report=settings.report))
     if text != present.description:
         client.update_model_version(model.name, model.version, text)
-    stale = (*_FORMER, *(("what_is_wrong",) if headline and evaluation.wrong is None else ()))
+    stale = ("what_is_wrong",) if headline and evaluation.wrong is None else ()
     for key in (FAILURE + EvaluationIdentity.of(evaluation).digest, "cce_error", *stale):
         if key in present.tags:
             client.delete_model_version_tag(model.name, model.version, key)

@@ -18,15 +18,13 @@ from mlflow import MlflowClient
 
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.protocol.protocol import PREPRINT
-from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.mlflow import evaluations, tables
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
 from congruence.tasks.mlflow.finished import complete_runs
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
-from congruence.tasks.mlflow.rows import ROWS_DIGEST, log_rows
+from congruence.tasks.mlflow.rows import log_rows
 from congruence.tasks.mlflow.runs import open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.system_metrics import system_metrics
@@ -374,21 +372,6 @@ def test_writers_at_once_leave_the_rows_once_and_reference_rows_of_another_split
     version = read_version(log_evaluation(elsewhere, settings), settings)
     assert list(version.influence["key"])[:2] == ["other-image-0", "other-image-1"]
     assert log_rows(evaluation, settings).digest not in logged
-
-
-def test_an_evaluation_that_holds_its_own_rows_is_read(make_evaluation, versions, settings, client, split, tmp_path):
-    """As evaluations of earlier releases do."""
-    evaluation = make_evaluation(model=versions[0], split=split)
-    run_id = log_evaluation(evaluation, settings)
-    evaluation.scores.to_parquet(tmp_path / "scores.parquet")
-    evaluation.influence.to_parquet(tmp_path / "influence.parquet")
-    client.log_artifacts(run_id, str(tmp_path), "scores")
-    client.delete_tag(run_id, ROWS_DIGEST)
-    pd.testing.assert_frame_equal(read_scores(run_id, settings), evaluation.scores)
-    version = read_version(run_id, settings)
-    assert list(version.influence["key"]) == list(evaluation.influence["key"])
-    assert not version.shares_rows(version)
-    assert compare_pair(version, ComparedVersion.of(evaluation)).differences["mae"].difference == 0
 
 
 def test_an_evaluation_of_an_earlier_release_is_read_without_influence(make_evaluation, versions, settings, split):

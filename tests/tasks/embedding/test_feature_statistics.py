@@ -12,12 +12,10 @@ import pytest
 from congruence.flows.evaluation.splits import with_fitted_encoder
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.opening import open_split
-from congruence.tasks.embeddings import standardisation
 from congruence.tasks.embeddings.standardisation import require_features, with_statistics
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.moments import standardisation as in_one_pass
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, embed_table
-from congruence.tasks.runtime.sealed_records import sealed
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 COLUMNS = ["a", "b", "c"]
@@ -91,17 +89,6 @@ def test_statistics_do_not_depend_on_shards_and_hardly_on_files(tmp_path: Path) 
     assert in_one_pass(frame[COLUMNS].to_numpy())[1][1] == 1.0 == found.scale[1]
 
 
-def test_statistics_of_an_earlier_release_stand(tmp_path: Path) -> None:
-    write(tmp_path / "one.parquet", 1)
-    chosen = settings(tmp_path, ["one"])
-    path = standardisation._path(chosen.encoder, open_split(chosen.splits[0]), tmp_path / "home" / "statistics")
-    path.parent.mkdir(parents=True)
-    path.write_bytes(sealed({"split": "one", "mean": [1, 2, 3], "scale": [1, 1, 2]}))
-    assert with_fitted_encoder(chosen).encoder.scale == (1, 1, 2)
-    path.write_bytes(path.read_bytes()[:-9])
-    assert with_fitted_encoder(chosen).encoder.scale != (1, 1, 2)
-
-
 def test_splits_of_other_width_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", 1)
     narrow = settings(tmp_path, ["one"], splits=[split(tmp_path, "one", input=["a", "b"])]).splits[0]
@@ -130,7 +117,7 @@ def test_each_feature_is_standardised_by_the_values_that_it_has(tmp_path: Path, 
     rows.to_parquet(tmp_path / "one.parquet")
     chosen = settings(tmp_path, ["one"], encoder={"kind": "identity", "missing": missing})
     opened = open_split(chosen.splits[0])
-    fitted = with_statistics(chosen.encoder, opened, tmp_path / "kept")
+    fitted = with_statistics(chosen.encoder, opened)
     known = rows[COLUMNS].drop(index=6)
     assert fitted.mean is not None
     assert fitted.scale is not None
@@ -138,7 +125,7 @@ def test_each_feature_is_standardised_by_the_values_that_it_has(tmp_path: Path, 
     np.testing.assert_allclose(fitted.scale, [known["a"].std(ddof=0), 1.0, known["c"].std(ddof=0)], rtol=1e-10)
     raw = rows[COLUMNS].to_numpy()
     np.testing.assert_allclose(in_one_pass(raw, missing=True), (fitted.mean, fitted.scale), rtol=1e-12)
-    assert with_statistics(chosen.encoder, opened, tmp_path / "kept") == fitted
+    assert with_statistics(chosen.encoder, opened) == fitted
     encoder = load_encoder(fitted)
     expected = (known - known.mean()) / fitted.scale
     if missing == "indicator":
@@ -153,4 +140,4 @@ def test_each_feature_is_standardised_by_the_values_that_it_has(tmp_path: Path, 
     rows.assign(a=np.nan).to_parquet(tmp_path / "two.parquet")
     empty = settings(tmp_path, ["two"], encoder={"kind": "identity", "missing": missing})
     with pytest.raises(SplitError, match="feature 0 has no value in any row; leave it out of the input"):
-        with_statistics(empty.encoder, open_split(empty.splits[0]), tmp_path / "kept")
+        with_statistics(empty.encoder, open_split(empty.splits[0]))
