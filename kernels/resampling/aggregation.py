@@ -26,6 +26,9 @@ from congruence.kernels.streams import keyed_uniforms, stream
 BUCKETS = 1024
 RESAMPLES = 1000
 
+_SIGNS = 50  # drawn sets of signs
+_WRONG_SIGN = 0.005  # of draws without any deviation in which the sign of one is taken as known
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -163,16 +166,19 @@ class ScoreStatistics:
         """theta = mean_j |E s_j - c_j| over the scores named in ``centers``, with a confidence interval from 0 on.
 
         The expected calibration error is one, with s_j = [PIT <= p_j] and c_j = p_j. Its estimate T is biased upwards,
-        and a bootstrap sample adds its own noise to that of the data: percentiles of T* lie above a theta near 0. But
-        with G_j the error of the j-th mean and s_j the sign of E s_j - c_j,
+        and a bootstrap sample adds its own noise to that of the data: percentiles of T* lie above a theta near 0. Let
+        D_j be the observed deviations, G_j their errors with draws G*_j of the bootstrap, and s_j the true signs.
 
-            mean_j s_j G_j <= T - theta <= mean_j |G_j|,
+        *Upper end:* theta = mean_j s_j (D_j - G_j) lies below a high quantile of mean_j s_j (D_j - G*_j). Where s_j is
+        not known, the largest such quantile over the signs of some draws D_j - G*_j, which are deviations that may be
+        the true ones. The signs of D_j alone make an interval too short where these are small by chance.
 
-        and the left side is T - theta where the deviations are large. So the upper end is T less a low quantile of
-        the left side over the bootstrap's G*, and the lower end T less a high quantile of mean_j g_j, where g_j is
-        s_j G*_j for deviations of more than sqrt(log n) standard errors and |G*_j| for the others (the directional
-        derivative of Fang and Santos 2019, "Inference on directionally differentiable functions"). Where all deviations
-        are zero the lower end alone can fail, so that coverage is (1 + level) / 2.
+        *Lower end:* T less a high quantile of mean_j g_j, where g_j is |G*_j|, which holds for any deviation, and
+        s_j G*_j for those whose sign is known: |D_j| beyond what max_j |G*_j|, in standard errors, reaches in one of
+        two hundred draws (a selection of moments, as in Andrews and Soares 2010). One threshold for each on its own
+        would let some through by chance where all deviations are zero.
+
+        By blocks the interval holds that of ``SumOfBlocks`` with the observed signs, too, which knows their skewness.
 
         Args:
             centers: c_j by the name of the score s_j.
@@ -197,14 +203,19 @@ class ScoreStatistics:
         noise = np.stack([resampled[name] - means[name] for name in centers], axis=1)
         noise *= 1.0 if blocks is None else widening(blocks.count)
         value = float(np.mean(np.abs(deviation)))
-        signed = np.sign(deviation) * noise
-        large = np.abs(deviation) > np.sqrt(np.log(max(self.effective_rows, 1.0))) * np.std(noise, axis=0)
-        low = value - np.quantile(np.mean(np.where(large, signed, np.abs(noise)), axis=1), (1.0 + level) / 2.0)
-        high = value - np.quantile(np.mean(signed, axis=1), (1.0 - level) / 2.0)
+        errors = np.std(noise, axis=0)
+        ratios = np.divide(np.abs(noise), errors, out=np.zeros_like(noise), where=errors > 0.0)
+        known = np.abs(deviation) > np.quantile(np.max(ratios, axis=1), 1.0 - _WRONG_SIGN) * errors
+        apart = np.where(known, np.sign(deviation) * noise, np.abs(noise))
+        low = value - np.quantile(np.mean(apart, axis=1), (1.0 + level) / 2.0)
+        draws = deviation - noise
+        signs = np.where(known, np.sign(deviation), np.sign(draws[:_SIGNS]))
+        high = float(np.max(np.quantile(draws @ signs.T, (1.0 + level) / 2.0, axis=0))) / len(centers)
         if blocks is not None:
             others = self._means_without_each()
-            apart = np.sign(deviation) @ np.stack([others[name] for name in centers]) / len(centers)
-            high = SumOfBlocks.by_jackknife(apart).interval(value, level)[1]
+            signed = np.sign(deviation) @ np.stack([others[name] for name in centers]) / len(centers)
+            ends = SumOfBlocks.by_jackknife(signed).interval(value, level)
+            low, high = min(low, ends[0]), max(high, ends[1])
         return Estimate(value, max(0.0, float(low)), float(high))
 
     def _means_without_each(self) -> dict[str, Array]:

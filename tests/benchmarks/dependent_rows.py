@@ -1,6 +1,6 @@
 """Level, coverage and power on rows that depend on each other.
 
-    python tests/benchmarks/dependent_rows.py calibration|congruence|means|vectors|gate|look [--sizes N ...]
+    python tests/benchmarks/dependent_rows.py calibration|congruence|level|means|vectors|gate|look [--sizes N ...]
 
 Targets have the stated law at every input and depend on each other by a Gaussian copula: a stationary AR(1) series in
 time, or an effect that the rows of a group share. Inputs are slow (smooth in time, one a group) or fast (independent).
@@ -203,6 +203,31 @@ def congruence(case: Case, splits: int, powered: int) -> str:
     return found.row(case, splits, CONGRUENCE)
 
 
+def level(case: Case, splits: int, powered: int) -> str:
+    """Level of the congruence test of normal, count and ensemble laws, and its power."""
+    rng = np.random.default_rng([case.n, int(10 * case.rho), 7])
+    split: Split = prepare(case.inputs(), input_kernel=RBF(0.5), **case.named)  # type: ignore[arg-type]
+    at, found = np.zeros(case.n), Shares()
+    for number in range(splits):
+        z = case.z(rng)
+        tested: dict[str, tuple[np.ndarray, Distribution]] = {
+            "normal": (z, Normal(at, 1.0)),
+            "counts": (counts(z, 0.5), Poisson(at + 0.5)),
+            "ensemble": (z, Samples(rng.standard_normal((case.n, MEMBERS)))),
+        }
+        if number < powered:
+            tested["bias .4"] = (z, Normal(at + 0.4, 1.0))
+            tested["half the mean"] = (counts(z, 0.5), Poisson(at + 0.25))
+        try:
+            tests = {name: split.congruence_test(*each, draws=199) for name, each in tested.items()}
+        except TooFewBlocksError:
+            continue
+        found.add("blocks", tests["normal"].blocks or case.n)
+        for name, test in tests.items():
+            found.add(name, test.p_value <= AT)
+    return found.row(case, splits, LEVEL)
+
+
 def _differ(first: CongruenceResult, second: CongruenceResult, blocks: DependentBlocks | None) -> bool:
     one, two = first.uncertainty, second.uncertainty
     assert one is not None
@@ -350,12 +375,14 @@ def look(splits: int) -> None:
 
 CALIBRATION = "independent, blocks, normal, counts, ensemble, covered, bias .3, one spread, tails"
 CONGRUENCE = "independent, blocks, normal, in band, covers true, covers off, equal differ, bias .4, better"
+LEVEL = "blocks, normal, counts, ensemble, bias .4, half the mean"
 MEANS = "independent, blocks, nll, crps, absolute_error, coverage, ece"
 GATE = "same cce, same nll, same crps, same mae, other cce, other nll, other crps, other mae"
 VECTORS = "independent, blocks, vectors, bias .3"
 PARTS = {
     "calibration": (calibration, CALIBRATION),
     "congruence": (congruence, CONGRUENCE),
+    "level": (level, LEVEL),
     "means": (means, MEANS),
     "vectors": (vectors, VECTORS),
     "gate": (gate, GATE),
