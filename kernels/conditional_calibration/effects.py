@@ -163,6 +163,12 @@ class LeaveOneOut:
         products = np.einsum("k,bkj,bkj->j", self.weights, added["in blocks"], added["lifted in blocks"], optimize=True)
         return np.asarray((products - added["own products"]) / n)
 
+    def noise(self, sums: BlockSums, n: int) -> Array:
+        """``largest_noise`` of blocks whose sums are held."""
+        blocks = sums.added["in blocks"]
+        centred = blocks - np.mean(blocks, axis=0)
+        return largest_noise(self.weights, centred, n) * len(blocks) / (len(blocks) - 1.0)
+
     def effects(self, sums: BlockSums, level: float = 0.95) -> Mapping[str, Effect]:
         """theta of every order, from all tiles."""
         return {name: self._effect(j, sums, level) for j, name in enumerate(ORDERS)}
@@ -192,25 +198,40 @@ def _lift(leverage: Array, weights: Array | None = None) -> Array:
     return np.asarray((1.0 if weights is None else weights) / (1.0 - leverage))
 
 
-def effects_by_blocks(effects: Mapping[str, Effect], influences: Array, within: Array) -> Mapping[str, Effect]:
+def effects_by_blocks(
+    effects: Mapping[str, Effect], influences: Array, within: Array, noise: Array
+) -> Mapping[str, Effect]:
     """The same estimates with intervals of rows that depend on each other within blocks.
+
+    An estimate near 0 by luck has influences near 0, and does not know how far it is off. But with e the noise of
+    H^{1/2} m, of variance at most ``noise`` in any direction, sqrt(theta) exceeds the root of the estimate by no more
+    than that of e in the direction of m.
 
     Args:
         effects: as of independent rows.
         influences: what each block contributes to the estimates beyond their means, (B, 4).
         within: what pairs of rows in one block add to each estimate, (4,), from ``LeaveOneOut.within``. Their
-            dependence may be the whole of it, so the interval is that of both, the estimate with and without them. And
-            they are the mean of what is quadratic in the noise of blocks, whose standard deviation is at most root 2 of
-            it: an estimate that is too small has influences that are too small, and does not know it.
+            dependence may be the whole of it, so the interval is that of both, the estimate with and without them.
+        noise: from ``largest_noise``, (4,).
     """
     found = {}
     for j, (name, effect) in enumerate(effects.items()):
         ends = SumOfBlocks.of(influences[:, j]).interval(effect.estimate, effect.level)
         low, high = min(ends[0], ends[0] - float(within[j])), max(ends[1], ends[1] - float(within[j]))
-        quadratic = t_quantile(len(influences), effect.level) * np.sqrt(2.0) * float(within[j])
-        high = effect.estimate + float(np.hypot(high - effect.estimate, quadratic))
-        found[name] = Effect(effect.estimate, max(low, 0.0), max(high, 0.0), effect.level)
+        reach = t_quantile(len(influences), effect.level) * float(np.sqrt(noise[j]))
+        high = max(high, (float(np.sqrt(max(effect.estimate, 0.0))) + reach) ** 2)
+        found[name] = Effect(effect.estimate, max(low, 0.0), high, effect.level)
     return found
+
+
+def largest_noise(weights: Array, coefficients: Array, n: int) -> Array:
+    """The largest variance in any direction of H^{1/2} phi / sqrt(n), (4,), whose sum of squares is the estimate.
+
+    ``coefficients`` (c, k, 4): those of U'phi whose sum of products over c is its covariance.
+    """
+    scaled = np.sqrt(weights)[:, None] * coefficients
+    covariances = np.einsum("ckj,clj->jkl", scaled, scaled, optimize=True)
+    return np.asarray(np.linalg.eigvalsh(covariances)[:, -1] / n)
 
 
 def kept_weights(eigenvalues: Array, ridge: float) -> Array:

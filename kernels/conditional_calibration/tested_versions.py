@@ -11,7 +11,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases
-from congruence.kernels.conditional_calibration.effects import LeaveOneOut, effects_by_blocks
+from congruence.kernels.conditional_calibration.effects import LeaveOneOut, effects_by_blocks, largest_noise
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.null import (
     DRAWS_AT_ONCE,
@@ -112,7 +112,7 @@ class VersionTests:
             evidence = shared.get(name) or self._own_evidence(sums[name], own[name], signed.get(name))
             shares = smoothing[name].regression.effects(effects[name])
             if dependent is not None:
-                shares = effects_by_blocks(shares, *self._influences_and_within(effects[name], signed[name], dependent))
+                shares = effects_by_blocks(shares, *self._noise_of_blocks(effects[name], signed[name], dependent))
             count = None if dependent is None else dependent.count
             means = (sums[name].added["scores"] / bases.plan.n).tolist()
             test = evidence.test(shares, dict(zip(ORDERS, means, strict=True)), count)
@@ -185,18 +185,19 @@ class VersionTests:
         weighted = np.einsum("kjd,ljd->jkl", inside, inside, optimize=True) / inside.shape[2]
         return {"weighted": weighted, "variance": np.sum(drawn.added["scores of blocks"] ** 2, axis=0)}
 
-    def _influences_and_within(
+    def _noise_of_blocks(
         self, effects: BlockSums, drawn: BlockSums, blocks: DependentBlocks
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array, Array]:
         """See ``effects_by_blocks``."""
         n, sums = self.bases.plan.n, effects.added["influence of blocks"]
         sums = sums - np.bincount(blocks.labels, minlength=blocks.count)[:, None] * (np.sum(sums, axis=0) / n)
         regression = LeaveOneOut.of_bases(self.bases)
         if "in blocks" in drawn.added:
-            return sums / n, regression.within(drawn, n)
-        squares = self._signed_coefficients(drawn)[regression.place] ** 2
-        forms = np.einsum("k,kjd->j", regression.weights, squares) / self._draws
-        return sums / n, (forms - effects.added["diagonal"]) / n
+            return sums / n, regression.within(drawn, n), regression.noise(drawn, n)
+        signed = self._signed_coefficients(drawn)[regression.place].transpose(2, 0, 1)
+        forms = np.einsum("k,dkj->j", regression.weights, signed**2) / self._draws
+        noise = largest_noise(regression.weights, signed / np.sqrt(self._draws), n)
+        return sums / n, (forms - effects.added["diagonal"]) / n, noise
 
     def _signed_coefficients(self, drawn: BlockSums) -> Array:
         """Of all bases, (k, 4, B)."""

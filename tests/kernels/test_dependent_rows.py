@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.signal import lfilter
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from congruence.kernels import RBF, Normal, ScoreStatistics, calibration_test, prepare
 from congruence.kernels.calibration.pit_scores import pit_scores
@@ -18,6 +18,7 @@ from congruence.kernels.dependence.blocks import (
     block_length,
     blocks_of_groups,
     blocks_of_time,
+    enlargement,
     enlargements,
     run_length,
     t_quantile,
@@ -198,7 +199,38 @@ def test_a_null_is_enlarged_where_sums_of_blocks_are_skewed() -> None:
     rng = np.random.default_rng(0)
     even, skewed = enlargements(np.column_stack([rng.standard_normal(40), rng.chisquare(1.0, 40)]))
     assert 1.0 < even < 1.02 < skewed < 1.3
+    assert enlargement(10) == pytest.approx((10 / 9) ** (1 / 3))
     assert enlargements(np.zeros((10, 1))) == pytest.approx((10 / 9) ** (1 / 3))
+
+
+def test_a_calibration_error_of_ten_groups_has_an_interval_that_holds_it() -> None:
+    """.89 of intervals did: signs of deviations that are small by chance were taken as known."""
+    levels, groups, held = np.linspace(0.02, 0.98, 20), np.arange(200) // 20, 0
+    centers = {f"level {k}": float(level) for k, level in enumerate(levels)}
+    truth = np.mean(np.abs(ndtr(ndtri(levels) + 0.3) - levels))
+    blocks = blocks_of_groups(groups, 200)
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        pit = ndtr(np.sqrt(0.5) * (np.repeat(rng.standard_normal(10), 20) + rng.standard_normal(200)) - 0.3)
+        statistics = ScoreStatistics.of({name: pit <= level for name, level in centers.items()}, keys=groups)
+        found = statistics.mean_absolute_deviation(centers, blocks=blocks, resamples=200)
+        held += found.low <= truth <= found.high
+    assert 0.93 <= held / 300 <= 0.99
+
+
+def test_an_effect_that_is_near_zero_by_chance_knows_how_far_it_may_be() -> None:
+    """Its blocks contribute nothing to first order, and what they say of each other is in their own noise."""
+    x, biased = np.random.default_rng(3).standard_normal((500, 3)), Normal(np.full(500, -0.3), 1.0)
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=99, directions=30, own_directions=5))
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        shared = rng.standard_normal(20)
+        y = np.sqrt(0.5) * (np.repeat(shared / np.std(shared, ddof=1), 25) + rng.standard_normal(500))
+        # Two standard errors lower than expected: the bias of .3, an effect of .085, is not seen.
+        effect = prepared.test_version(y - y.mean() - 0.3, biased, groups=np.arange(500) // 25).effects["bias"]
+        assert effect.estimate < 0.02
+        assert effect.low == 0.0
+        assert effect.high > 0.085
 
 
 def test_blocks_are_a_partition() -> None:
