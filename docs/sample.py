@@ -77,7 +77,7 @@ def _write(folder: Path, home: Path) -> Path:
     law = rows.all_predictive(version.label)
     found = measure(settings, protocol, rows.embeddings(), rows.all_targets(), {version.label: law}, keys=keys)
     encoder = asking_encoder(settings.encoder)
-    evaluation = score_version(settings, rows, encoder, version, protocol, found.of(version.label))
+    evaluation = score_version(settings, rows, encoder, version, protocol, found[version.label])
     with tempfile.TemporaryDirectory() as artifacts:
         write_artifacts(evaluation, Path(artifacts), settings.tracking)
         report = (Path(artifacts) / REPORT_FILE).read_bytes()

@@ -149,7 +149,7 @@ def measured(start: int, count: int, file: str, rows: int = 500) -> None:
         loc, scale = x[:, 0] + np.sin(2.0 * x[:, 1]), 0.5 + 0.3 * np.abs(x[:, 0])
         y = rng.normal(loc, scale)
         done = measure(settings, EXACT, x, y, {"version": Normal(loc, scale)}, keys=np.arange(rows))
-        found.append((done.tests["version"].p_value, done.calibration["version"].test.p_value))
+        found.append((done["version"].test.p_value, done["version"].calibration.test.p_value))
         pit.append(ndtr((y - loc) / scale))
     np.savez(file, p=np.array(found), pit=np.array(pit))
 

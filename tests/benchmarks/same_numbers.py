@@ -200,7 +200,7 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
     def in_memory(name: str, prepare_inputs: Any) -> None:
         made = measure(settings, protocol, x, y, laws, prepare_inputs=prepare_inputs)
         found[name] = {}
-        for label, one in made.versions.items():
+        for label, one in made.items():
             known = one.result.uncertainty
             found[name] |= numbers(label, one.result, known, one.expected, one.test.statistic, one.test.p_value)
 
