@@ -34,7 +34,10 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=60)
     parser.add_argument("--rows", type=int, nargs="+", default=[2_000])
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--level", action="store_true", help="of the means alone, a third of the time")
     arguments = parser.parse_args()
+    if arguments.level:
+        return level_of_means(arguments)
     print("| family | rows | mean | level: randomised | level: means | power: randomised | power: means | more CPU s |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for n in arguments.rows:
@@ -60,6 +63,26 @@ def main() -> None:
                 share, more = found / arguments.splits, (seconds[1] - seconds[0]) / (2 * arguments.splits)
                 row = " | ".join(f"{value:.3f}" for value in share.ravel())
                 print(f"| {family} | {n:,} | {mean:g} | {row} | {more:.2f} |", flush=True)
+    return None
+
+
+def level_of_means(arguments: argparse.Namespace) -> None:
+    """Print the share of true versions that are called wrong by means over the jump, row by row."""
+    print("| family | rows | mean | splits | level | standard error | CPU s a split |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for n in arguments.rows:
+        x = np.random.default_rng(0).standard_normal((n, 3))
+        prepared = prepare_calibration(x, settings=SETTINGS)
+        for mean, effect in EFFECTS.items():
+            rate = mean * np.exp(effect * np.sqrt(2_000 / n) * x[:, 0])
+            for family in arguments.families:
+                law, started = FAMILIES[family](rate), time.process_time()
+                drawn = law.sample(arguments.splits, seed=1)
+                share = float(np.mean([prepared.test_version(y, law).p_value <= 0.05 for y in drawn.T]))
+                error = np.sqrt(share * (1.0 - share) / arguments.splits)
+                cost = (time.process_time() - started) / arguments.splits
+                row = f"{share:.3f} | {error:.3f} | {cost:.2f}"
+                print(f"| {family} | {n:,} | {mean:g} | {arguments.splits} | {row} |", flush=True)
 
 
 if __name__ == "__main__":
