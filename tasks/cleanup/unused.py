@@ -168,11 +168,9 @@ def _index_files(home: ObjectStore, named: Named) -> set[str]:
 
 def _record(content: bytes | None) -> dict[str, Any]:
     try:
-        record = json.loads(content or b"{}")
-        inner = record.get("content", record)
-        found = json.loads(inner) if isinstance(inner, str) else inner
+        found = json.loads(content or b"{}")
         return found if isinstance(found, dict) else {}
-    except (ValueError, AttributeError):
+    except ValueError:
         return {}
 
 

@@ -23,6 +23,7 @@ from mlflow.types import DataType
 from mlflow.types.schema import Schema
 
 from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.masking import mask_text
 from congruence.tasks.contract.columns import of_types, without_categories
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import EXPOSURE, exposed, exposure_in
@@ -33,7 +34,6 @@ from congruence.tasks.contract.settings import AUTO, PredictionSettings, family_
 from congruence.tasks.model_outputs.law import UnreadableOutputError
 from congruence.tasks.model_outputs.read import answer_of, said_of
 from congruence.tasks.models.registry import ModelVersion, resolve
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_outages import is_transient
 
 __all__ = ["METADATA_KEY", "PredictiveModel", "load_predictive_model", "load_version", "settings_of"]

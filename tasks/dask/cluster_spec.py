@@ -24,8 +24,8 @@ import yaml
 from distributed import Client
 from pydantic import Field, ValidationError
 
+from congruence.kernels.masking import mask_text
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.settings.strict import Strict
 
 NAME = "${name}"

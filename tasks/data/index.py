@@ -26,7 +26,6 @@ from pathlib import Path
 from congruence.tasks.data.digests import ROW_BYTES, combine
 from congruence.tasks.data.errors import SplitChangedError, SplitError
 from congruence.tasks.data.formats import Format
-from congruence.tasks.data.index_records import load_record, save_record
 from congruence.tasks.data.inputs import InputColumns
 from congruence.tasks.data.layouts import FileLayout, joined_kinds, layout_name
 from congruence.tasks.data.locations import Location
@@ -44,6 +43,7 @@ from congruence.tasks.data.parts import (
 from congruence.tasks.data.roles import checked_inputs, described_columns
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
+from congruence.tasks.runtime.sealed_records import load_record, save_record
 
 _FORMAT = "5"
 _PART_FORMATS = {"image": "4", "text": "4", "features": "5"}

@@ -25,13 +25,13 @@ import pyarrow.parquet as pq
 from congruence.tasks.data.design import as_numbers, design_problem
 from congruence.tasks.data.digests import ROW_BYTES, canonical_bytes, combine, digest_of, is_number
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.index_records import load_record, save_record
 from congruence.tasks.data.inputs import Features, InputColumns
 from congruence.tasks.data.roles import described_columns
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
 from congruence.tasks.encoders.moments import Moments
 from congruence.tasks.runtime.atomic_files import whole_file
+from congruence.tasks.runtime.sealed_records import load_record, save_record
 
 PART_GROUP = 2**15
 """Rows of a row group of the index."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from congruence.kernels.errors import CongruenceError
+from congruence.kernels.masking import mask_text
 from congruence.tasks.runtime.io_errors import trouble
-from congruence.tasks.runtime.masking import mask_text
 
 Level = Literal["ok", "warning", "wrong"]
 _DEFECT = "if the message does not say what to fix, run again with --debug for the traceback"

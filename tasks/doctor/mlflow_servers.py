@@ -18,13 +18,13 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
 
+from congruence.kernels.masking import mask_text
 from congruence.tasks.doctor.answers import SECONDS, Answer, answer_of, clock, why_none
 from congruence.tasks.doctor.findings import Finding, Step, fine, warning, wrong
 from congruence.tasks.mlflow.connection import connect, experiment_id
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.runs import SOURCE
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_database import database_file, require_local_store
 from congruence.tasks.runtime.mlflow_outages import server_error
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import requests
 
+from congruence.kernels.masking import mask_text
 from congruence.tasks.doctor.answers import ask, clock, host_and_port, why_none
 from congruence.tasks.doctor.findings import Finding, Step, fine, wrong
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.runtime.masking import mask_text
 
 PLACE = "store"
 _AMAZON = "https://s3.amazonaws.com"

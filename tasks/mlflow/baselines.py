@@ -74,9 +74,6 @@ def beside_baseline(
         experiment: the id of its experiment, which is that of all evaluations on the split and target.
         baseline: see ``baseline_version``.
         settings: where the registry is.
-
-    Raises:
-        TrackingError: MLflow does not answer.
     """
     try:
         version = baseline_version(evaluation.model.name, baseline, settings, first_version="pass")

@@ -22,11 +22,7 @@ COMPARISON_FILE = "comparison.html"
 
 
 def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
-    """Log a comparison beside the split's evaluations and return its run id; the same comparison is logged once.
-
-    Raises:
-        TrackingError: MLflow refuses or does not answer.
-    """
+    """Log a comparison beside the split's evaluations and return its run id; the same comparison is logged once."""
     client = connect(settings)
     run = persist("opening the run", lambda: _open(client, comparison, settings), settings)
     params = {

@@ -17,9 +17,9 @@ from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
+from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.io_errors import trouble
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_database import artifacts_folder, make_local_store, require_local_store
 from congruence.tasks.runtime.mlflow_outages import ServerError, is_refusal, is_transient, server_error
 

@@ -88,11 +88,7 @@ class Origin:
 
 
 def find_recalibrated(origin: Origin, settings: TrackingSettings) -> ModelVersion | None:
-    """The version of the parent's name that was made from the same, if there is one.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The version of the parent's name that was made from the same, if there is one."""
     client, name = connect(settings), origin.parent.name
     found = persist("looking for versions", lambda: client.search_model_versions(f"name = '{name}'"), settings)
     made = [item for item in found if item.tags.get(MADE_FROM) == origin.digest and item.status == "READY"]

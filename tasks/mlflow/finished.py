@@ -43,11 +43,7 @@ class FinishedEvaluation:
 
 
 def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, FinishedEvaluation]:
-    """The complete evaluations on ``split`` by the digest of their identity.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The complete evaluations on ``split`` by the digest of their identity."""
     client = connect(settings)
     runs = persist("looking for finished evaluations", lambda: complete_runs(client, split, settings), settings)
     # Latest first: of two of one identity the older one stays.
@@ -55,11 +51,7 @@ def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, Fi
 
 
 def finished_evaluation(run_id: str, settings: TrackingSettings) -> FinishedEvaluation | None:
-    """The complete evaluation in a run; None where it was deleted.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The complete evaluation in a run; None where it was deleted."""
     client = connect(settings)
 
     def get() -> Run | None:

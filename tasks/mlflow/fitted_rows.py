@@ -31,11 +31,7 @@ def log_fitted_rows(split: Split, half: bool, parent: Rows) -> None:
 
 
 def fitted_rows(version: ModelVersion, folder: Path, settings: TrackingSettings) -> Rows:
-    """The identities of the rows that a version was recalibrated on; ``folder`` keeps a copy. Most have none.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The identities of the rows that a version was recalibrated on; ``folder`` keeps a copy. Most have none."""
     run_id = version.run_id
     if FITTED_ON not in version.tags or run_id is None:
         return _NONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from congruence.kernels.masking import mask_text
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateCheck, GateDecision
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX, identity_digest
@@ -14,7 +15,6 @@ from congruence.tasks.mlflow.runs import open_identified
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.mlflow.version_tags import set_alias, set_version_tags
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.meanings import probability
 
 GATE_FILE = "gate.json"
@@ -26,9 +26,6 @@ def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: s
     The version's tags ``cce_gate``, ``cce_gate_reasons``, ``cce_gate_protocol`` and ``cce_gate_run`` say it, by which
     protocol's numbers it was, and lead to the run. ``alias`` moves to the version if it passed, not if it failed or is
     undecided.
-
-    Raises:
-        TrackingError: MLflow refuses or does not answer.
     """
     client, model = connect(settings), decision.candidate.model
     run = persist("opening the gate's run", lambda: _open(client, decision, settings), settings)

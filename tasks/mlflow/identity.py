@@ -92,20 +92,12 @@ def identity_digest(parts: Mapping[str, Any]) -> str:
 
 
 def find_evaluation(identity: EvaluationIdentity, settings: TrackingSettings) -> str | None:
-    """The id of the run that holds this evaluation, if it is complete.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The id of the run that holds this evaluation, if it is complete."""
     return find_by_digest(identity.digest, identity.split_name, settings)
 
 
 def find_by_digest(digest: str, split: str, settings: TrackingSettings) -> str | None:
-    """The same of the evaluation whose identity has this digest.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The same of the evaluation whose identity has this digest."""
     client = connect(settings)
 
     def find() -> list[Run]:

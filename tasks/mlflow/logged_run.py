@@ -10,11 +10,11 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 
+from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import COMPLETE, STATE
 from congruence.tasks.mlflow.runs import close_run, log_params, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import SplitSummary
 
 DATASET_DIGEST = 36
@@ -46,11 +46,7 @@ class RunContent:
 
 
 def write_run(run: Run, content: RunContent, settings: TrackingSettings) -> str:
-    """Write the content of an open run and close it; a complete one is left as it is. Returns its id.
-
-    Raises:
-        TrackingError: MLflow refuses or does not answer.
-    """
+    """Write the content of an open run and close it; a complete one is left as it is. Returns its id."""
     client, run_id = connect(settings), str(run.info.run_id)
     if run.data.tags.get(STATE) == COMPLETE:
         return run_id

@@ -65,11 +65,7 @@ class LoggedLook:
 
 
 def logged_looks(model: ModelVersion, split: str, settings: TrackingSettings) -> list[LoggedLook]:
-    """The looks at a version on a split: the closed ones in their order, then those that are open.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The looks at a version on a split: the closed ones in their order, then those that are open."""
     tags = {"model": model.name, "version": model.version, "split": split}
     found = [_read(run) for run in _search(model.name, tags, settings)]
     closed = sorted((look for look in found if look.number), key=lambda look: (look.number or 0, look.run_id))
@@ -77,11 +73,7 @@ def logged_looks(model: ModelVersion, split: str, settings: TrackingSettings) ->
 
 
 def closed_looks(name: str, settings: TrackingSettings) -> list[LoggedLook]:
-    """The closed looks at all versions of a registered model, each version's in their order.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The closed looks at all versions of a registered model, each version's in their order."""
     found = [_read(run) for run in _search(name, {"state": COMPLETE}, settings)]
     return sorted(found, key=lambda look: (look.number or 0, look.run_id))
 
@@ -94,11 +86,7 @@ def open_evaluations(name: str, settings: TrackingSettings) -> set[str]:
 def create_look(
     identity: EvaluationIdentity, evidence: str, rows: Rows, when: str, settings: TrackingSettings
 ) -> LoggedLook:
-    """Open a look: it counts from the moment at which its rows are written.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """Open a look: it counts from the moment at which its rows are written."""
     client, model = connect(settings), identity.model
     parent = model_run(model.name, settings)
     tags = {

@@ -50,11 +50,7 @@ def log_over_time(name: str, monitor: Monitor, settings: TrackingSettings) -> st
 
 
 def series_of(name: str, monitor: Monitor, settings: TrackingSettings) -> list[Series]:
-    """The looks at the versions of a registered model, with the numbers of their evaluations.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The looks at the versions of a registered model, with the numbers of their evaluations."""
     grouped: dict[tuple[str, str], list[LoggedLook]] = defaultdict(list)
     looks = closed_looks(name, settings)
     for look in looks:

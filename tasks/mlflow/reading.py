@@ -188,11 +188,7 @@ def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
 
 
 def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]:
-    """The metrics of a logged evaluation with their intervals, without its scores.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The metrics of a logged evaluation with their intervals, without its scores."""
     client = connect(settings)
     return run_metrics(persist("reading the run", lambda: client.get_run(run_id), settings))
 

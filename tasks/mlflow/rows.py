@@ -46,11 +46,7 @@ class LoggedRows:
 
 
 def log_rows(evaluation: Evaluation, settings: TrackingSettings) -> LoggedRows:
-    """Log the rows of an evaluation, unless their run is there; of several writers at once one run stays.
-
-    Raises:
-        TrackingError: MLflow refuses or does not answer.
-    """
+    """Log the rows of an evaluation, unless their run is there; of several writers at once one run stays."""
     client = connect(settings)
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         digest = _write(evaluation, Path(folder))

@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
+from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, experiment_id, persist
 from congruence.tasks.mlflow.identity import (
     COMPLETE,
@@ -26,7 +27,6 @@ from congruence.tasks.mlflow.identity import (
 )
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import prepare_experiment
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.plain_text import plain
 from congruence.tasks.runtime.run_journal import closed, opened
 
@@ -36,11 +36,7 @@ SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
 
 
 def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
-    """The run of this evaluation, found or made; to be called early where its system metrics are wanted.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The run of this evaluation, found or made; to be called early where its system metrics are wanted."""
     client = connect(settings)
     run = persist("opening the run", lambda: find_or_create(client, identity, settings), settings)
     note_open(client, str(run.info.run_id))

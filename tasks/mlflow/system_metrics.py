@@ -54,9 +54,6 @@ def system_metrics(
         settings: where evaluations are logged.
         client: of the Dask cluster that works, for ``system/worker-N/...``; by default this machine's alone are logged.
         interval: seconds between two measurements.
-
-    Raises:
-        TrackingError: MLflow does not answer.
     """
     if not run_ids:
         yield None

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from mlflow import MlflowClient
 
+from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_pages import described
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.plain_text import plain
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import verdict
@@ -69,11 +69,7 @@ def _summary(evaluation: Evaluation) -> str:
 
 
 def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> Failure:
-    """Show on the version that its evaluation failed and why, and count the attempts.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """Show on the version that its evaluation failed and why, and count the attempts."""
     before = read_failure(identity, settings)
     text = mask_text(message)[:_LONGEST_MESSAGE]
     failure = Failure(attempts=1 + (before.attempts if before else 0), time=time.time(), message=text)
@@ -91,11 +87,7 @@ def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSe
 
 
 def set_version_tags(model: ModelVersion, tags: Mapping[str, str], settings: TrackingSettings) -> None:
-    """Set tags on a registered version.
-
-    Raises:
-        TrackingError: MLflow refuses or does not answer.
-    """
+    """Set tags on a registered version."""
     client = connect(settings)
 
     def tag() -> None:
@@ -117,11 +109,7 @@ def _untag(client: MlflowClient, model: ModelVersion, tags: Mapping[str, str], d
 
 
 def read_failure(identity: EvaluationIdentity, settings: TrackingSettings) -> Failure | None:
-    """The failed attempts at this evaluation so far; a success or an unregistered model has none.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """The failed attempts at this evaluation so far; a success or an unregistered model has none."""
     client, model = connect(settings), identity.model
     if not model.version:
         return None
@@ -144,11 +132,7 @@ def alias_holder(name: str, alias: str, settings: TrackingSettings) -> str | Non
 
 
 def set_alias(model: ModelVersion, alias: str, settings: TrackingSettings) -> None:
-    """Point ``alias`` at a version.
-
-    Raises:
-        TrackingError: MLflow refuses or does not answer.
-    """
+    """Point ``alias`` at a version."""
     client = connect(settings)
     persist(
         f"setting alias {alias}",

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow.models import Model
 
+from congruence.kernels.masking import mask_text
 from congruence.tasks import model_outputs
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.model_outputs.law import unflatten
@@ -28,7 +29,6 @@ from congruence.tasks.models import isolated_process
 from congruence.tasks.models.environments import end, logged_environment, tail_of
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.variables import model_variables
-from congruence.tasks.runtime.masking import mask_text
 
 
 class IsolatedModel:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
+
+from congruence.tasks.runtime.atomic_files import write_whole
 
 _DIGITS = 32
 
@@ -43,3 +46,16 @@ def unsealed(data: bytes) -> dict[str, Any]:
     if checksum != digest_of(content):
         raise DamagedError("is damaged")
     return content
+
+
+def save_record(path: Path, content: Mapping[str, Any]) -> None:
+    """Keep ``content`` in a file, whole or not at all."""
+    write_whole(path, sealed(content))
+
+
+def load_record(path: Path) -> dict[str, Any] | None:
+    """What was kept, None where nothing is, or where it is damaged."""
+    try:
+        return unsealed(path.read_bytes())
+    except (OSError, DamagedError):
+        return None

@@ -25,11 +25,11 @@ from contextlib import contextmanager
 
 from mlflow import MlflowClient
 
+from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.connection import TrackingError, connect, persist, server
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity
 from congruence.tasks.mlflow.server_clock import server_time
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_outages import is_transient
 from congruence.tasks.runtime.run_journal import closed, opened
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, persist, server
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.masking import mask_text
 
 _NAME = "congruence"
 _NEW_VERSION: Literal["model_version.created"] = "model_version.created"

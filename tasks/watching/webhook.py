@@ -28,7 +28,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
-from congruence.tasks.runtime.masking import mask_text
+from congruence.kernels.masking import mask_text
 from congruence.tasks.watching.bounded_server import serve_bounded
 
 log = logging.getLogger(__name__)
