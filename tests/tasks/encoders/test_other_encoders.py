@@ -185,7 +185,8 @@ def test_settings_survive_json() -> None:
 
 def test_tabular_features_need_no_torch() -> None:
     program = (
-        "import sys; from congruence.tasks.encoders import EncoderSettings, load_encoder;"
+        "import sys; from congruence.tasks.encoders.loading import load_encoder;"
+        "from congruence.tasks.encoders.settings import EncoderSettings;"
         "load_encoder(EncoderSettings(kind='identity', scale=[1.0, 2.0])); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
