@@ -16,6 +16,7 @@ from prefect_dask.task_runners import DaskTaskRunner
 from congruence.flows.evaluation.splits import open_planned
 from congruence.flows.evaluation.stages import embed as stages
 from congruence.flows.evaluation.stages.addresses import rows_of
+from congruence.tasks.dask import preloading
 from congruence.tasks.dask.clusters import dask_client, scheduler_address
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -32,10 +33,12 @@ def test_a_flow_survives_the_death_of_a_worker(
     content: Content, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(ENCODER_FOLDER))
+    monkeypatch.setattr(preloading, "_begun", False)  # by another test of this process: workers would be forked
     undisturbed, store = tmp_path / "undisturbed", tmp_path / "killed"
     embed(content, home, undisturbed, {"kind": "threads"})
 
     done: dict[Path, int] = {}
+    killed: list[int] = []
 
     def kill() -> None:
         while not markers(store):
@@ -43,11 +46,13 @@ def test_a_flow_survives_the_death_of_a_worker(
         done.update({path: path.stat().st_mtime_ns for path in markers(store)})
         worker = next(child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline()))
         worker.kill()
+        killed.append(worker.pid)
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     embed(content, home, store, {"kind": "local", "workers": 2}, pause=0.04)
     killer.join(timeout=0)
+    assert len(killed) == 1
     assert 1 <= len(done) < len(markers(undisturbed))
     assert {path: path.stat().st_mtime_ns for path in done} == done
     assert files(store) == files(undisturbed)
