@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from congruence.flows.cli.progress import say, stage
 from congruence.flows.evaluation.batching import in_groups
 from congruence.flows.evaluation.splits import open_planned, plans_folder
-from congruence.flows.evaluation.stages.waiting import as_completed
+from congruence.flows.evaluation.stages.waiting import as_completed, tasks_at_once
 from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.tasks.data.index import check_files, describe_file, index_file, source_files
 from congruence.tasks.data.measurable import require_measurable
@@ -70,7 +70,8 @@ def index_files(split: SplitSettings, files: list[str], folder: str) -> None:
     for ended in as_completed([describe_task.submit(g[0], len(g) - 1, split, g, folder) for g in groups]):
         ended.result()
     kinds = check_files(split, folder)
-    with stage(f"indexing {split.name}", len(files), "files") as advance:
+    at_once = tasks_at_once() * max(map(len, groups))
+    with stage(f"indexing {split.name}", len(files), "files", at_once=at_once) as advance:
         futures = {index_task.submit(g[0], len(g) - 1, split, g, folder, kinds): len(g) for g in groups}
         for ended in as_completed(list(futures)):
             ended.result()
