@@ -154,18 +154,19 @@ def score_version(
     wrong = with_inference(
         _what_is_wrong(given, points, summary, measurement, regions), measurement.inference, correlation
     )
-    tried = None
-    if correlation is None:  # else its p-values would be as little worth as those of the whole
-        tried = _preview(given, rows, protocol, requested, summary)
     provenance, seconds = _provenance(settings, encoder, measurement), measurement.seconds
-    if tried is not None:
-        provenance["recalibration_preview"] = tried.as_plain()
     known = measurement.result.uncertainty
     influence, noise = (None, None) if known is None else (influence_columns(known.influence), known.influence.noise)
     if regions is not None:
         points["calibration_region"] = np.array(regions.names, dtype=object)[regions.labels]
     columns, weights = logged_columns(points, rows.valid), given.weights
-    del given, measurement, known, regions  # what nothing below reads
+    del measurement, known, regions  # what nothing below reads
+    tried = None
+    if correlation is None:  # else its p-values would be as little worth as those of the whole
+        tried = _preview(given, rows, protocol, requested, summary)
+    if tried is not None:
+        provenance["recalibration_preview"] = tried.as_plain()
+    del given
     frame = with_design(row_frame(split, rows.reasons(), rows.valid), split)
     keys = frame["key"] if rows.valid.all() else frame.loc[rows.valid, "key"]
     frame = pd.concat([frame, pd.DataFrame(columns, index=frame.index, copy=False)], axis=1)
