@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from congruence.kernels.calibration.decomposition import quantile_decomposition as quantile_decomposition
     from congruence.kernels.calibration.frequencies import CountFrequencies as CountFrequencies
     from congruence.kernels.calibration.frequencies import count_frequencies as count_frequencies
+    from congruence.kernels.calibration.groups import GroupCalibration as GroupCalibration
+    from congruence.kernels.calibration.groups import adversarial_group_calibration as adversarial_group_calibration
     from congruence.kernels.calibration.groups import calibration_error as calibration_error
     from congruence.kernels.calibration.groups import miscalibration_area as miscalibration_area
     from congruence.kernels.calibration.groups import proportions as proportions

@@ -109,6 +109,18 @@ def test_quantile_proportions_agree_too(normal_case: tuple[np.ndarray, np.ndarra
     assert cal.calibration_error(expected, observed) == pytest.approx(theirs, rel=1e-9)
 
 
+def test_adversarial_groups_agree(normal_case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    mean, std, y = (values[:200] for values in normal_case)
+    pit = cal.pit_values(y, families.Normal(mean, std))
+    ours = cal.adversarial_group_calibration(pit, sizes=4, trials=20)
+    np.random.seed(0)  # noqa: NPY002 - the toolbox draws from the global state
+    theirs = uct.adversarial_group_calibration(mean, std, y, "mean_abs", num_group_bins=4, num_trials=20)
+    np.testing.assert_allclose(ours.group_size, theirs.group_size)
+    spread = np.hypot(ours.score_stderr, theirs.score_stderr) / np.sqrt(20)
+    assert np.all(np.abs(ours.score_mean - theirs.score_mean) <= 5 * spread + 1e-9)
+    assert ours.score_mean[-1] == pytest.approx(cal.calibration_error(*cal.proportions(pit)))
+
+
 def test_metrics_that_do_not_exist_are_left_out() -> None:
     metrics = cal.regression_metrics(np.ones(5), families.Deterministic(np.arange(5.0)))
     assert not {"nll", "r2", "corr"} & set(metrics)
@@ -138,6 +150,7 @@ def test_levels_are_a_number_of_any_kind() -> None:
         cal.reliability_curve,
         cal.calibration_error_of_pit,
         cal.proportions,
+        cal.adversarial_group_calibration,
         cal.kolmogorov_smirnov,
         cal.chi_square,
     ],
