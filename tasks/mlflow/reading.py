@@ -93,7 +93,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         settings_digest=tags.get(PREFIX + "settings_digest", ""),
         influence=influence if INFLUENCE_FILE in files else None,
         influence_noise=_noise(run_id, settings) if NOISE_FILE in files else None,
-        rows_digest=tags[ROWS_DIGEST],
+        rows_digest=rows.digest,
         slices=tuple(json.loads(tags.get(SLICES, "[]"))),
         wrong_places=_wrong_places(tags.get(WRONG_PLACES)),
     )
@@ -151,7 +151,13 @@ def _split_of(run: Run) -> SplitSummary:
 
 
 def _shared_rows(run: Run, settings: TrackingSettings) -> SharedRows:
-    return SharedRows(run.data.tags[ROWS_DIGEST], _split_of(run), settings)
+    digest = run.data.tags.get(ROWS_DIGEST)
+    if digest is None:  # taken off by hand, or refused by the server when the run was tagged
+        raise TrackingError(
+            f"run {run.info.run_id}: its tag {ROWS_DIGEST} is missing, by which the keys and targets of its rows are "
+            "found; evaluate the version again: congruence evaluate FILE --again -m VERSION"
+        )
+    return SharedRows(digest, _split_of(run), settings)
 
 
 def _score_files(client: MlflowClient, run_id: str, settings: TrackingSettings) -> set[str]:

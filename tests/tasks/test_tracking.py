@@ -357,6 +357,12 @@ def test_what_versions_share_is_logged_once_and_outlives_any_of_them(
         read_scores(second, settings)
     log_evaluation(make_evaluation(model=versions[0], split=split), settings)  # whichever comes next brings them back
     assert list(read_scores(second, settings)["key"])[:2] == ["image-0", "image-1"]
+    client.delete_tag(second, "congruence.rows_digest")
+    for read in (read_scores, read_version):
+        with pytest.raises(
+            TrackingError, match=rf"run {second}: its tag congruence.rows_digest is missing, .* --again"
+        ):
+            read(second, settings)
 
 
 def test_writers_at_once_leave_the_rows_once_and_reference_rows_of_another_split_are_kept(
