@@ -23,9 +23,10 @@ def rows_looked_at(cce: Array, seed: int) -> tuple[Array, Array]:
         Those in which places are looked for (``searched_rows``), the same for every version, and these with the rows
         of highest and of lowest CCE; both in order.
     """
-    by_cce = np.argsort(cce, kind="stable")
+    logged = cce.astype(np.float32)  # in which a report orders them: of equal ones it shows the first
+    lowest, highest = (np.argsort(sign * logged, kind="stable") for sign in (1, -1))
     searched = np.sort(searched_rows(len(cce), seed))
-    return searched, np.union1d(searched, np.concatenate([by_cce[:LOWEST], by_cce[-HIGHEST:]]))
+    return searched, np.union1d(searched, np.concatenate([lowest[:LOWEST], highest[:HIGHEST]]))
 
 
 def named_features(split: Split, rows: Array) -> pd.DataFrame:

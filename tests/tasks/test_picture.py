@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from congruence.tasks.report.sample import shown_rows
 from congruence.tasks.scores.features import rows_looked_at
 from congruence.tasks.scores.picture import principal_axes
 
@@ -30,9 +32,10 @@ def test_valid_rows_have_a_place_whatever_the_number_of_features(d: int) -> None
     np.testing.assert_allclose(np.abs(others.iloc[:5]), np.abs(alone), atol=1e-9 * scales[0])
 
 
-def test_the_rows_of_highest_cce_are_looked_at_in_a_long_split() -> None:
-    cce = np.random.default_rng(0).random(60_000)
+@pytest.mark.parametrize("digits", [2, 9, 17])
+def test_every_row_that_a_long_report_shows_is_looked_at(digits: int) -> None:
+    cce = np.random.default_rng(0).random(60_000).round(digits)
     searched, looked_at = rows_looked_at(cce, 0)
     assert len(searched) == 40_000
-    assert set(np.argsort(-cce)[:2_000]) < set(looked_at)
     assert set(searched) < set(looked_at)
+    assert set(shown_rows(pd.DataFrame({"cce": cce.astype(np.float32)}), looked_at)) <= set(looked_at)
