@@ -147,7 +147,10 @@ class PreparedCalibration:
         counted = None if weights is None else mean_one(weights, self.n)
         rows = VersionRows.of(plan, y, predictive, quantiles, keys=keys, seed=seed, weights=counted)
         dependence = RowDependence.of(self.n, groups=groups, time=time)
-        blocks = None if dependence is None else dependence.blocks(lambda: rows.scores, noisy=predictive.is_discrete)
+        blocks = None
+        if dependence is not None:
+            counts = y if predictive.is_discrete else None
+            blocks = dependence.blocks(lambda: rows.scores, noisy=predictive.is_discrete, counts=counts)
         return self._tested(plan, rows, blocks, read=read)
 
     def test(self, pit: Any, predictive_quantiles: Any | None = None) -> ConditionalCalibrationTest:

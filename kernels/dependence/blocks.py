@@ -36,8 +36,11 @@ _LAGS = 5  # from which phi is read
 _CLEAR = 3.0  # standard errors of the partial correlation at lag 2, from which on there is more than an autoregression
 
 
+_WORDS = {"groups": "groups", "time": "runs of rows that do not depend on each other"}
+
+
 class TooFewBlocksError(InvalidInputError):
-    """Fewer than ten groups or runs of time."""
+    """Fewer than ten groups or runs of time, or fewer than ten that say something."""
 
 
 @dataclass(frozen=True)
@@ -170,21 +173,29 @@ class RowDependence:
             None if groups is None else _column(groups, n, "groups"), None if time is None else _column(time, n, "time")
         )
 
-    def blocks(self, scores: Callable[[], Array], *, noisy: bool) -> DependentBlocks | None:
+    def blocks(
+        self, scores: Callable[[], Array], *, noisy: bool, counts: Array | None = None
+    ) -> DependentBlocks | None:
         """The blocks of rows; None where every row is one of its own.
 
         Args:
             scores: of the rows, (n, r), by whose correlation runs of time are long enough.
             noisy: whether they hold noise beside what is correlated, see ``run_length``.
+            counts: targets that are counts, (n,). Of sparse ones a block without any says next to nothing: blocks that
+                hold a target other than the commonest one have to be as many as blocks have to be.
 
         Raises:
-            TooFewBlocksError: fewer than ten groups or runs of time.
+            TooFewBlocksError: fewer than ten groups or runs of time, or fewer than ten that hold a count.
         """
         if self.groups is not None:
             found = blocks_of_groups(self.groups, len(self.groups))
         else:
             found = blocks_of_time(self.time, scores(), noisy=noisy)
-        return None if found.count == len(found.labels) else found
+        if found.count == len(found.labels):
+            return None
+        if counts is not None:
+            _require_varied(found, counts)
+        return found
 
     def of_rows(self, rows: Any) -> RowDependence:
         """Of some rows alone."""
@@ -279,9 +290,22 @@ def _column(values: Any, n: int, name: str) -> Array:
 
 def _enough(blocks: DependentBlocks, name: str) -> DependentBlocks:
     if blocks.count < FEWEST_BLOCKS:
-        what = "groups" if blocks.kind == "groups" else "runs of rows that do not depend on each other"
-        raise TooFewBlocksError(
-            f"{name}: {blocks.count} {what} among {len(blocks.labels)} rows; p-values and intervals need at least "
-            f"{FEWEST_BLOCKS}. Use a longer split, or read point estimates alone"
-        )
+        raise _too_few(f"{name}: {blocks.count} {_WORDS[blocks.kind]} among {len(blocks.labels)} rows")
     return blocks
+
+
+def _require_varied(blocks: DependentBlocks, counts: Array) -> None:
+    values, times = np.unique(counts, return_counts=True)
+    commonest = values[np.argmax(times)]
+    held = len(np.unique(blocks.labels[counts != commonest]))
+    if held < FEWEST_BLOCKS:
+        raise _too_few(
+            f"{blocks.kind}: {held} of {blocks.count} {_WORDS[blocks.kind]} hold a target other than {commonest:g}"
+        )
+
+
+def _too_few(found: str) -> TooFewBlocksError:
+    return TooFewBlocksError(
+        f"{found}; p-values and intervals need at least {FEWEST_BLOCKS}. "
+        "Use a longer split, or read point estimates alone"
+    )

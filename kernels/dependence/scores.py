@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 
 from congruence.kernels.arrays import Array
@@ -25,13 +28,12 @@ def version_blocks(dependence: RowDependence | None, y: Array, predictive: Distr
     """Blocks of rows that may depend on each other beside a version's laws; None of independent rows.
 
     Raises:
-        InvalidInputError: fewer than ten groups or runs of time.
+        InvalidInputError: fewer than ten groups or runs of time, of counts fewer than ten that hold any.
     """
-    return (
-        None
-        if dependence is None
-        else dependence.blocks(lambda: dependence_scores(y, predictive), noisy=predictive.is_discrete)
-    )
+    if dependence is None:
+        return None
+    counts = y if predictive.is_discrete else None
+    return dependence.blocks(lambda: dependence_scores(y, predictive), noisy=predictive.is_discrete, counts=counts)
 
 
 def pair_blocks(
@@ -42,4 +44,9 @@ def pair_blocks(
         return None
     both = (first, second)
     noisy = any(law.is_discrete for law in both)
-    return dependence.blocks(lambda: np.hstack([dependence_scores(y, law) for law in both]), noisy=noisy)
+    scores = partial(_scores_of_all, y, both)
+    return dependence.blocks(scores, noisy=noisy, counts=y if noisy else None)
+
+
+def _scores_of_all(y: Array, laws: Sequence[Distribution]) -> Array:
+    return np.hstack([dependence_scores(y, law) for law in laws])

@@ -81,10 +81,12 @@ def dependent_rows(blocks: DesignedBlocks, block: int, first: int, versions: lis
     for name, column in (("groups", dependence.groups), ("time", dependence.time)):
         if column is not None:
             sums.keep(name, column)
-    for version in versions if dependence.groups is None else []:
+    sums.keep("targets", targets)
+    for version in versions:
         law = blocks.predictive(block, version)
-        sums.keep(f"scores {version}", dependence_scores(targets, law).astype(np.float32))
         sums.raise_to(f"noise {version}", float(law.is_discrete))
+        if dependence.groups is None:
+            sums.keep(f"scores {version}", dependence_scores(targets, law).astype(np.float32))
     return {"": sums}
 
 
@@ -95,17 +97,18 @@ def blocks_of_versions(found: BlockSums, n: int, versions: Sequence[str]) -> dic
     made: dict[str, FoundBlocks] = {}
     for version in versions:
         scores = partial(found.rows, f"scores {version}")
-        made[version] = found_blocks(dependence, scores, noisy=found.largest.get(f"noise {version}", 0.0) > 0.0)
+        counted = found.largest.get(f"noise {version}", 0.0) > 0.0
+        made[version] = found_blocks(dependence, scores, found.rows("targets") if counted else None)
     return made
 
 
-def found_blocks(dependence: RowDependence | None, scores: Callable[[], Array], *, noisy: bool) -> FoundBlocks:
-    """The blocks by the scores of all rows (n, r), see ``RowDependence.blocks``."""
+def found_blocks(dependence: RowDependence | None, scores: Callable[[], Array], counts: Array | None) -> FoundBlocks:
+    """The blocks by the scores of all rows (n, r), and by their targets (n,) that are counts; see ``RowDependence``."""
     if dependence is None:
         return FoundBlocks()
     kind = "time" if dependence.groups is None else "groups"
     try:
-        blocks = dependence.blocks(scores, noisy=noisy)
+        blocks = dependence.blocks(scores, noisy=counts is not None, counts=counts)
     except TooFewBlocksError as error:
         return FoundBlocks(None, BlocksInference(kind, None, str(error)))
     return FoundBlocks(blocks, BlocksInference(kind, None if blocks is None else blocks.count))
@@ -113,4 +116,5 @@ def found_blocks(dependence: RowDependence | None, scores: Callable[[], Array], 
 
 def blocks_of_version(dependence: RowDependence | None, targets: Array, predictive: Distribution) -> FoundBlocks:
     """The blocks of one version's rows."""
-    return found_blocks(dependence, lambda: dependence_scores(targets, predictive), noisy=predictive.is_discrete)
+    counts = targets if predictive.is_discrete else None
+    return found_blocks(dependence, lambda: dependence_scores(targets, predictive), counts)

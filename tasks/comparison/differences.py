@@ -211,7 +211,9 @@ def pair_blocks(
                 parts += [difference[:, None]] if np.isfinite(difference).all() else []
         return np.hstack(parts) if parts else np.ones((int(np.count_nonzero(rows)), 1))
 
-    return dependence.blocks(scores, noisy=True)  # they may be of counts: columns of scores do not say
+    targets = column(first, "target") if "target" in first.scores else np.array([np.nan])
+    whole = not np.any(targets % 1.0)  # they may be of counts: columns of scores do not say
+    return dependence.blocks(scores, noisy=True, counts=targets if whole else None)
 
 
 def infinite_metrics(scores: Columns) -> frozenset[str]:

@@ -57,7 +57,7 @@ def blocks_of_means(
         averaged = [points[name] for name in AVERAGED if name in points and np.isfinite(points[name]).all()]
         return np.column_stack([dependence_scores(targets, predictive), *averaged])
 
-    return found_blocks(dependence, scores, noisy=predictive.is_discrete)
+    return found_blocks(dependence, scores, targets if predictive.is_discrete else None)
 
 
 def correlated_rows(

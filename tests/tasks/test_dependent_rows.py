@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.signal import lfilter
 
-from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal
+from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, RowDependence
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.row_blocks.runs import PassesHere
@@ -105,6 +105,19 @@ def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
     found = from_bytes(to_bytes(measure(settings, EXACT, X, hourly(0), {"a": LAW}, dependence=dependence)["a"]))
     assert (found.test, found.calibration, found.expected) == (None, None, None)
     assert "3 groups among 300 rows" in str(found.inference)
+
+
+def test_counts_that_few_groups_hold_have_no_p_values_in_memory_and_by_row_blocks() -> None:
+    y, law = (np.arange(N) % 90 == 0) * 1.0, Poisson(np.full(N, 0.02))
+    dependence = RowDependence.of(N, groups=np.arange(N) // 20)
+    assert dependence is not None
+    found = measure(SimpleNamespace(seed=0, metrics=None), EXACT, X, y, {"a": law}, dependence=dependence)["a"]
+    split = BlockSplit(PassesHere(Blocks(y, dependence, law)), EXACT, 0)  # type: ignore[arg-type]
+    split.look_at(["a"])
+    split.find_dependent_rows(["a"])
+    for inference in (found.inference, split.dependent["a"].inference):
+        assert "4 of 15 groups hold a target other than 0" in str(inference)
+    assert (found.test, found.calibration, found.expected) == (None, None, None)
 
 
 def test_vector_targets_are_tested_by_their_groups() -> None:
