@@ -119,6 +119,12 @@ def require_targets(array: Any, name: str, rows: int | None = None) -> Array:
     return targets
 
 
+def row_slices(rows: int, at_once: float) -> list[slice]:
+    """0, ..., rows - 1 in runs of ``at_once``, or of one where that is less: so many are in hand at a time."""
+    step = max(1, int(at_once))
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
 def _as_floating(array: Any, name: str) -> Any:
     array = unmasked(array, name)
     if not hasattr(array, "__array__") or isinstance(array, (list, tuple)):

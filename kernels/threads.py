@@ -123,8 +123,15 @@ def on_one_core() -> Iterator[None]:
         yield
 
 
-def map_on_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> list[Result]:
-    """``[function(item) for item in items]`` on ``threads`` threads, in order; the first exception is raised."""
+def map_on_threads(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int | None = None
+) -> list[Result]:
+    """``[function(item) for item in items]`` on ``threads`` threads, in order; the first exception is raised.
+
+    By default on ``available_threads``, but no more than there are items.
+    """
+    items = list(items)
+    threads = min(len(items), available_threads()) if threads is None else threads
     if threads <= 1:
         return [function(item) for item in items]
     with single_threaded_blas(), ThreadPoolExecutor(threads) as pool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.calibration.groups import calibration_error, miscalibration_area, proportions
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.distributions.base import Distribution
@@ -74,8 +74,7 @@ def check_score(predictive: Distribution, y: Any, levels: Array = LEVELS) -> Arr
     """Pinball score averaged over ``levels``, (n,): half the CRPS in the limit of many levels."""
     targets = matched_targets(predictive, y)
     result = np.empty(len(targets))
-    for start in range(0, len(targets), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
+    for rows in row_slices(len(targets), _BLOCK_ROWS):
         error = targets[rows, None] - predictive[rows].predictive_quantile(levels[None, :])
         result[rows] = np.maximum(levels * error, (levels - 1.0) * error).mean(axis=1)
     return result
@@ -85,8 +84,7 @@ def mean_interval_score(predictive: Distribution, y: Any, levels: Array = LEVELS
     """Interval score of the central intervals, averaged over ``levels``, (n,)."""
     targets = matched_targets(predictive, y)
     result = np.empty(len(targets))
-    for start in range(0, len(targets), _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
+    for rows in row_slices(len(targets), _BLOCK_ROWS):
         lower = predictive[rows].predictive_quantile((0.5 - levels / 2.0)[None, :])
         upper = predictive[rows].predictive_quantile((0.5 + levels / 2.0)[None, :])
         target = targets[rows, None]

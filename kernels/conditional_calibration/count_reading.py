@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
@@ -49,8 +49,8 @@ class CountRows:
         if not predictive.is_discrete or y.ndim != 1 or len(y) == 0:
             return None
         parts = []
-        for start in range(0, len(y), _CHUNK):
-            law = predictive[slice(start, start + _CHUNK)]
+        for rows in row_slices(len(y), _CHUNK):
+            law = predictive[rows]
             parts.append((law.mean(), law.std() ** 2, np.exp(law.log_prob(0.0)), np.exp(law.log_prob(1.0))))
         mean, variance, zero, one = (np.concatenate(column) for column in zip(*parts, strict=True))
         if max(float(np.mean(y == 0.0)), float(np.mean(zero))) < MANY_ZEROS or float(np.min(y)) < 0.0:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.calibration.pit_scores import ORDERS, mean_scores
 from congruence.kernels.congruence.coded_draws import POOL_BITS
 from congruence.kernels.distributions import Distribution
@@ -82,7 +82,7 @@ class JumpScores:
     def variance(self) -> Array:
         """Of each score if the model is the truth, (n, 4)."""
         if len(self) > _READ_AT_ONCE:
-            parts = (slice(start, start + _READ_AT_ONCE) for start in range(0, len(self), _READ_AT_ONCE))
+            parts = row_slices(len(self), _READ_AT_ONCE)
             return np.concatenate([JumpScores(self.values[rows], self.predictive[rows]).variance for rows in parts])
         starts, ends = _starts(self.ends), self.ends
         return np.asarray(np.einsum("nk,nkj->nj", ends - starts, mean_scores(starts, ends) ** 2))

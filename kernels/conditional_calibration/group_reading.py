@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
@@ -130,8 +130,7 @@ def _scores(some: Array | JumpScores) -> Array:
 def _moments(some: Array | JumpScores) -> tuple[Array, Array]:
     """Mean and sample covariance of the scores, (4,) and (4, 4); of many rows those of a block at a time are made."""
     count, total, products = len(some), np.zeros(len(ORDERS)), np.zeros((len(ORDERS), len(ORDERS)))
-    for start in range(0, count, _BLOCK_ROWS):
-        rows = slice(start, start + _BLOCK_ROWS)
+    for rows in row_slices(count, _BLOCK_ROWS):
         scores = some.values[rows] if isinstance(some, JumpScores) else pit_scores(some[rows])
         total += scores.sum(axis=0)
         products += scores.T @ scores

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, to_numpy
+from congruence.kernels.arrays import Array, row_slices, to_numpy
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import MIN_FILTER, GramSpectrum
 from congruence.kernels.kernel_functions import Kernel
@@ -67,8 +67,8 @@ def linear_in_kernel(kernel: Kernel, landmarks: Array, weights: Array, x: Any) -
     center = kernel.center(landmarks)
     nodes = landmarks if center is None else landmarks - center
     result = np.empty((len(points), weights.shape[1]))
-    for start in range(0, len(points), _BLOCK):
-        block = points[start : start + _BLOCK].astype(np.float64)
+    for rows in row_slices(len(points), _BLOCK):
+        block = points[rows].astype(np.float64)
         block = block if center is None else block - center
-        result[start : start + _BLOCK] = np.asarray(kernel(block, nodes)) @ weights
+        result[rows] = np.asarray(kernel(block, nodes)) @ weights
     return result

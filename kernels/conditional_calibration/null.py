@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array, array_namespace, to_numpy
+from congruence.kernels.arrays import Array, array_namespace, row_slices, to_numpy
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
@@ -28,7 +28,7 @@ from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.device_kernels import PIT_SCORES
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import positioned_stream, stream
-from congruence.kernels.threads import available_threads, map_on_threads
+from congruence.kernels.threads import map_on_threads
 
 DRAWS_AT_ONCE = 256
 FEW_ROWS, FEW_ROWS_DRAWS, MANY_ROWS_DRAWS = 5_000, 999, 255
@@ -59,7 +59,7 @@ def draw_blocks(draws: int) -> list[int]:
 
 def evidence_of_draws(null: Null, draws: int, evidence: Callable[[Array], Array]) -> Array:
     """``evidence`` (..., D) of the coefficients of every block of draws, (..., B)."""
-    parts = map_on_threads(lambda block: evidence(null(block)), draw_blocks(draws), available_threads())
+    parts = map_on_threads(lambda block: evidence(null(block)), draw_blocks(draws))
     return np.concatenate(parts, axis=-1)
 
 
@@ -80,9 +80,9 @@ def projected_draws(vectors: Any, first: int, block: int, draws: int, seed: int)
     n, k = vectors.shape
     total = xp.zeros((k, len(ORDERS) * count), dtype=np.float32)
     at_once = ROWS_AT_ONCE if xp is np else ROWS_AT_ONCE_ON_CARD
-    for start in range(0, n, at_once):
-        rows = vectors[start : start + at_once]
-        drawn = null_pit_values(first + start, len(rows), block, seed)[:, :count]
+    for at in row_slices(n, at_once):
+        rows = vectors[at]
+        drawn = null_pit_values(first + at.start, len(rows), block, seed)[:, :count]
         values = monomials_in_place(drawn) if xp is np else scores_on_card(xp.asarray(drawn))
         total += rows.T @ values.reshape(len(rows), -1)
     projected = to_numpy(total).reshape(k, len(ORDERS), count)
@@ -95,10 +95,9 @@ def projected_scores(vectors: Array, count: int, scores_at: Callable[[slice], Ar
     """U'Phi, (k, 4, count), where ``scores_at`` draws the scores of some rows, (rows, 4, count)."""
     n, k = vectors.shape
     total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
-    for start in range(0, n, ROWS_AT_ONCE):
-        rows = slice(start, min(start + ROWS_AT_ONCE, n))
+    for rows in row_slices(n, ROWS_AT_ONCE):
         drawn = np.ascontiguousarray(scores_at(rows), dtype=np.float32)
-        total += vectors[rows].T @ drawn.reshape(rows.stop - start, -1)
+        total += vectors[rows].T @ drawn.reshape(len(drawn), -1)
     return total.reshape(k, len(ORDERS), count)
 
 

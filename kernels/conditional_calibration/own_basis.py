@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.conditional_calibration.bases import (
     LANDMARKS_PER_DIRECTION,
     TILE_ROWS,
@@ -42,10 +42,8 @@ def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> 
     if not isinstance(predictive, Samples):
         return np.asarray(predictive.predictive_quantile(wanted))
     values, targets = predictive.values, matched_targets(predictive, y)
-    parts = (slice(start, start + _ROWS) for start in range(0, len(targets), _ROWS))
-    return np.concatenate(
-        [Samples(np.column_stack([values[rows], targets[rows]])).predictive_quantile(wanted) for rows in parts]
-    )
+    parts = (np.column_stack([values[rows], targets[rows]]) for rows in row_slices(len(targets), _ROWS))
+    return np.concatenate([Samples(part).predictive_quantile(wanted) for part in parts])
 
 
 def own_kernel(points: Array, settings: CalibrationSettings, *, dtype: Any, seed: int) -> BasisKernel | None:

@@ -13,13 +13,13 @@ have other predictions, and errors of shape would cancel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.conditional_calibration.bases import sample_positions
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses, evidence_by_others
 from congruence.kernels.conditional_calibration.own_basis import OWN, OwnColumns, OwnDirections, own_kernel
@@ -32,7 +32,7 @@ from congruence.kernels.distributions import Distribution, MultivariateNormal, S
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.scores import matched_targets
 from congruence.kernels.streams import stream
-from congruence.kernels.threads import available_threads, map_on_threads
+from congruence.kernels.threads import map_on_threads
 
 SCALES = {"1 spread": 1.0, "1/2 spread": 0.5, "1/4 spread": 0.25}
 MEMBERS = 32  # drawn from laws that have no closed form of their covariance
@@ -132,14 +132,10 @@ def _own_basis(said: Array, settings: CalibrationSettings, seed: int) -> VectorB
     if kernel is None:
         return None
     columns = OwnColumns.of(kernel, said)
-    tiles = [columns.tiles().at(rows)[0] for rows in _row_blocks(n)]
+    tiles = [columns.tiles().at(rows)[0] for rows in row_slices(n, _ROWS)]
     products = sum((tile.T @ tile for tile in tiles), start=np.zeros((len(kernel.landmarks),) * 2))
     own = OwnDirections.of(kernel, products, n, settings)
     return VectorBasis(OWN, own.eigenvalues, columns.directions(own))
-
-
-def _row_blocks(n: int) -> Iterator[slice]:
-    return (slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS))
 
 
 def _evidence(
@@ -166,10 +162,7 @@ def _evidence(
             return _energies(bases, signs[:, :, None] * apart)
         return _energies(bases, delta.draw(count, stream(seed, "null vector targets", start)))
 
-    parts = [
-        _energies(bases, observed),
-        *map_on_threads(drawn, range(0, draws, per_block), available_threads()),
-    ]
+    parts = [_energies(bases, observed), *map_on_threads(drawn, range(0, draws, per_block))]
     found = []
     for b, basis in enumerate(bases):
         weights = basis_hypotheses(basis.eigenvalues, settings).weights
@@ -185,7 +178,7 @@ def _energies(bases: Sequence[VectorBasis], delta: Array) -> list[Array]:
     found = []
     for basis in bases:
         total = np.zeros((basis.vectors.shape[1], draws * rank))
-        for rows in _row_blocks(len(flat)):
+        for rows in row_slices(len(flat), _ROWS):
             total += basis.vectors[rows].T @ flat[rows]
         found.append(np.sum(total.reshape(-1, draws, rank) ** 2, axis=2))
     return found

@@ -26,7 +26,7 @@ from congruence.kernels.conditional_calibration.own_basis import OwnColumns, Own
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.threads import available_threads, map_on_threads
+from congruence.kernels.threads import map_on_threads
 
 SHARED = "what all versions share"
 POOLS = "pools"
@@ -254,7 +254,7 @@ def drawn_sums(
     sums, blocks = BlockSums(), draw_blocks(draws)
     for rows, held in _strips(tiles, own, with_shared=with_shared):
         vectors = on_card(held) if has_card else held
-        found = map_on_threads(partial(draw, vectors, rows), blocks, available_threads())
+        found = map_on_threads(partial(draw, vectors, rows), blocks)
         for block, part in zip(blocks, found, strict=True):
             sums.add(f"draws from {block}", part)
     return sums

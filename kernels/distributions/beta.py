@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 import scipy.special
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.mass import log_beta_kernel, stirling_error
 from congruence.kernels.distributions.parametric import ContinuousFamily
@@ -91,9 +91,7 @@ class Beta(ContinuousFamily):
         turns = np.multiply.outer(width, np.abs(t))
         nodes = int(np.max(left + right) * (15 + _NODES_PER_TURN * np.max(turns, initial=0.0, where=~(far | gone))))
         result = np.empty((len(self), len(t)), dtype=np.complex128)
-        block = max(1, BLOCK_ENTRIES // nodes)
-        for start in range(0, len(self), block):
-            rows = slice(start, start + block)
+        for rows in row_slices(len(self), BLOCK_ENTRIES // nodes):
             a, b = self.a[rows, None], self.b[rows, None]
             u = -left[rows] + np.linspace(0.0, 1.0, nodes) * (left[rows] + right[rows])
             logit = center[rows, None] + spread[rows, None] * np.sinh(u)

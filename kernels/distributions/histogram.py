@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import erfc, erfcinv
 
-from congruence.kernels.arrays import Array, to_numpy
+from congruence.kernels.arrays import Array, row_slices, to_numpy
 from congruence.kernels.distributions import half_normal
 from congruence.kernels.distributions.base import ScalarLaw
 from congruence.kernels.distributions.masses import (
@@ -233,9 +233,7 @@ class Histogram(ScalarLaw):
             gram = np.asarray(kernel(points[0], nodes)) * weights[:, None]
             return np.asarray(self.probabilities @ np.add.reduceat(gram, self._starts, axis=0))
         result = np.empty((len(self), len(nodes)))
-        block = max(1, BLOCK_ENTRIES // (len(weights) * max(1, len(nodes))))
-        for start in range(0, len(self), block):
-            rows = slice(start, start + block)
+        for rows in row_slices(len(self), BLOCK_ENTRIES // (len(weights) * max(1, len(nodes)))):
             chosen = points[rows]
             gram = np.asarray(kernel(chosen.ravel(), nodes)).reshape(*chosen.shape, -1) * weights[:, None]
             bins = np.add.reduceat(gram, self._starts, axis=1)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 
 _FAR, _NEAR_ZERO = 1e100, -1.0 + 1e-6  # of x / mean - 1
 
@@ -121,9 +121,7 @@ def mean_absolute_difference(lost_modulus: Callable[[Array, Array, slice], Array
     panels = int(np.ceil(np.log2(np.pi / first.min())))
     growth = (np.pi / first) ** (1.0 / panels)
     result = np.empty(len(bend))
-    block = max(1, 200_000 // (14 * (panels + 1)))
-    for start in range(0, len(bend), block):
-        rows = slice(start, start + block)
+    for rows in row_slices(len(bend), 200_000 // (14 * (panels + 1))):
         edges = first[rows, None] * growth[rows, None] ** np.arange(-1, panels + 1)
         edges[:, 0] = 0.0
         half = np.diff(edges, axis=1)[:, :, None] / 2.0

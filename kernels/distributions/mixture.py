@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special
 import scoringrules
 
-from congruence.kernels.arrays import Array, require_finite, to_numpy
+from congruence.kernels.arrays import Array, require_finite, row_slices, to_numpy
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, refuse, require
 from congruence.kernels.distributions.inversion import smallest_reaching
@@ -118,9 +118,7 @@ class Mixture(Distribution):
         q, columns = align_levels(q, len(self))
         q = q if columns else q[:, None]
         result = np.empty(q.shape)
-        at_once = max(1, _ENTRIES // max(1, q.shape[1]))
-        for start in range(0, len(self), at_once):
-            rows = slice(start, start + at_once)
+        for rows in row_slices(len(self), _ENTRIES // max(1, q.shape[1])):
             result[rows] = self[rows]._quantile(q[rows])
         return result if columns else result[:, 0]
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.special
 
-from congruence.kernels.arrays import Array, require_finite, to_numpy
+from congruence.kernels.arrays import Array, require_finite, row_slices, to_numpy
 from congruence.kernels.distributions.base import Distribution, Seed, refuse
 from congruence.kernels.distributions.gaussian_expectations import (
     gaussian_expectation,
@@ -163,20 +163,17 @@ class MultivariateNormal(Distribution):
             return self._scalar.kernel_expectation(kernel, nodes)
         if has_gaussian_expectation(kernel):
             result = np.empty((len(self), len(nodes)))
-            block = max(1, _CLOSED_FORM_ENTRIES // max(1, len(nodes)))
-            for start in range(0, len(self), block):
-                rows = slice(start, start + block)
+            for rows in row_slices(len(self), _CLOSED_FORM_ENTRIES // max(1, len(nodes))):
                 variance = self.scale[rows] ** 2
                 result[rows] = gaussian_expectation(kernel, self.loc[rows], variance, nodes, np.zeros_like(nodes))
             return result
         if len(kernel.terms) > 1:
             return np.asarray(sum(self.kernel_expectation(term, nodes) for term in kernel.terms))
         result = np.empty((len(self), len(nodes)))
-        block = max(1, BLOCK_ENTRIES // (_POINTS * max(1, len(nodes))))
-        for start in range(0, len(self), block):
-            points = self[start : start + block]._points()
+        for rows in row_slices(len(self), BLOCK_ENTRIES // (_POINTS * max(1, len(nodes)))):
+            points = self[rows]._points()
             gram = np.asarray(kernel(points.reshape(-1, self.dimension), nodes))
-            result[start : start + block] = gram.reshape(len(points), _POINTS, -1).mean(axis=1)
+            result[rows] = gram.reshape(len(points), _POINTS, -1).mean(axis=1)
         return result
 
 

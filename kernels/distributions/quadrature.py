@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.moments import polynomial_expectation
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
@@ -187,9 +187,8 @@ def expectation(distribution: Law, function: Integrand, *, cuts: Array | None = 
     z = middle[:, None] + half[:, None] * _NODES
     weights = half[:, None] * np.exp(-0.5 * z * z) / _ROOT_2_PI
     result = np.empty((len(distribution), function.count))
-    block = max(1, BLOCK_ENTRIES // (z.size * max(1, function.count)))
-    for start in range(0, len(distribution), block):
-        law = distribution[start : start + block]
+    for rows in row_slices(len(distribution), BLOCK_ENTRIES // (z.size * max(1, function.count))):
+        law = distribution[rows]
         found = function.every(law.quantile(ndtr(z).ravel()[None, :]).reshape(len(law), *z.shape))
         fine = np.einsum("ipkr,pk->ipr", found, weights * _FINE)
         wrong = np.abs(fine - np.einsum("ipkr,pk->ipr", found, weights * _COARSE))
@@ -206,7 +205,7 @@ def expectation(distribution: Law, function: Integrand, *, cuts: Array | None = 
         cut = at[refined]
         ends = (np.concatenate([edges[panel], cut]), np.concatenate([cut, edges[panel + 1]]))
         _refine(total, law, function, (np.tile(row, 2), np.tile(column, 2)), ends, tolerance)
-        result[start : start + block] = total
+        result[rows] = total
     return result
 
 
@@ -222,8 +221,7 @@ def _refine(
     (row, column), (left, right) = entries, ends
     for depth in range(_DEEPEST):
         again: list[Array] = []
-        for start in range(0, len(row), _INTERVALS):
-            some = slice(start, start + _INTERVALS)
+        for some in row_slices(len(row), _INTERVALS):
             half, middle = (right[some] - left[some]) / 2.0, (right[some] + left[some]) / 2.0
             z = middle[:, None] + half[:, None] * _NODES
             found = function.one_each(law[row[some]].quantile(ndtr(z)), column[some])
@@ -232,7 +230,7 @@ def _refine(
             done = np.abs(fine - weighted @ _COARSE) <= tolerance[row[some], column[some]]
             done |= depth == _DEEPEST - 1
             np.add.at(total, (row[some][done], column[some][done]), fine[done])
-            again.append(start + np.flatnonzero(~done))
+            again.append(some.start + np.flatnonzero(~done))
         left_over = np.concatenate(again) if again else np.empty(0, dtype=np.intp)
         if len(left_over) == 0:
             return
@@ -246,10 +244,8 @@ def characteristic_function(distribution: Law, t: Array) -> Array:
     """E exp(i t_j Y_i), shape (n, m)."""
     p, w = probability_rule()
     result = np.empty((len(distribution), len(t)), dtype=np.complex128)
-    block = max(1, BLOCK_ENTRIES // len(p))
-    for start in range(0, len(distribution), block):
-        values = distribution[start : start + block].quantile(p[None, :])
-        result[start : start + block] = average_wave(values, w, t)
+    for rows in row_slices(len(distribution), BLOCK_ENTRIES // len(p)):
+        result[rows] = average_wave(distribution[rows].quantile(p[None, :]), w, t)
     return result
 
 
@@ -259,11 +255,9 @@ def crps(distribution: Law, y: Array) -> Array:
     nodes, weights = np.polynomial.legendre.leggauss(order)
     columns = []
     knots = distribution.knots()
-    block = max(1, BLOCK_ENTRIES // (order * (knots.shape[1] + 1)))
     for column in y.T:
         scores = np.empty(len(y))
-        for start in range(0, len(y), block):
-            rows = slice(start, start + block)
+        for rows in row_slices(len(y), BLOCK_ENTRIES // (order * (knots.shape[1] + 1))):
             edges = np.sort(np.concatenate([knots[rows], column[rows, None]], axis=1), axis=1)
             half = np.diff(edges, axis=1) / 2
             s = ((edges[:, 1:] + edges[:, :-1]) / 2)[:, :, None] + half[:, :, None] * nodes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, ScalarLaw
 from congruence.kernels.distributions.continued import FAR, LOG_ROOT_2_PI, Continued
@@ -204,13 +204,9 @@ class Recalibrated(_ThroughMap, ScalarLaw):
     def _blocks_of_nodes(self) -> Iterator[tuple[slice, Array]]:
         """Rows and their quantiles at the levels of ``quadrature.probability_rule``."""
         levels = quadrature.probability_rule()[0]
-        block = max(1, quadrature.BLOCK_ENTRIES // len(levels))
-        if len(self) <= block:
-            yield slice(0, len(self)), self._nodes
-            return
-        for start in range(0, len(self), block):
-            rows = slice(start, start + block)
-            yield rows, self[rows].quantile(levels[None, :])
+        blocks = row_slices(len(self), quadrature.BLOCK_ENTRIES // len(levels))
+        for rows in blocks:
+            yield rows, self._nodes if len(blocks) == 1 else self[rows].quantile(levels[None, :])
 
     @cached_property
     def _nodes(self) -> Array:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import ScalarLaw, Seed, align_levels, refuse
-from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
-from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance
-from congruence.kernels.distributions.waves import average_wave
+from congruence.kernels.distributions.base import align_levels
+from congruence.kernels.distributions.empirical import Empirical
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.streams import stream
 
 
 @dataclass(frozen=True)
-class Samples(ScalarLaw):
+class Samples(Empirical):
     """l exchangeable draws of each row's predictive law: ``values`` (n, l), or (n, l, q) for vector targets.
 
     Scores judge the law behind the draws, not the draws' own empirical law, which even a perfect ensemble is not:
@@ -50,25 +44,9 @@ class Samples(ScalarLaw):
         require_finite(values, "Samples.values")
         object.__setattr__(self, "values", values)
 
-    @cached_property
-    def _sorted(self) -> Array:
-        return np.sort(self.values, axis=1)
-
     @property
-    def dimension(self) -> int:
-        return 1 if self.values.ndim == 2 else int(self.values.shape[2])
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, rows: Any) -> Self:
-        chosen = self.values[rows]
-        return type(self)(chosen[None] if chosen.ndim < self.values.ndim else chosen)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution; all parts need the same number of samples."""
-        return cls(np.concatenate([part.values for part in parts]))
+    def _values(self) -> Array:
+        return self.values
 
     def has_density(self) -> bool:
         return self.dimension == 1 and bool(np.all(np.std(self.values, axis=1) > 0))
@@ -91,21 +69,6 @@ class Samples(ScalarLaw):
             z = (y[:, column, None] - self.values) / bandwidth[:, None]
             result[:, column] = scipy.special.logsumexp(-0.5 * z * z, axis=1)
         result -= (np.log(bandwidth * self.values.shape[1]) + 0.5 * np.log(2 * np.pi))[:, None]
-        return result
-
-    def _cdf(self, y: Array) -> Array:
-        return self._share(y, np.less_equal)
-
-    def _cdf_left(self, y: Array) -> Array:
-        return self._share(y, np.less)
-
-    def _share(self, y: Array, compare: np.ufunc) -> Array:
-        return np.asarray(self._count(y, compare) / self.values.shape[1])
-
-    def _count(self, y: Array, compare: np.ufunc) -> Array:
-        result = np.empty(y.shape)
-        for column in range(y.shape[1]):
-            result[:, column] = np.count_nonzero(compare(self._sorted, y[:, column, None]), axis=1)
         return result
 
     def pit_range(self, y: Any) -> tuple[Array, Array]:
@@ -134,75 +97,6 @@ class Samples(ScalarLaw):
         first, last = ends
         return np.asarray(first + (position - lower) * (last - first))
 
-    def _quantile(self, q: Array) -> Array:
-        """The smallest sample with at least a share q at or below it."""
-        size = self.values.shape[1]
-        # A level k / l computed in floating point must give the k-th sample, not the next one.
-        index = np.clip(np.ceil(q * size - 1e-9).astype(np.int64) - 1, 0, size - 1)
-        return np.take_along_axis(self._sorted, index, axis=1)
-
-    def mean(self) -> Array:
-        """See Distribution; (n,), or (n, q) for vectors."""
-        return np.asarray(self.values.mean(axis=1))
-
     def std(self) -> Array:
         """The root of the unbiased estimate of the variance of the law behind the draws (ddof 1); 0 for one draw."""
         return np.asarray(self.values.std(axis=1, ddof=min(1, self.values.shape[1] - 1)))
-
-    def sample(self, size: int, seed: Seed = 0) -> Array:
-        """``size`` draws with replacement from each row's samples, (n, size) or (n, size, q)."""
-        index = stream(seed, "samples").integers(self.values.shape[1], size=(len(self), size))
-        return np.asarray(self.values[np.arange(len(self))[:, None], index])
-
-    def crps(self, y: Any) -> Array:
-        """The fair CRPS: mean_k |x_k - y| - sum_jk |x_j - x_k| / (2 l (l - 1)), (n, l log l); for l = 1 |x - y|.
-
-        Its mean over draws is the CRPS of the law behind them (Ferro 2014), so that ensembles of different sizes
-        compare; it may be slightly negative. For vectors the fair energy score.
-        """
-        if self.dimension > 1:
-            return energy_score(self.values, as_vectors(y, len(self), self.dimension), self._apart)
-        return super().crps(y)
-
-    def _crps(self, y: Array) -> Array:
-        size = self.values.shape[1]
-        ranks = (2.0 * np.arange(1, size + 1) - size - 1.0) / (size * max(size - 1, 1))
-        centered = self._sorted - self.mean()[:, None]
-        half_difference = centered @ ranks
-        deviation = np.stack([np.mean(np.abs(self._sorted - column[:, None]), axis=1) for column in y.T], axis=1)
-        return np.asarray(deviation - half_difference[:, None])
-
-    @cached_property
-    def _apart(self) -> Array:
-        """Mean distance of two different draws of a row, vectors, (n,)."""
-        return mean_distance(self.values, fair=True)
-
-    def knots(self) -> Array:
-        """See Distribution: the samples."""
-        return self._sorted
-
-    def characteristic_function(self, t: Array) -> Array:
-        """See Distribution: the mean over the samples."""
-        if self.dimension > 1:
-            refuse("Samples", "characteristic_function", self.dimension)
-        return average_wave(self.values, np.full(self.values.shape[1], 1.0 / self.values.shape[1]), t)
-
-    def raw_moments(self, order: int) -> Array:
-        """See Distribution: mean powers of the values."""
-        return moments.of_values(self.values, order)
-
-    def _expected_diagonal(self, kernel: Kernel) -> Array:
-        values = self.values
-        diagonal = np.asarray(kernel.diagonal(values.reshape(-1, *values.shape[2:])))
-        return np.asarray(diagonal.reshape(values.shape[:2]).mean(axis=1))
-
-    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution: the mean over the samples; nodes (r,) or (r, q)."""
-        result = np.empty((len(self), len(nodes)))
-        size = self.values.shape[1]
-        block = max(1, BLOCK_ENTRIES // (size * max(1, len(nodes))))
-        for start in range(0, len(self), block):
-            values = self.values[start : start + block]
-            gram = kernel(values.reshape(-1, *values.shape[2:]), nodes)
-            result[start : start + block] = np.asarray(gram).reshape(len(values), size, -1).mean(axis=1)
-        return result

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.count_quantiles import WIDEST, counts_below, windowed_quantiles
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
@@ -64,8 +64,8 @@ class ScipyCount(ScipyFamily, Count):
         """See Count: masses from the one before, up to where no row has any left."""
         result = np.zeros((len(self), table.shape[1]))
         order = np.argsort(self.mean() + self.std())
-        for start in range(0, len(order), _ROWS_TOGETHER):
-            rows = order[start : start + _ROWS_TOGETHER]
+        for some in row_slices(len(order), _ROWS_TOGETHER):
+            rows = order[some]
             found = self[rows]._sum_from_first(first, table)
             if found is None:
                 return super().sum_over(first, table)
@@ -112,8 +112,8 @@ class ScipyCount(ScipyFamily, Count):
             return None
         order = np.argsort(-(mean + std))  # the widest first: where those are too wide, nothing was done in vain
         result = np.empty((len(self), len(levels)))
-        for start in range(0, len(order), _ROWS_TOGETHER):
-            rows = order[start : start + _ROWS_TOGETHER]
+        for some in row_slices(len(order), _ROWS_TOGETHER):
+            rows = order[some]
             below = self[rows]._counted(levels)
             if below is None:
                 return None
@@ -177,8 +177,8 @@ class ScipyCount(ScipyFamily, Count):
         searched = np.max(levels, axis=1) > _HIGHEST
         order = np.argsort(self.mean() + self.std())
         order = order[~searched[order]]
-        for start in range(0, len(order), _ROWS_TOGETHER):
-            rows = order[start : start + _ROWS_TOGETHER]
+        for some in row_slices(len(order), _ROWS_TOGETHER):
+            rows = order[some]
             asked, below = levels[rows], np.zeros((len(rows), levels.shape[1]))
             reached = -np.inf
             for _, _, cdf in self[rows]._successive(0.0, WIDEST * levels.shape[1]):

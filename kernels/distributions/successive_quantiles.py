@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.mixture import Mixture
 from congruence.kernels.distributions.normal import Normal
@@ -38,8 +38,7 @@ def successive_quantiles(law: Mixture, levels: Array) -> Array:
     settle are searched as ever.
     """
     result = np.empty((len(law), len(levels)))
-    for start in range(0, len(law), _ROWS):
-        rows = slice(start, start + _ROWS)
+    for rows in row_slices(len(law), _ROWS):
         result[rows] = _Rows.of(law[rows]).quantiles(levels)
     return result
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, to_numpy
+from congruence.kernels.arrays import Array, row_slices, to_numpy
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.errors import InvalidInputError
 
@@ -30,9 +30,7 @@ def energy_score(draws: Array, y: Array, apart: Array) -> Array:
     """
     n, size, dimension = draws.shape
     to_target = np.empty(n)
-    block = max(1, BLOCK_ENTRIES // (size * dimension))
-    for start in range(0, n, block):
-        rows = slice(start, start + block)
+    for rows in row_slices(n, BLOCK_ENTRIES // (size * dimension)):
         to_target[rows] = np.linalg.norm(draws[rows] - y[rows, None, :], axis=2).mean(axis=1)
     return np.asarray(to_target - 0.5 * apart)
 
@@ -46,9 +44,8 @@ def mean_distance(draws: Array, *, fair: bool) -> Array:
     n, size, dimension = draws.shape
     result = np.empty(n)
     correction = size / max(size - 1, 1) if fair else 1.0
-    block = max(1, BLOCK_ENTRIES // (size * size * dimension))
-    for start in range(0, n, block):
-        values = draws[start : start + block]
+    for rows in row_slices(n, BLOCK_ENTRIES // (size * size * dimension)):
+        values = draws[rows]
         apart = np.linalg.norm(values[:, :, None, :] - values[:, None, :, :], axis=3).mean(axis=(1, 2))
-        result[start : start + block] = correction * apart
+        result[rows] = correction * apart
     return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 
 _ANEW = 32  # frequencies
 _BLOCK_VALUES = 512  # whose waves at 32 frequencies stay in the cache
@@ -23,14 +23,14 @@ def waves(values: Array, t: Array) -> Array:
     if step is None:
         return np.asarray(np.exp(1j * np.multiply.outer(values, t)))
     result = np.empty((len(flat), len(t)), dtype=np.complex128)
-    for start in range(0, len(flat), _BLOCK_VALUES):
-        some = flat[start : start + _BLOCK_VALUES]
+    for rows in row_slices(len(flat), _BLOCK_VALUES):
+        some = flat[rows]
         powers = _powers(np.exp(1j * step * some), min(_ANEW, len(t)))
         for first in range(0, len(t), _ANEW):
             shared = powers[: len(t) - first]
             if t[first] != 0.0:
                 shared = shared * np.exp(1j * t[first] * some)
-            result[start : start + _BLOCK_VALUES, first : first + _ANEW] = shared.T
+            result[rows, first : first + _ANEW] = shared.T
     return result.reshape(*np.shape(values), len(t))
 
 
@@ -41,9 +41,7 @@ def average_wave(values: Array, weights: Array, t: Array, *, half_widths: Array 
     """
     result = np.empty((len(values), len(t)), dtype=np.complex128)
     step = _step(t)
-    block = max(1, _BLOCK_TERMS // max(1, values.shape[1]))  # stays in the cache over all frequencies
-    for start in range(0, len(values), block):
-        rows = slice(start, start + block)
+    for rows in row_slices(len(values), _BLOCK_TERMS // max(1, values.shape[1])):  # in the cache over all frequencies
         shares = weights[:, None] if weights.ndim == 1 else weights[rows].T
         of_values = _Turning(1j * np.ascontiguousarray(values[rows].T), step, shares)
         if half_widths is None:

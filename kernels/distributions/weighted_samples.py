@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.special
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import ScalarLaw
 from congruence.kernels.distributions.masses import (
     count_below,
@@ -100,9 +100,7 @@ class WeightedSamples(ScalarLaw):
                 f"({int(np.sum(spread == 0))} rows do), so it has no density; leave the log score out, or use crps"
             )
         result = np.empty(y.shape)
-        block = max(1, BLOCK_ENTRIES // self.weights.shape[1])
-        for start in range(0, len(self), block):
-            rows = slice(start, start + block)
+        for rows in row_slices(len(self), BLOCK_ENTRIES // self.weights.shape[1]):
             points = self._points if len(self._points) == 1 else self._points[rows]
             width, weights = self._bandwidth[rows, None], self.weights[rows]
             for column in range(y.shape[1]):
@@ -186,9 +184,7 @@ class WeightedSamples(ScalarLaw):
         if self.support.ndim == 1:
             return np.asarray(self.weights @ np.asarray(kernel(self.support, nodes)))
         result = np.empty((len(self), len(nodes)))
-        block = max(1, BLOCK_ENTRIES // (self.weights.shape[1] * max(1, len(nodes))))
-        for start in range(0, len(self), block):
-            rows = slice(start, start + block)
+        for rows in row_slices(len(self), BLOCK_ENTRIES // (self.weights.shape[1] * max(1, len(nodes)))):
             gram = np.asarray(kernel(self.support[rows].ravel(), nodes)).reshape(*self.weights[rows].shape, -1)
             result[rows] = np.einsum("im,imr->ir", self.weights[rows], gram)
         return result

@@ -10,13 +10,12 @@ blocks run here in a loop, or anywhere through a runner, with the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, array_namespace, require_targets
+from congruence.kernels.arrays import Array, array_namespace, require_targets, row_slices
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.execution import SERIAL, BlockRunner
@@ -135,7 +134,7 @@ def _added(block: Any, counts: tuple[Array | None, Array | None], rows: slice, c
 
 def blockwise_sums(h: PairKernel, rows: Rows, size: int) -> Array:
     """``pair_sum`` of each run of ``size`` rows: the block estimator's terms."""
-    return np.array([pair_sum(h, _cut(rows, slice(i, i + size))) for i in range(0, len(rows[0]), size)])
+    return np.array([pair_sum(h, _cut(rows, run)) for run in row_slices(len(rows[0]), size)])
 
 
 def weighted_rows(h: PairKernel, left: Rows, whole: Rows, weights: Array) -> Array:
@@ -147,7 +146,7 @@ def weighted_rows(h: PairKernel, left: Rows, whole: Rows, weights: Array) -> Arr
 
 def off_diagonal_sum(terms: PairTerms, runner: BlockRunner = SERIAL, weights: Array | None = None) -> float:
     """Sum of h_ij, or of w_i w_j h_ij, over i != j: every unordered pair of row blocks once, O(n) memory."""
-    places = row_blocks(terms.n)
+    places = row_slices(terms.n, BLOCK_ROWS)
     shared = [runner.share(terms.rows(rows)) for rows in places]
     counts = [None if weights is None else weights[rows] for rows in places]
     within = runner.run(pair_sum, [(terms.h, shared[i], None, (counts[i], None)) for i in range(len(shared))])
@@ -159,7 +158,7 @@ def off_diagonal_sum(terms: PairTerms, runner: BlockRunner = SERIAL, weights: Ar
 def weighted_sums(terms: PairTerms, weights: Array, runner: BlockRunner = SERIAL) -> Array:
     """H W for weights W (n, k), one row block a call: shape (n, k)."""
     whole, columns = runner.share(terms.rows(slice(None))), runner.share(weights)
-    calls = [(terms.h, terms.rows(rows), whole, columns) for rows in row_blocks(terms.n)]
+    calls = [(terms.h, terms.rows(rows), whole, columns) for rows in row_slices(terms.n, BLOCK_ROWS)]
     return np.concatenate(runner.run(weighted_rows, calls))
 
 
@@ -168,14 +167,8 @@ def gram_products(terms: PairTerms, columns: Array, runner: BlockRunner = SERIAL
     return weighted_sums(replace(terms, h=replace(terms.h, product=None)), columns, runner)
 
 
-def row_blocks(n: int) -> list[slice]:
-    """The row blocks of the plan: one call's share of the rows."""
-    return [slice(start, min(start + BLOCK_ROWS, n)) for start in range(0, n, BLOCK_ROWS)]
-
-
-def _tiles(rows: Rows) -> Iterator[slice]:
-    for start in range(0, len(rows[0]), _TILE):
-        yield slice(start, start + _TILE)
+def _tiles(rows: Rows) -> list[slice]:
+    return row_slices(len(rows[0]), _TILE)
 
 
 def _cut(rows: Rows, tile: slice) -> Rows:

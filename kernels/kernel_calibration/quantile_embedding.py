@@ -20,7 +20,7 @@ import numpy as np
 from scipy.spatial.distance import pdist
 from scipy.special import ndtr
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import (
     Distribution,
     Laplace,
@@ -168,10 +168,10 @@ def _quantile_values(part: Distribution, rule: Rule, *, successively: bool | Non
     """
     p, w = rule
     values = np.empty((len(part), len(p)))
-    for start in range(0, len(part), _CHUNK_ROWS):
-        chosen = part[start : start + _CHUNK_ROWS]
+    for rows in row_slices(len(part), _CHUNK_ROWS):
+        chosen = part[rows]
         many = len(chosen) > _FEW_ROWS if successively is None else successively
-        np.multiply(_quantiles(chosen, p, successively=many), np.sqrt(w), out=values[start : start + _CHUNK_ROWS])
+        np.multiply(_quantiles(chosen, p, successively=many), np.sqrt(w), out=values[rows])
     return values
 
 
@@ -196,8 +196,8 @@ def _compressed(parts: list[Array]) -> list[Array]:
         return [(part - center) @ axes for part in parts]
     triangle: Array = np.empty((0, len(center)))
     for part in parts:
-        for start in range(0, len(part), _CHUNK_ROWS):
-            block = part[start : start + _CHUNK_ROWS] - center
+        for rows in row_slices(len(part), _CHUNK_ROWS):
+            block = part[rows] - center
             triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, block]), mode="r"))
     _, singular, directions = np.linalg.svd(triangle, full_matrices=False)
     kept = max(1, int(np.sum(singular > _DROPPED * singular[0])))
@@ -222,7 +222,7 @@ def _moment(parts: list[Array], center: Array) -> Array:
     """Second moments about ``center``, by chunks of rows."""
     total = np.zeros((len(center), len(center)))
     for part in parts:
-        for start in range(0, len(part), _CHUNK_ROWS):
-            block = part[start : start + _CHUNK_ROWS] - center
+        for rows in row_slices(len(part), _CHUNK_ROWS):
+            block = part[rows] - center
             total += block.T @ block
     return total

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.counts import Count
 from congruence.kernels.distributions.location import mass_outside
@@ -66,8 +66,8 @@ class CountFeatures(FeatureMap):
         if isinstance(distribution, Count):
             return distribution.sum_over(self.first, self.table)
         if isinstance(distribution, Samples):
-            starts = range(0, len(distribution), _CHUNK_ROWS)
-            return np.concatenate([self(distribution.values[row : row + _CHUNK_ROWS]).mean(axis=1) for row in starts])
+            some = row_slices(len(distribution), _CHUNK_ROWS)
+            return np.concatenate([self(distribution.values[rows]).mean(axis=1) for rows in some])
         return np.asarray(distribution.kernel_expectation(self.kernel, self._counts) @ self.inverse)
 
     def missed(self, y: Array, distribution: Distribution) -> FeatureError:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.location import mass_outside, moved
 from congruence.kernels.distributions.waves import waves
@@ -142,12 +142,10 @@ def projected_errors(y: Array, predictive: Distribution, features: FourierFeatur
     n = len(y)
     rng = stream(0, "projected waves")
     landmarks = np.sort(rng.choice(n, min(n, _LANDMARKS), replace=False))
-    chunk = max(1, _CHUNK_ENTRIES // features.rank)
     for _ in range(_ROUNDS):
         basis = _span(features(y[landmarks]) - features.expectation(predictive[landmarks]))
         delta, squared_means, missed = np.empty((n, basis.shape[1])), np.empty(n), np.empty(n)
-        for start in range(0, n, chunk):
-            rows = slice(start, start + chunk)
+        for rows in row_slices(n, _CHUNK_ENTRIES // features.rank):
             mean = features.expectation(predictive[rows])
             whole = features(y[rows]) - mean
             delta[rows] = whole @ basis

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import Deterministic, Distribution, Mixture, MultivariateNormal, Normal, Samples
 from congruence.kernels.distributions.gaussian_expectations import (
     gaussian_expectation,
@@ -23,7 +23,7 @@ from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.streams import stream
-from congruence.kernels.threads import available_threads, map_on_threads
+from congruence.kernels.threads import map_on_threads
 
 FACTORED_ROWS = 4096  # up to here H is made whole and factored: 134 MB
 LANDMARKS = 1024
@@ -93,8 +93,8 @@ class ErrorGram:
 
     def block(self, rows: Array, columns: Array) -> Array:
         """H[rows, columns], made in blocks on every core."""
-        size = max(1, int(np.sqrt(_BLOCK_ENTRIES / self.pairs_per_entry)))
-        left, right = _slices(len(rows), size), _slices(len(columns), size)
+        size = np.sqrt(_BLOCK_ENTRIES / self.pairs_per_entry)
+        left, right = row_slices(len(rows), size), row_slices(len(columns), size)
         mirrored = rows is columns
         result = np.empty((len(rows), len(columns)))
 
@@ -104,7 +104,7 @@ class ErrorGram:
                 if not (mirrored and b.start < a.start):
                     result[a, b] = own.products(self.restricted(columns[b]))
 
-        map_on_threads(fill, left, min(len(left), available_threads()))
+        map_on_threads(fill, left)
         if mirrored:
             for a in left:
                 result[a.stop :, a] = result[a, a.stop :].T
@@ -339,9 +339,5 @@ def _products(kernel: Kernel, a: _Atoms, b: _Atoms) -> Array:
 
 def _own_products(kernel: Kernel, a: _Atoms, b: _Atoms) -> Array:
     # A few rows at once: most of a small block is waste, but a call costs more than it.
-    parts = _slices(len(a.weights), max(1, 16 // max(a.per_row, b.per_row)))
+    parts = row_slices(len(a.weights), 16 // max(a.per_row, b.per_row))
     return np.concatenate([np.diagonal(_products(kernel, a[rows], b[rows])) for rows in parts])
-
-
-def _slices(length: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, length)) for start in range(0, length, size)]

@@ -24,13 +24,13 @@ from functools import cached_property, reduce
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import Deterministic, Distribution, Samples
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Sum
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.gram import FACTORED_ROWS, factored, lower_factor
 from congruence.kernels.streams import stream
-from congruence.kernels.threads import available_threads, map_on_threads
+from congruence.kernels.threads import map_on_threads
 
 TARGET_NODES = 4096  # up to so many distinct targets are nodes
 _GRID = 1024
@@ -64,14 +64,13 @@ def line_errors(y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedE
     gamma = _laplacian_gamma(kernel)
     nodes = _nodes(y, predictive, with_targets=gamma is not None)
     basis: _Basis = _PivotedBasis(kernel, nodes) if gamma is None else _MarkovBasis(gamma, nodes)
-    n, chunk = len(y), max(1, _CHUNK_ENTRIES // len(nodes))
+    n = len(y)
     compress = basis.rank > min(n, _FEW_COORDINATES) and n <= FACTORED_ROWS
     delta = np.empty((n, basis.rank))
     between = np.empty((n, len(nodes) - 1 if compress and gamma is not None else 0))
     squared_means, missed, displaced, of_target = np.empty((4, n))
 
-    def fill(start: int) -> None:
-        rows = slice(start, start + chunk)
+    def fill(rows: slice) -> None:
         law, target = _embed(predictive[rows], basis), basis.of_points(y[rows, None])
         squared_means[rows] = np.einsum("ij,ij->i", law.coordinates, law.coordinates)
         if law.between is not None and between.shape[1]:
@@ -84,8 +83,7 @@ def line_errors(y: Array, predictive: Distribution, kernel: Kernel) -> EmbeddedE
         delta[rows] = target.coordinates - law.coordinates
         missed[rows], displaced[rows], of_target[rows] = law.missed, law.displaced, target.missed
 
-    starts = range(0, n, chunk)
-    map_on_threads(fill, starts, min(len(starts), available_threads()))
+    map_on_threads(fill, row_slices(n, _CHUNK_ENTRIES // len(nodes)))
     double = 2.0 if np.max(of_target) > 0.0 else 1.0  # |a + b|^2 <= 2 |a|^2 + 2 |b|^2
     rows, shared = double * missed, double * basis.together(y, of_target)
     if compress:

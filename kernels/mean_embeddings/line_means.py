@@ -22,12 +22,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel, Laplacian, Matern
 from congruence.kernels.mean_embeddings.line_cells import BrokenCells, Cells, Rule
 from congruence.kernels.streams import stream
-from congruence.kernels.threads import available_threads, map_on_threads
+from congruence.kernels.threads import map_on_threads
 
 _MOST_CELLS = 1500
 _TAIL = 1e-12
@@ -170,12 +170,10 @@ def _halved_at_breaks(law: Distribution, terms: tuple[HalfIntegerKernel, ...], c
 def _missed(law: Distribution, cells: Cells) -> Array:
     """The mean over rows of the integral of (F - F~)^2, (cells,)."""
 
-    def missed(start: int) -> Array:
-        return BrokenCells.of(law[start : start + _BREAKING], cells).by_cell(len(cells.edges) - 1)
+    def missed(rows: slice) -> Array:
+        return BrokenCells.of(law[rows], cells).by_cell(len(cells.edges) - 1)
 
-    starts = range(0, len(law), _BREAKING)
-    parts = map_on_threads(missed, starts, min(len(starts), available_threads()))
-    return np.asarray(np.sum(parts, axis=0) / len(law))
+    return np.asarray(np.sum(map_on_threads(missed, row_slices(len(law), _BREAKING)), axis=0) / len(law))
 
 
 def _energy(terms: tuple[HalfIntegerKernel, ...], cells: Cells) -> Array:
@@ -187,18 +185,16 @@ def _all_rows(law: Distribution, terms: tuple[HalfIntegerKernel, ...], cells: Ce
     n = len(law)
     features = np.empty((n, sum(cells.count + term.degree + 1 for term in terms)))
     values, (wrong, moved) = np.empty((n, cells.count)), np.empty((2, n))
-    chunk, energy = max(1, _CHUNK_ENTRIES // cells.count), _energy(terms, cells)
+    energy = _energy(terms, cells)
 
-    def fill(start: int) -> None:
-        rows = slice(start, start + chunk)
+    def fill(rows: slice) -> None:
         some = law[rows]
         broken = BrokenCells.of(some, cells)
         features[rows], values[rows], found = _means(some, terms, cells, broken)
         wrong[rows] = np.max(found, axis=1, where=cells.wide, initial=0.0)
         moved[rows] = np.bincount(broken.rows, energy[broken.cells] * broken.missed, len(some))
 
-    starts = range(0, n, chunk)
-    map_on_threads(fill, starts, min(len(starts), available_threads()))
+    map_on_threads(fill, row_slices(n, _CHUNK_ENTRIES // cells.count))
     return LineMeans(cells, features, values, moved), wrong
 
 

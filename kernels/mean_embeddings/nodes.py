@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.mean_embeddings.base import FeatureError, FeatureMap
@@ -48,7 +48,7 @@ class NodeFeatures(FeatureMap):
 
     def power(self, points: Array) -> Array:
         """k(t, t) - |psi(t)|^2 at points t (m,) or (m, q): what psi misses of k(t, .), (m,)."""
-        chunks = [points[start : start + _CHUNK_ROWS] for start in range(0, len(points), _CHUNK_ROWS)]
+        chunks = [points[rows] for rows in row_slices(len(points), _CHUNK_ROWS)]
         powers = [self.kernel.diagonal(chunk) - np.sum(self(chunk) ** 2, axis=1) for chunk in chunks]
         return np.asarray(np.maximum(np.concatenate(powers), 0.0))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.bandwidths import variance_gamma
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
@@ -35,7 +35,7 @@ from congruence.kernels.mean_embeddings.gram import (
 from congruence.kernels.mean_embeddings.line import is_line_kernel, line_errors
 from congruence.kernels.mean_embeddings.line_products import exact_line_errors, without_kinks
 from congruence.kernels.mean_embeddings.monomials import MonomialFeatures, without_polynomials
-from congruence.kernels.threads import available_threads, map_on_threads
+from congruence.kernels.threads import map_on_threads
 
 _CHUNK_ROWS = 4096
 _TOLERANCE = 1e-12
@@ -196,14 +196,12 @@ def _by_fourier(
 def _by_features(y: Array, predictive: Distribution, features: FeatureMap) -> EmbeddedErrors:
     delta, squared_means = np.empty((len(y), features.rank)), np.empty(len(y))
 
-    def fill(start: int) -> None:
-        rows = slice(start, start + _CHUNK_ROWS)
+    def fill(rows: slice) -> None:
         mean = features.expectation(predictive[rows])
         delta[rows] = features(y[rows]) - mean
         squared_means[rows] = np.einsum("ij,ij->i", mean, mean)
 
-    starts = range(0, len(y), _CHUNK_ROWS)
-    map_on_threads(fill, starts, min(len(starts), available_threads()))
+    map_on_threads(fill, row_slices(len(y), _CHUNK_ROWS))
     return EmbeddedErrors(delta, squared_means, features.missed(y, predictive))
 
 
