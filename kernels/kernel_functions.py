@@ -8,8 +8,10 @@ of kernels are kernels, in one form whatever the order and the brackets: equal k
 from __future__ import annotations
 
 import json
+import operator
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from congruence.kernels.arrays import array_namespace
 from congruence.kernels.device_kernels import laplacian_tile
 from congruence.kernels.distances import squared_distances
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.product_forms import MaternForm, PolynomialForm, ProductForm, RBFForm
+from congruence.kernels.product_forms import DistanceForm, MaternForm, PolynomialForm, ProductForm, RBFForm
 
 CENTER_ROWS = 1024
 
@@ -125,8 +127,27 @@ def _floats(kernel: Kernel, *names: str) -> None:
         object.__setattr__(kernel, name, value if value is None else float(value))
 
 
-@dataclass(frozen=True, eq=False)
 class _Stationary(_Value):
+    """Functions of the distance, 1 where that is 0; those of the Euclidean distance have a ``DistanceForm``."""
+
+    def __call__(self, x: Any, z: Any | None = None) -> Any:
+        x = as_columns(x)
+        form = self.product_form(x.shape[1])
+        assert isinstance(form, DistanceForm)
+        block = squared_distances(x, x if z is None else as_columns(z), exact_near=form.exact_near)
+        block *= form.weight
+        return form.values(block)
+
+    @property
+    def is_stationary(self) -> bool:
+        return True
+
+    def diagonal(self, x: Any) -> Any:
+        return array_namespace(x).ones(x.shape[0], dtype=x.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class _OfGamma(_Stationary):
     gamma: float
 
     def __post_init__(self) -> None:
@@ -134,49 +155,31 @@ class _Stationary(_Value):
         if not self.gamma > 0 or not np.isfinite(self.gamma):
             raise InvalidInputError(f"{type(self).__name__}: gamma is {self.gamma}, expected a positive number")
 
-    @property
-    def is_stationary(self) -> bool:
-        return True
 
-    def diagonal(self, x: Any) -> Any:
-        xp = array_namespace(x)
-        return xp.ones(x.shape[0], dtype=x.dtype)
-
-
-class RBF(_Stationary):
+class RBF(_OfGamma):
     """exp(-gamma |x - x'|^2)."""
-
-    def __call__(self, x: Any, z: Any | None = None) -> Any:
-        x = as_columns(x)
-        z = x if z is None else as_columns(z)
-        form = self.product_form(x.shape[1])
-        block = squared_distances(x, z)
-        block *= form.weight
-        return form.values(block)
 
     def product_form(self, dimension: int) -> RBFForm:  # noqa: ARG002
         return RBFForm(self.gamma)
 
 
-class Laplacian(_Stationary):
+class Laplacian(_OfGamma):
     """exp(-gamma |x - x'|_1): the true L1 distance, whose square is not positive definite for d > 1."""
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
         x = as_columns(x)
         z = x if z is None else as_columns(z)
-        xp = array_namespace(x, z)
-        if xp is np:
-            from scipy.spatial.distance import cdist
-
-            block = cdist(x, z, metric="cityblock").astype(np.result_type(x, z), copy=False)
-        else:
+        if array_namespace(x, z) is not np:
             return laplacian_tile(x, z, self.gamma)
+        from scipy.spatial.distance import cdist
+
+        block = cdist(x, z, metric="cityblock").astype(np.result_type(x, z), copy=False)
         block *= -self.gamma
-        return xp.exp(block, out=block)
+        return np.exp(block, out=block)
 
 
 @dataclass(frozen=True, eq=False)
-class Matern(_Value):
+class Matern(_Stationary):
     """Matern kernel of smoothness ``nu`` in {1/2, 3/2, 5/2}, at scaled distance t = |x - x'| / length_scale."""
 
     nu: float
@@ -189,23 +192,8 @@ class Matern(_Value):
         if not self.length_scale > 0 or not np.isfinite(self.length_scale):
             raise InvalidInputError(f"Matern: length_scale is {self.length_scale}, expected a positive number")
 
-    def __call__(self, x: Any, z: Any | None = None) -> Any:
-        x = as_columns(x)
-        z = x if z is None else as_columns(z)
-        form = self.product_form(x.shape[1])
-        block = squared_distances(x, z, exact_near=form.exact_near)
-        block *= form.weight
-        return form.values(block)
-
     def product_form(self, dimension: int) -> MaternForm:  # noqa: ARG002
         return MaternForm(self.nu, self.length_scale)
-
-    @property
-    def is_stationary(self) -> bool:
-        return True
-
-    def diagonal(self, x: Any) -> Any:
-        return array_namespace(x).ones(x.shape[0], dtype=x.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,38 +273,29 @@ class _Composite(_Value):
     def is_stationary(self) -> bool:
         return all(part.is_stationary for part in self.parts)
 
+    @staticmethod
+    @abstractmethod
+    def _joined(one: Any, other: Any, /) -> Any:
+        """Two blocks, in the memory of the first."""
+
+    def __call__(self, x: Any, z: Any | None = None) -> Any:
+        return reduce(self._joined, (part(x, z) for part in self.parts))
+
+    def diagonal(self, x: Any) -> Any:
+        return reduce(self._joined, (part.diagonal(x) for part in self.parts))
+
 
 class Sum(_Composite):
     """The sum of kernels."""
+
+    _joined = staticmethod(operator.iadd)
 
     @property
     def terms(self) -> tuple[Kernel, ...]:
         return self.parts
 
-    def __call__(self, x: Any, z: Any | None = None) -> Any:
-        total = self.parts[0](x, z)
-        for part in self.parts[1:]:
-            total += part(x, z)
-        return total
-
-    def diagonal(self, x: Any) -> Any:
-        total = self.parts[0].diagonal(x)
-        for part in self.parts[1:]:
-            total = total + part.diagonal(x)
-        return total
-
 
 class Product(_Composite):
     """The product of kernels."""
 
-    def __call__(self, x: Any, z: Any | None = None) -> Any:
-        total = self.parts[0](x, z)
-        for part in self.parts[1:]:
-            total *= part(x, z)
-        return total
-
-    def diagonal(self, x: Any) -> Any:
-        total = self.parts[0].diagonal(x)
-        for part in self.parts[1:]:
-            total = total * part.diagonal(x)
-        return total
+    _joined = staticmethod(operator.imul)

@@ -37,26 +37,7 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.\-]*$")
 _PLAIN_HOST = re.compile(r"(?:[\w.\-]*|\[[0-9a-fA-F:.%]+\])(?P<port>:\d{1,5})?(?=[/?#@]|['\"`)\]}>,;|.!]*:?(?:\s|$))")
 _ALIAS = re.compile(r"models:/[^\s@:]+@")
 _WITH_PASSWORD = re.compile(r"[a-zA-Z][a-zA-Z0-9+.\-]*://[^:/@]*:(?P<password>.*)@[^@]*")
-_WITH_PATHS = frozenset(
-    [
-        "s3",
-        "s3a",
-        "gs",
-        "gcs",
-        "az",
-        "abfs",
-        "abfss",
-        "adl",
-        "hf",
-        "file",
-        "memory",
-        "zip",
-        "hdfs",
-        "dbfs",
-        "github",
-        "git+file",
-    ]
-)
+_WITH_PATHS = re.compile(r"s3a?|gs|gcs|az|abfss?|adl|hf|file|memory|zip|hdfs|dbfs|github|git\+file")
 """Schemes in whose paths an @ is nothing unusual."""
 
 
@@ -156,7 +137,7 @@ def _end_of_user_info(rest: str, scheme: str) -> int:
     following = rest[plain.end() : plain.end() + 1]
     if following not in ("/", "?", "#", "@") or not following:
         return -1
-    if following != "@" and plain["port"] is None and scheme in _WITH_PATHS:
+    if following != "@" and plain["port"] is None and _WITH_PATHS.fullmatch(scheme):
         return -1
     word = re.split(r"\s", rest, maxsplit=1)[0]
     return rest.rfind("@") if word.endswith("@") else word.rfind("@")

@@ -75,8 +75,12 @@ def pinball_score(y: Any, predictive: Distribution, level: float) -> Array:
         InvalidInputError: a level outside (0, 1).
     """
     _require_level(level)
-    error = matched_targets(predictive, y) - predictive.predictive_quantile(level)
-    return np.asarray(np.maximum(level * error, (level - 1.0) * error))
+    return pinball(matched_targets(predictive, y) - predictive.predictive_quantile(level), level)
+
+
+def pinball(error: Array, level: float | Array) -> Array:
+    """The quantile score of targets less their quantiles at ``level``."""
+    return np.maximum(level * error, (level - 1.0) * error)
 
 
 def interval_score(y: Any, predictive: Distribution, level: float) -> Array:
@@ -85,7 +89,11 @@ def interval_score(y: Any, predictive: Distribution, level: float) -> Array:
     Gneiting and Raftery (2007), equation 43.
     """
     lower, upper = central_interval(predictive, level)
-    targets = matched_targets(predictive, y)
+    return winkler(matched_targets(predictive, y), lower, upper, level)
+
+
+def winkler(targets: Array, lower: Array, upper: Array, level: float | Array) -> Array:
+    """``interval_score`` of intervals that are known."""
     outside = np.maximum(lower - targets, 0.0) + np.maximum(targets - upper, 0.0)
     return np.asarray(upper - lower + 2.0 / (1.0 - level) * outside)
 

@@ -25,7 +25,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.printed import printed
-from congruence.kernels.scores import matched_targets
+from congruence.kernels.scores import matched_targets, pinball
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,7 +115,7 @@ def quantile_decomposition(
         predicted = quantiles[order, column]
         fitted = values[_isotonic_ranks(predicted, ranks[order], len(values), float(level), counts[order])]
         for row, given in enumerate((predicted, fitted, best_constants[column])):
-            scores[row, column] = np.average(_pinball(y[order] - given, float(level)), weights=counts[order])
+            scores[row, column] = np.average(pinball(y[order] - given, float(level)), weights=counts[order])
     score, recalibrated, uncertainty = scores
     return ScoreDecomposition(at, score, score - recalibrated, uncertainty - recalibrated, uncertainty)
 
@@ -126,29 +126,14 @@ def marginal_crps(y: Any, weights: Array | None = None) -> Array:
     mean_j |y_i - y_j| - mean_jk |y_j - y_k| / 2, by sorting, the means by the rows' weights.
     """
     targets = np.asarray(y, dtype=np.float64)
-    n = len(targets)
-    if weights is not None:
-        return _weighted_marginal_crps(targets, np.asarray(weights / np.sum(weights)))
-    order = np.argsort(targets, kind="stable")
-    ordered = targets[order]
-    below = np.cumsum(ordered)
-    place = np.arange(1, n + 1)
-    distance = np.empty(n)
-    distance[order] = (ordered * (2 * place - n) - 2.0 * below + below[-1]) / n
-    return np.maximum(distance - np.mean(distance) / 2.0, 0.0)
-
-
-def _weighted_marginal_crps(targets: Array, shares: Array) -> Array:
+    counts = np.ones(len(targets)) if weights is None else weights
+    shares = counts / np.sum(counts)
     order = np.argsort(targets, kind="stable")
     ordered, share = targets[order], shares[order]
     below, mass = np.cumsum(share * ordered), np.cumsum(share)
     distance = np.empty(len(targets))
     distance[order] = ordered * (2.0 * mass - 1.0) - 2.0 * below + below[-1]
     return np.maximum(distance - shares @ distance / 2.0, 0.0)
-
-
-def _pinball(error: Array, level: float) -> Array:
-    return np.maximum(level * error, (level - 1.0) * error)
 
 
 def _levels(levels: Any) -> Array:

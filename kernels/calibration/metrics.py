@@ -15,7 +15,7 @@ from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.calibration.groups import calibration_error, miscalibration_area, proportions
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.scores import matched_targets, negative_log_likelihood, sharpness
+from congruence.kernels.scores import matched_targets, negative_log_likelihood, pinball, sharpness, winkler
 
 LEVELS = np.linspace(0.01, 0.99, 99)
 _BLOCK_ROWS = 8_192
@@ -75,8 +75,8 @@ def check_score(predictive: Distribution, y: Any, levels: Array = LEVELS) -> Arr
     targets = matched_targets(predictive, y)
     result = np.empty(len(targets))
     for rows in row_slices(len(targets), _BLOCK_ROWS):
-        error = targets[rows, None] - predictive[rows].predictive_quantile(levels[None, :])
-        result[rows] = np.maximum(levels * error, (levels - 1.0) * error).mean(axis=1)
+        quantiles = predictive[rows].predictive_quantile(levels[None, :])
+        result[rows] = pinball(targets[rows, None] - quantiles, levels).mean(axis=1)
     return result
 
 
@@ -85,9 +85,6 @@ def mean_interval_score(predictive: Distribution, y: Any, levels: Array = LEVELS
     targets = matched_targets(predictive, y)
     result = np.empty(len(targets))
     for rows in row_slices(len(targets), _BLOCK_ROWS):
-        lower = predictive[rows].predictive_quantile((0.5 - levels / 2.0)[None, :])
-        upper = predictive[rows].predictive_quantile((0.5 + levels / 2.0)[None, :])
-        target = targets[rows, None]
-        outside = np.maximum(lower - target, 0.0) + np.maximum(target - upper, 0.0)
-        result[rows] = (upper - lower + 2.0 / (1.0 - levels) * outside).mean(axis=1)
+        lower, upper = (predictive[rows].predictive_quantile((0.5 + half * levels)[None, :]) for half in (-0.5, 0.5))
+        result[rows] = winkler(targets[rows, None], lower, upper, levels).mean(axis=1)
     return result
