@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 from scipy.signal import find_peaks
 
-from congruence.kernels.arrays import Array, require_finite, to_numpy
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit import require_pit
+from congruence.kernels.calibration.uniformity import UniformityTest, smooth_test
 from congruence.kernels.distributions.mixture import Mixture
 from congruence.kernels.distributions.normal import Normal
-from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit_interpreter import bins
 from congruence.kernels.pit_interpreter.mixtures import SUPPORT, mixture_cdf, mixture_density
 from congruence.kernels.pit_interpreter.resampling import Resampled, resample
 from congruence.kernels.pit_interpreter.shape import KINDS, VALLEY_TOLERANCE
-from congruence.kernels.pit_interpreter.smooth_test import SmoothTest, smooth_test
 from congruence.kernels.pit_interpreter.unimodality import UnimodalityTest
 from congruence.kernels.pit_interpreter.verdict import Estimate, Evidence, Verdict, decide
 
@@ -43,7 +43,7 @@ class Interpretation:
     density_high: Array
     measures: dict[str, Estimate]
     modes: tuple[float, ...]
-    uniformity: SmoothTest
+    uniformity: UniformityTest
     unimodality: UnimodalityTest
     fault_probabilities: dict[str, float]
     calibrated_probability: float
@@ -98,7 +98,7 @@ def interpret_pit(
     Raises:
         InvalidInputError: no values, another shape than (n,), not finite, or outside [0, 1].
     """
-    pit = _checked(values)
+    pit = require_pit(values)
     counts = bins.count(pit)
     estimate = resample(counts, resamples, seed)
     mixtures = estimate.weights, estimate.means, estimate.scales
@@ -143,22 +143,6 @@ def interpret_pit(
         calibrated_probability=evidence.calibrated_probability,
         verdict=decide(evidence, level=level, confidence=confidence),
     )
-
-
-def _checked(values: Any) -> Array:
-    pit = to_numpy(values)
-    if pit.ndim != 1 or len(pit) == 0 or pit.dtype.kind not in "biuf":
-        raise InvalidInputError(f"values: expected PIT values of shape (n,), got {pit.dtype} of shape {pit.shape}")
-    pit = pit.astype(np.float64)
-    require_finite(pit, "values")
-    outside = (pit < 0.0) | (pit > 1.0)
-    if outside.any():
-        row = int(np.argmax(outside))
-        raise InvalidInputError(
-            f"values: row {row} is {pit[row]:g}, {int(outside.sum())} of {len(pit)} values are outside [0, 1]; "
-            "PIT values are F_i(y_i), as pit_values(predictive, y) gives them"
-        )
-    return pit
 
 
 def _distinct(pit: Array) -> int:

@@ -45,15 +45,15 @@ def measure(cdf: Array) -> Shape:
         spread=second * np.sqrt(np.pi),
         skewness=third / second,
         tails=fourth / second - NORMAL_L_KURTOSIS,
-        valley=_valley(np.diff(cdf, axis=1)),
+        valley=deepest_valley(np.diff(cdf, axis=1)),
     )
 
 
-def _valley(density: Array) -> Array:
+def deepest_valley(density: Array) -> Array:
+    """Depth of the deepest valley between two peaks of densities (m, k), relative to the highest peak, (m,)."""
     left = np.maximum.accumulate(density, axis=1)
     right = np.maximum.accumulate(density[:, ::-1], axis=1)[:, ::-1]
-    highest = np.maximum(density.max(axis=1), 1e-12)
-    return np.asarray((np.minimum(left, right) - density).max(axis=1) / highest)
+    return np.asarray((np.minimum(left, right) - density).max(axis=1) / np.maximum(density.max(axis=1), 1e-12))
 
 
 KINDS = (

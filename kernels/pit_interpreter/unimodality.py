@@ -15,6 +15,7 @@ from scipy.special import gammaincc, ndtri, xlogy
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.pit_interpreter.bins import HISTOGRAM_BINS, TAIL_LEVELS, merge
+from congruence.kernels.pit_interpreter.shape import deepest_valley
 from congruence.kernels.streams import stream
 
 # Densities need bins of finite width: what lies beyond the outermost levels is left out.
@@ -64,10 +65,7 @@ def unimodality_test(counts: Array, *, seed: int) -> UnimodalityTest:
 
 def valley_depth(counts: Array) -> Array:
     """Depth of the deepest valley between two bins of each histogram (m, 28), relative to the highest bin, (m,)."""
-    density = _inner(counts) / WIDTHS
-    left = np.maximum.accumulate(density, axis=1)
-    right = np.maximum.accumulate(density[:, ::-1], axis=1)[:, ::-1]
-    return np.asarray((np.minimum(left, right) - density).max(axis=1) / np.maximum(density.max(axis=1), _TINY))
+    return deepest_valley(_inner(counts) / WIDTHS)
 
 
 def _inner(counts: Array) -> Array:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.uniformity import UniformityTest
 from congruence.kernels.pit_interpreter.shape import KINDS
-from congruence.kernels.pit_interpreter.smooth_test import SmoothTest
 from congruence.kernels.pit_interpreter.synthetic import SMALLEST_ROWS
 from congruence.kernels.pit_interpreter.unimodality import UnimodalityTest
 
@@ -45,7 +45,7 @@ class Evidence:
 
     rows: int
     distinct: int
-    uniformity: SmoothTest
+    uniformity: UniformityTest
     unimodality: UnimodalityTest
     fault_probabilities: Array
     calibrated_probability: float

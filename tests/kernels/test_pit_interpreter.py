@@ -147,7 +147,7 @@ def test_every_histogram_gets_finite_numbers(rows: int, loc: float, scale: float
         (np.full((3, 2), 0.5), "shape"),
         (np.array([0.1, np.nan, 0.3]), "row 1"),
         (np.array([0.1, 0.2, 1.3]), "row 2 is 1.3"),
-        (np.array(["a"]), "expected PIT values"),
+        (np.array(["a"]), "values: holds <U1 values, expected numbers"),
     ],
 )
 def test_bad_values_are_refused_by_row(values: np.ndarray, message: str) -> None:

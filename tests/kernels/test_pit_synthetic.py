@@ -5,10 +5,10 @@ import pytest
 import scipy.stats
 from scipy.special import ndtr, ndtri
 
+from congruence.kernels.calibration.uniformity import smooth_test
 from congruence.kernels.pit_interpreter import bins, mixtures, shape, synthetic
 from congruence.kernels.pit_interpreter.network import FEATURES, decompose, features
 from congruence.kernels.pit_interpreter.refinement import refine
-from congruence.kernels.pit_interpreter.smooth_test import smooth_test
 
 
 def test_bins_are_the_twenty_of_the_paper_with_the_outer_two_split() -> None:
