@@ -1,4 +1,4 @@
-"""Windows of counts that hold nearly all of a row's mass, in groups of rows whose windows are alike."""
+"""Windows of counts that hold nearly all of a row's mass, in groups of rows alike, and what is counted in them."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ def similar_windows(lower: Array, upper: Array) -> Iterator[Array]:
         stop = min(stop, start + max(1, int(BLOCK_ENTRIES // (1.25 * widest))))
         yield order[start:stop]
         start = stop
+
+
+def counts_below(reached: Array, levels: int) -> Array:
+    """Counts of each row below each level, (n, levels), where ``reached`` is the levels up to their cdf, (n, s)."""
+    n, bins = len(reached), levels + 1
+    places = np.arange(n)[:, None] * bins + reached
+    found = np.bincount(places.ravel(), minlength=n * bins).reshape(n, bins)
+    return np.asarray(np.cumsum(found[:, :-1], axis=1))

@@ -9,16 +9,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.count_windows import similar_windows
+from congruence.kernels.distributions.count_windows import counts_below, similar_windows
 from congruence.kernels.distributions.parametric import Parametric
 from congruence.kernels.kernel_functions import Kernel
 
 TAIL_MASS = 1e-15
+WIDEST = 4  # counts of a row per level, beyond which a search for each level is cheaper
+_SHARED_LEVELS = 2  # from so many levels on, counting from 0 on is cheaper than a search for each
 _REACH = 8.0  # standard deviations: the row of the greatest mean plus so many of them likely reaches farthest
 
 
@@ -29,6 +31,7 @@ class Count(Parametric):
     """
 
     is_discrete = True
+    _many_levels: ClassVar[int] = 16  # from which on a pass over each row's window is cheaper than a search for each
 
     @abstractmethod
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
@@ -40,6 +43,35 @@ class Count(Parametric):
     def counted_quantiles(self, levels: Array) -> Array | None:  # noqa: ARG002
         """Quantiles at increasing levels (k,), (n, k), where summing up masses from 0 on is the least work; or None."""
         return None
+
+    def quantile(self, q: Any) -> Array:
+        """See Distribution.
+
+        The quantile at a level is the number of counts whose cdf is below it: one pass over the cdf of each row serves
+        many levels that the rows share, where looking for each of them takes a dozen values of the cdf.
+        """
+        levels = np.asarray(q, dtype=np.float64)
+        if levels.ndim == 2 and len(levels) == 1 and _rises_inside(levels[0]):
+            if (counted := self.counted_quantiles(levels[0])) is not None:
+                return counted
+            if levels.shape[1] >= self._many_levels:
+                return self._windowed_quantiles(levels[0])
+        return super().quantile(q)
+
+    def _windowed_quantiles(self, levels: Array) -> Array:
+        """By the cdf over each row's window, wherever that begins; of thousands of likely counts, level by level."""
+        lower, upper = self.window(0.5 * min(levels[0], 1.0 - levels[-1]))
+        result = np.empty((len(self), len(levels)))
+        wide = upper - lower > WIDEST * len(levels)
+        if np.any(wide):
+            result[wide] = np.column_stack([self[wide].quantile(level) for level in levels])
+        narrow = np.flatnonzero(~wide)
+        for group in similar_windows(lower[narrow], upper[narrow]):
+            rows = narrow[group]
+            support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
+            reached = np.searchsorted(levels, self[rows].cumulative(support), side="right")
+            result[rows] = support[0] + np.minimum(counts_below(reached, len(levels)), len(support) - 1)
+        return result
 
     def _outermost(self, tail: float) -> tuple[float, float]:
         """Quantiles are looked for only in the rows that may hold an end."""
@@ -160,3 +192,8 @@ class Count(Parametric):
         lower, upper = self.window(1e-13)
         support = np.arange(lower.min(), upper.max() + 2.0)
         return np.broadcast_to(support, (len(self), len(support)))
+
+
+def _rises_inside(levels: Array) -> bool:
+    """Whether levels (k,) are some, increasing, and inside (0, 1)."""
+    return len(levels) >= _SHARED_LEVELS and bool(np.all(np.diff(levels, prepend=0.0, append=1.0) > 0.0))

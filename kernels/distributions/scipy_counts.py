@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.count_quantiles import WIDEST, counts_below, windowed_quantiles
-from congruence.kernels.distributions.counts import TAIL_MASS, Count
+from congruence.kernels.distributions.count_windows import counts_below
+from congruence.kernels.distributions.counts import TAIL_MASS, WIDEST, Count
 from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.parametric import ScipyFamily
 
@@ -19,8 +19,6 @@ _LEAST_MASS = 1e-250  # below, products of masses would soon be zero
 _NO_MASS = 1e-14  # what a row has left where sums over its counts end
 _ROWS_TOGETHER = 1024  # rows alike whose masses are in hand at once, and stay in cache
 _COUNTS_TOGETHER = 16  # their masses between two looks at whether any is left
-_SHARED_LEVELS = 2  # from so many levels on one pass over the counts of a row is cheaper than a search for each
-_MANY_LEVELS = 4  # the same where the ends of the counts have to be searched for
 _HIGHEST = 1.0 - 1e-12  # level up to which a sum of masses has the digits to tell one count from the next
 _NEAR_ZERO = 6.0  # standard deviations of the mean, up to which summing up from 0 on is hardly more than a window
 _FEW_COUNTS = 128  # summed up in less time than four searches take
@@ -31,6 +29,8 @@ class ScipyCount(ScipyFamily, Count):
 
     De Moivre's identity: E[Y; Y <= y] = E Y F(y) - weight(y) P(Y = y), with a simple ``_edge_weight`` for each family.
     """
+
+    _many_levels: ClassVar[int] = 4
 
     @abstractmethod
     def _log_mass(self, *args: Any, **kwargs: Any) -> Array:
@@ -46,19 +46,8 @@ class ScipyCount(ScipyFamily, Count):
 
     def cumulative(self, support: Array) -> Array:
         """See Count: sums of masses, each from the one before."""
-        arguments = self._law
-        if self._growth(0.0, *arguments) is None:
-            return super().cumulative(support)
-        first = np.broadcast_to(support[..., 0], len(self))
-        mass, total = np.exp(self._log_mass(first, *arguments)), self.cdf(first)
-        if np.min(mass, initial=1.0) < _LEAST_MASS:
-            return super().cumulative(support)
-        result = np.empty((support.shape[-1], len(self)))
-        for place, y in enumerate(support.T):
-            result[place] = total
-            mass = mass * self._growth(y, *arguments)
-            total = total + mass
-        return np.ascontiguousarray(result.T)
+        parts = [cdf for _, _, cdf in self._successive(support[..., 0], support.shape[-1])]
+        return np.ascontiguousarray(np.concatenate(parts).T) if parts else super().cumulative(support)
 
     def sum_over(self, first: float, table: Array) -> Array:
         """See Count: masses from the one before, up to where no row has any left."""
@@ -74,16 +63,15 @@ class ScipyCount(ScipyFamily, Count):
 
     def _sum_from_first(self, first: float, table: Array) -> Array | None:
         result, left = np.zeros((len(self), table.shape[1])), np.inf
-        for support, mass, cdf in self._successive(first, len(table)):
-            start = int(support[0] - first)
-            result += mass.T @ table[start : start + len(support)]
+        for places, mass, cdf in self._successive(first, len(table)):
+            result += mass.T @ table[places]
             left = 1.0 - float(np.min(cdf[-1]))
             if left < _NO_MASS:
                 return result
         return None if left == np.inf else result
 
-    def _successive(self, first: float, count: int) -> Iterator[tuple[Array, Array, Array]]:
-        """Some counts from ``first`` on (c,), their masses (c, n) and P(Y <= count) (c, n), and so on.
+    def _successive(self, first: Any, count: int) -> Iterator[tuple[slice, Array, Array]]:
+        """Which of the counts from ``first`` on, one or (n,), their masses (c, n) and P(Y <= count) (c, n), and so on.
 
         Count by count for all rows, which takes a few passes over vectors. Nothing where the family has no ``_growth``,
         or where ``first`` has so little mass that it has no digits.
@@ -91,19 +79,18 @@ class ScipyCount(ScipyFamily, Count):
         arguments = self._law
         if self._growth(0.0, *arguments) is None:
             return
-        start = np.full(len(self), first)
+        start = np.broadcast_to(first, len(self))
         mass = np.exp(self._log_mass(start, *arguments))
         if np.min(mass, initial=1.0) < _LEAST_MASS:
             return
-        total = np.zeros(len(self)) if first == 0.0 else self.cdf(start - 1.0)
-        for begin in range(0, count, _COUNTS_TOGETHER):
-            support = first + np.arange(begin, min(begin + _COUNTS_TOGETHER, count))
-            masses, cdf = np.empty((2, len(support), len(self)))
-            for place, y in enumerate(support.tolist()):
-                masses[place] = mass
-                total = np.add(total, mass, out=cdf[place])
-                mass = mass * self._growth(y, *arguments)
-            yield support, masses, cdf
+        total = np.zeros(len(self)) if not np.any(start) else self.cdf(start - 1.0)
+        for places in row_slices(count, _COUNTS_TOGETHER):
+            masses, cdf = np.empty((2, places.stop - places.start, len(self)))
+            for place in range(places.start, places.stop):
+                masses[place - places.start] = mass
+                total = np.add(total, mass, out=cdf[place - places.start])
+                mass = mass * self._growth(first + place, *arguments)
+            yield places, masses, cdf
 
     def counted_quantiles(self, levels: Array) -> Array | None:
         """See Count: of rows whose counts begin near 0, some rows alike at a time."""
@@ -159,15 +146,6 @@ class ScipyCount(ScipyFamily, Count):
         """The rows, (n,) booleans, in which ``_inverse`` may be another count."""
         return np.zeros(len(self), dtype=bool)
 
-    def quantile(self, q: Any) -> Array:
-        levels = np.asarray(q, dtype=np.float64)
-        if levels.ndim == 2 and len(levels) == 1 and self._shares(levels[0]):
-            if (counted := self.counted_quantiles(levels[0])) is not None:
-                return counted
-            if levels.shape[1] >= _MANY_LEVELS:
-                return windowed_quantiles(self, levels[0])
-        return super().quantile(q)
-
     def inverted(self, levels: Array) -> Array:
         """``quantile`` at random levels (n, k) of each row: how many counts have their cdf below the level.
 
@@ -192,10 +170,6 @@ class ScipyCount(ScipyFamily, Count):
         if np.any(searched):
             result[searched] = self[searched]._quantile(levels[searched])
         return result
-
-    def _shares(self, levels: Array) -> bool:
-        """Whether one pass over the counts serves levels (k,): some, increasing, and inside (0, 1)."""
-        return len(levels) >= _SHARED_LEVELS and bool(np.all(np.diff(levels, prepend=0.0, append=1.0) > 0.0))
 
     def _quantile(self, q: Array) -> Array:
         result = np.maximum(self._inverse(q), 0.0)

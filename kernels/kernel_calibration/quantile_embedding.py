@@ -31,8 +31,6 @@ from congruence.kernels.distributions import (
     Quantiles,
     Samples,
 )
-from congruence.kernels.distributions.count_quantiles import shared_quantiles
-from congruence.kernels.distributions.counts import Count
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.distributions.successive_quantiles import is_normal_mixture, successive_quantiles
 from congruence.kernels.errors import InvalidInputError
@@ -176,8 +174,6 @@ def _quantile_values(part: Distribution, rule: Rule, *, successively: bool | Non
 
 
 def _quantiles(part: Distribution, levels: Array, *, successively: bool) -> Array:
-    if isinstance(part, Count):
-        return shared_quantiles(part, levels)
     if successively and is_normal_mixture(part):
         return successive_quantiles(cast(Mixture, part), levels)
     return part.quantile(levels[None, :])

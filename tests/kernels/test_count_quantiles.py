@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from congruence.kernels.distributions import Binomial, NegativeBinomial, Poisson
-from congruence.kernels.distributions.count_quantiles import shared_quantiles
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.distributions.scipy_counts import ScipyCount
 
@@ -20,7 +19,7 @@ LAWS: list[ScipyCount] = [
 @pytest.mark.parametrize("law", LAWS)
 def test_quantiles_counted_from_zero_on_are_those_searched_for(law: ScipyCount) -> None:
     levels, _ = probability_rule(20, 8)
-    np.testing.assert_array_equal(shared_quantiles(law, levels), law._quantile(levels[None, :]))
+    np.testing.assert_array_equal(law.quantile(levels[None, :]), law._quantile(levels[None, :]))
     assert (law.counted_quantiles(levels) is not None) == (law is LAWS[0] or law is LAWS[1])
 
 

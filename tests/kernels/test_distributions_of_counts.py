@@ -10,7 +10,6 @@ import pytest
 
 from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.count_quantiles import shared_quantiles
 from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Laplacian
@@ -207,4 +206,4 @@ RATES = np.exp(np.random.default_rng(0).normal(1.0, 1.5, 60))
 def test_quantiles_at_shared_levels_are_the_quantiles(law: Distribution) -> None:
     """Also of rows with so many likely counts that each level is looked for."""
     levels, _ = probability_rule(20, 8)
-    np.testing.assert_array_equal(shared_quantiles(law, levels), law.quantile(levels[None, :]))
+    np.testing.assert_array_equal(law.quantile(levels[None, :]), law.quantile(np.tile(levels, (len(law), 1))))
