@@ -163,6 +163,11 @@ class Distribution(ABC):
     def _outermost(self, tail: float) -> tuple[float, float]:
         return float(np.min(self.quantile(tail))), float(np.max(self.quantile(1.0 - tail)))
 
+    def _hold(self, **values: Any) -> None:
+        """Set fields of this frozen value, as its constructor has checked them."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:
         """The names of the parameters, in the constructor's order."""

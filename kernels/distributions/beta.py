@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
 import scipy.special
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.mass import log_beta_kernel, stirling_error
 from congruence.kernels.distributions.parametric import ContinuousFamily
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
@@ -25,12 +24,10 @@ _LARGE_SHAPE = 1e5  # scipy's quantiles miss their level by 1e-8 from 5 10^5 on,
 class Beta(ContinuousFamily):
     """Density proportional to y^(a - 1) (1 - y)^(b - 1) on [0, 1]; the log score is infinite outside."""
 
+    _above_zero: ClassVar = {"a": "a positive shape", "b": "a positive shape"}
+
     a: Array
     b: Array
-
-    def _check(self) -> None:
-        require(self.a > 0, self.a, "a", "Beta", "a positive shape")
-        require(self.b > 0, self.b, "b", "Beta", "a positive shape")
 
     def _scipy(self, a: Array, b: Array) -> Any:
         return scipy.stats.beta(a, b)

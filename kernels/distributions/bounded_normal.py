@@ -27,6 +27,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 class BoundedNormal(Parametric):
     """Parameters, their checks, and standard units."""
 
+    _above_zero: ClassVar = {"scale": "a positive standard deviation"}
     _may_be_infinite: ClassVar[tuple[str, ...]] = ("lower", "upper")
 
     loc: Array
@@ -36,7 +37,6 @@ class BoundedNormal(Parametric):
 
     def _check(self) -> None:
         family = type(self).__name__
-        require(self.scale > 0, self.scale, "scale", family, "a positive standard deviation")
         require(self.lower < self.upper, self.lower, "lower", family, "a bound below upper")
         require(self.lower < np.inf, self.lower, "lower", family, "a bound below infinity")
         require(self.upper > -np.inf, self.upper, "upper", family, "a bound above -infinity")

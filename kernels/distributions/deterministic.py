@@ -19,7 +19,7 @@ class Deterministic(Empirical):
     value: Array
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", require_targets(np.atleast_1d(self.value), "Deterministic.value"))
+        self._hold(value=require_targets(np.atleast_1d(self.value), "Deterministic.value"))
 
     @property
     def _values(self) -> Array:

@@ -29,19 +29,17 @@ class DoublePoisson(Count):
     is nearly mu, the variance nearly mu / phi; ``mean()`` and ``std()`` are exact.
     """
 
+    _above_zero: ClassVar = {"mu": "a positive mean", "phi": "a positive number"}
     _argument_names: ClassVar[dict[str, str]] = {"mu": "mean", "phi": "inverse_dispersion"}
 
     mu: Array
     phi: Array
 
     def __init__(self, mean: Array, inverse_dispersion: Array) -> None:
-        object.__setattr__(self, "mu", mean)
-        object.__setattr__(self, "phi", inverse_dispersion)
+        self._hold(mu=mean, phi=inverse_dispersion)
         self.__post_init__()
 
     def _check(self) -> None:
-        require(self.mu > 0, self.mu, "mean", "DoublePoisson", "a positive mean")
-        require(self.phi > 0, self.phi, "inverse_dispersion", "DoublePoisson", "a positive number")
         narrow = np.sqrt(self.mu / self.phi) + 1.0 / self.phi <= _WIDEST
         require(
             narrow,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.incomplete_gamma import LARGE_SHAPE, gamma_cdf, gamma_survival
 from congruence.kernels.distributions.mass import deviance, log_gamma_step, stirling_error
 from congruence.kernels.distributions.parametric import ContinuousFamily
@@ -20,12 +19,10 @@ from congruence.kernels.distributions.parametric import ContinuousFamily
 class Gamma(ContinuousFamily):
     """Shape ``a`` and ``scale`` (mean a scale), as in scipy; the log score is infinite below 0."""
 
+    _above_zero: ClassVar = {"a": "a positive shape", "scale": "a positive scale"}
+
     a: Array
     scale: Array
-
-    def _check(self) -> None:
-        require(self.a > 0, self.a, "a", "Gamma", "a positive shape")
-        require(self.scale > 0, self.scale, "scale", "Gamma", "a positive scale")
 
     def _scipy(self, a: Array, scale: Array) -> Any:
         return scipy.stats.gamma(a, scale=scale)

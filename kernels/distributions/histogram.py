@@ -63,8 +63,7 @@ class Histogram(ScalarLaw):
                 f"Histogram.tail_share: is {share:g} with {bins} bins; expected a share in [0, 1) of the mass of the "
                 "outermost bins, and 0 where there is one bin only"
             )
-        for name, value in (("borders", borders), ("probabilities", probabilities), ("tail_share", np.array(share))):
-            object.__setattr__(self, name, value)
+        self._hold(borders=borders, probabilities=probabilities, tail_share=np.array(share))
 
     @property
     def _edges(self) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -12,7 +12,6 @@ import scoringrules
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 
 
@@ -20,11 +19,10 @@ from congruence.kernels.distributions.parametric import ContinuousFamily
 class Laplace(ContinuousFamily):
     """Density exp(-|y - loc| / scale) / (2 scale)."""
 
+    _above_zero: ClassVar = {"scale": "a positive scale"}
+
     loc: Array
     scale: Array
-
-    def _check(self) -> None:
-        require(self.scale > 0, self.scale, "scale", "Laplace", "a positive scale")
 
     def _scipy(self, loc: Array, scale: Array) -> Any:
         return scipy.stats.laplace(loc, scale)

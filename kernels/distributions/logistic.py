@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -11,7 +11,6 @@ import scipy.special
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 
 
@@ -19,11 +18,10 @@ from congruence.kernels.distributions.parametric import ContinuousFamily
 class Logistic(ContinuousFamily):
     """P(Y <= y) = 1 / (1 + exp(-(y - loc) / scale)); the standard deviation is pi scale / sqrt(3)."""
 
+    _above_zero: ClassVar = {"scale": "a positive scale"}
+
     loc: Array
     scale: Array
-
-    def _check(self) -> None:
-        require(self.scale > 0, self.scale, "scale", "Logistic", "a positive scale")
 
     def _scipy(self, loc: Array, scale: Array) -> Any:
         return scipy.stats.logistic(loc, scale)

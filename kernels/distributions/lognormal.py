@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.waves import average_wave
@@ -25,12 +24,10 @@ class LogNormal(ContinuousFamily):
     The mean, scale exp(s^2 / 2), is beyond float64 and infinite from s = 38 on, the standard deviation from 27 on.
     """
 
+    _above_zero: ClassVar = {"s": "a positive standard deviation of the logarithm", "scale": "a positive median"}
+
     s: Array
     scale: Array
-
-    def _check(self) -> None:
-        require(self.s > 0, self.s, "s", "LogNormal", "a positive standard deviation of the logarithm")
-        require(self.scale > 0, self.scale, "scale", "LogNormal", "a positive median")
 
     def _scipy(self, s: Array, scale: Array) -> Any:
         return scipy.stats.lognorm(s, scale=scale)

@@ -51,8 +51,7 @@ class Mixture(Distribution):
         smallest, total = weights.min(axis=1), weights.sum(axis=1)
         require(smallest >= 0, smallest, "weights", "Mixture", "weights of at least 0")
         require(np.abs(total - 1) <= WEIGHT_SUM_TOLERANCE, total, "weights", "Mixture", "weights that sum to 1")
-        object.__setattr__(self, "weights", weights / total[:, None])
-        object.__setattr__(self, "components", components)
+        self._hold(weights=weights / total[:, None], components=components)
 
     @property
     def is_discrete(self) -> bool:  # type: ignore[override]

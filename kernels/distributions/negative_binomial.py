@@ -36,8 +36,7 @@ class NegativeBinomial(ScipyCount):
     dispersion: Array
 
     def __init__(self, mean: Array, dispersion: Array) -> None:
-        object.__setattr__(self, "mu", mean)
-        object.__setattr__(self, "dispersion", dispersion)
+        self._hold(mu=mean, dispersion=dispersion)
         self.__post_init__()
 
     def _check(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -12,7 +12,6 @@ import scoringrules
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.gaussian_expectations import gaussian_expectation, has_gaussian_expectation
 from congruence.kernels.distributions.parametric import ContinuousFamily
 from congruence.kernels.distributions.waves import waves
@@ -23,11 +22,10 @@ from congruence.kernels.kernel_functions import Kernel
 class Normal(ContinuousFamily):
     """N(loc, scale^2)."""
 
+    _above_zero: ClassVar = {"scale": "a positive standard deviation"}
+
     loc: Array
     scale: Array
-
-    def _check(self) -> None:
-        require(self.scale > 0, self.scale, "scale", "Normal", "a positive standard deviation")
 
     def _scipy(self, loc: Array, scale: Array) -> Any:
         return scipy.stats.norm(loc, scale)

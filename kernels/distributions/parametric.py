@@ -11,13 +11,14 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import ScalarLaw, Seed, as_rows, equal_rows
+from congruence.kernels.distributions.base import ScalarLaw, Seed, as_rows, equal_rows, require
 from congruence.kernels.streams import stream
 
 
 class Parametric(ScalarLaw):
     """A family whose dataclass fields are parameter arrays (n,): checks them, broadcasts them, slices them."""
 
+    _above_zero: ClassVar[dict[str, str]] = {}  # parameters above 0, and what is expected of each
     _may_be_infinite: ClassVar[tuple[str, ...]] = ()
     _argument_names: ClassVar[dict[str, str]] = {}  # of fields that the constructor calls otherwise
 
@@ -29,12 +30,14 @@ class Parametric(ScalarLaw):
             name: as_rows(getattr(self, name), self._argument_names.get(name, name), family, infinite=name in unbounded)
             for name in names
         }
-        for name, values in zip(names, equal_rows(family, **given), strict=True):
-            object.__setattr__(self, name, values)
+        self._hold(**dict(zip(names, equal_rows(family, **given), strict=True)))
+        for name, expected in self._above_zero.items():
+            values = getattr(self, name)
+            require(values > 0, values, self._argument_names.get(name, name), family, expected)
         self._check()
 
     def _check(self) -> None:
-        """Raise InvalidInputError where a parameter is outside its domain."""
+        """Raise InvalidInputError where a parameter is outside its domain otherwise than by not being positive."""
 
     def parameters(self) -> dict[str, Array]:
         """The parameter arrays by the constructor's names."""

@@ -64,11 +64,8 @@ class Quantiles(ScalarLaw):
         tails = self.tails if isinstance(self.tails, str) else TAILS[int(np.ravel(self.tails)[0])]
         if tails not in TAILS:
             raise InvalidInputError(f"Quantiles.tails: is {tails!r}, expected one of {', '.join(TAILS)}")
-        object.__setattr__(self, "tails", tails)
         crossed = np.zeros(len(values), dtype=bool) if self.crossed is None else np.asarray(self.crossed, dtype=bool)
-        object.__setattr__(self, "crossed", crossed)
-        object.__setattr__(self, "levels", levels)
-        object.__setattr__(self, "values", values)
+        self._hold(levels=levels, values=values, tails=tails, crossed=crossed)
 
     @classmethod
     def rearranged(cls, levels: Array, values: Array, tails: Tails = "normal") -> Self:

@@ -42,7 +42,7 @@ class Samples(Empirical):
         if values.ndim == 3 and values.shape[2] == 1:
             values = values[:, :, 0]
         require_finite(values, "Samples.values")
-        object.__setattr__(self, "values", values)
+        self._hold(values=values)
 
     @property
     def _values(self) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -13,7 +13,6 @@ from numpy.polynomial import Polynomial
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.mass import log_gamma_step
 from congruence.kernels.distributions.parametric import ContinuousFamily
 from congruence.kernels.errors import InvalidInputError
@@ -28,13 +27,11 @@ class StudentT(ContinuousFamily):
     For df <= 2 ``std`` is infinite; for df <= 1 the mean does not exist: ``mean`` is the center, ``crps`` raises.
     """
 
+    _above_zero: ClassVar = {"df": "positive degrees of freedom", "scale": "a positive scale"}
+
     df: Array
     loc: Array
     scale: Array
-
-    def _check(self) -> None:
-        require(self.df > 0, self.df, "df", "StudentT", "positive degrees of freedom")
-        require(self.scale > 0, self.scale, "scale", "StudentT", "a positive scale")
 
     def _scipy(self, df: Array, loc: Array, scale: Array) -> Any:
         return scipy.stats.t(df, loc, scale)

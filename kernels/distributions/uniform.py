@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.parametric import ContinuousFamily
 
 
@@ -18,11 +17,10 @@ from congruence.kernels.distributions.parametric import ContinuousFamily
 class Uniform(ContinuousFamily):
     """Uniform on [loc, loc + scale], as in scipy; the log score is infinite outside."""
 
+    _above_zero: ClassVar = {"scale": "a positive width"}
+
     loc: Array
     scale: Array
-
-    def _check(self) -> None:
-        require(self.scale > 0, self.scale, "scale", "Uniform", "a positive width")
 
     def _scipy(self, loc: Array, scale: Array) -> Any:
         return scipy.stats.uniform(loc, scale)

@@ -52,8 +52,7 @@ class WeightedSamples(ScalarLaw):
             order = np.argsort(support, axis=-1, kind="stable")
             support = np.take_along_axis(support, order, axis=-1)
             weights = np.take_along_axis(weights, np.broadcast_to(order, weights.shape), axis=1)
-        object.__setattr__(self, "support", support)
-        object.__setattr__(self, "weights", weights)
+        self._hold(support=support, weights=weights)
 
     @property
     def _points(self) -> Array:

@@ -47,8 +47,8 @@ class ZeroModified(Count):
     def _zero(self) -> Array:
         """P(Y = 0), (n,)."""
 
-    def _check_probability(self, name: str) -> None:
-        values = getattr(self, name)
+    def _check(self) -> None:
+        *_, (name, values) = self.parameters().items()
         require((values >= 0) & (values <= 1), values, name, type(self).__name__, "a probability in [0, 1]")
         self._family(*self._family_arguments())
 
@@ -115,9 +115,6 @@ class ZeroModified(Count):
 class _ZeroInflated(ZeroModified):
     inflation: Array
 
-    def _check(self) -> None:
-        self._check_probability("inflation")
-
     @cached_property
     def _other(self) -> Count:
         return self._family(*self._family_arguments())
@@ -133,9 +130,6 @@ class _ZeroInflated(ZeroModified):
 
 class _Hurdle(ZeroModified):
     zero_probability: Array
-
-    def _check(self) -> None:
-        self._check_probability("zero_probability")
 
     @cached_property
     def _other(self) -> Count:
@@ -216,7 +210,8 @@ class ZeroInflatedNegativeBinomial(_ZeroInflated):
     inflation: Array
 
     def __init__(self, mean: Array, dispersion: Array, inflation: Array) -> None:
-        _set(self, mu=mean, dispersion=dispersion, inflation=inflation)
+        self._hold(mu=mean, dispersion=dispersion, inflation=inflation)
+        self.__post_init__()
 
 
 @dataclass(frozen=True, init=False)
@@ -231,7 +226,8 @@ class HurdleNegativeBinomial(_Hurdle):
     zero_probability: Array
 
     def __init__(self, mean: Array, dispersion: Array, zero_probability: Array) -> None:
-        _set(self, mu=mean, dispersion=dispersion, zero_probability=zero_probability)
+        self._hold(mu=mean, dispersion=dispersion, zero_probability=zero_probability)
+        self.__post_init__()
 
 
 @dataclass(frozen=True, init=False)
@@ -246,7 +242,8 @@ class ZeroInflatedDoublePoisson(_ZeroInflated):
     inflation: Array
 
     def __init__(self, mean: Array, inverse_dispersion: Array, inflation: Array) -> None:
-        _set(self, mu=mean, phi=inverse_dispersion, inflation=inflation)
+        self._hold(mu=mean, phi=inverse_dispersion, inflation=inflation)
+        self.__post_init__()
 
 
 @dataclass(frozen=True, init=False)
@@ -265,10 +262,5 @@ class HurdleDoublePoisson(_Hurdle):
         return np.exp(-575.0 / self.phi)  # the odds of 1 go as mean^phi
 
     def __init__(self, mean: Array, inverse_dispersion: Array, zero_probability: Array) -> None:
-        _set(self, mu=mean, phi=inverse_dispersion, zero_probability=zero_probability)
-
-
-def _set(family: ZeroModified, **fields: Array) -> None:
-    for name, values in fields.items():
-        object.__setattr__(family, name, values)
-    family.__post_init__()
+        self._hold(mu=mean, phi=inverse_dispersion, zero_probability=zero_probability)
+        self.__post_init__()
