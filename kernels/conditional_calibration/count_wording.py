@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from congruence.kernels.conditional_calibration.count_reading import CountReading
-from congruence.kernels.conditional_calibration.wording import MOST_SENTENCES, capital, p_value_in_words, percent
+from congruence.kernels.conditional_calibration.wording import MOST_SENTENCES, capital, p_value_in_words, percent, rest
 
 MUCH = 1.5
 """A factor between the sums from which an exposure that was left out is the first thing to look for."""
@@ -89,7 +89,8 @@ def what_is_wrong_with_counts(
         f"On {place.name} ({place.reading.rows:,} rows, {percent(place.reading.share)}) {count_clause(place.reading)}."
         for place in shown
     ]
-    return [*sentences, *_rest(places, named, apart, shown, everywhere)][:MOST_SENTENCES]
+    same = len(named) - len(apart) if everywhere else 0
+    return [*sentences, *rest("place", len(places), len(named), len(apart) - len(shown), same)][:MOST_SENTENCES]
 
 
 def _overall(reading: CountReading, p: str) -> list[str]:
@@ -118,24 +119,6 @@ def _nothing_named(overall: CountReading, p: str, contradicted: bool) -> str:
     return (
         f"No fault found: sums and the shares of zeros, ones, two and more are as predicted ({_ratio(overall)}; {p})."
     )
-
-
-def _rest(
-    places: Sequence[CountPlace],
-    named: Sequence[CountPlace],
-    apart: Sequence[CountPlace],
-    shown: Sequence[CountPlace],
-    everywhere: bool,
-) -> list[str]:
-    parts = []
-    more, same, right = len(apart) - len(shown), len(named) - len(apart), len(places) - len(named)
-    if more:
-        parts.append("1 more place differs" if more == 1 else f"{more} more places differ")
-    if everywhere and same:
-        parts.append(f"{same} of {len(places)} places {'shares' if same == 1 else 'share'} the fault of all rows")
-    if right:
-        parts.append(f"in {right} of {len(places)} places no fault was found")
-    return [capital("; ".join(parts)) + "."] if parts else []
 
 
 def _differs(reading: CountReading, overall: CountReading) -> bool:

@@ -106,7 +106,8 @@ def group_reading(
         covariance = (sample_covariance * (count - 1.0) + 4.0 * np.diag(if_true)) / (count + 3.0) / count
     else:
         own = blocks if rows is None else blocks.of_rows(np.asarray(rows))
-        covariance = mean_covariance(_scores(some), own)
+        scores = some.values if isinstance(some, JumpScores) else pit_scores(some)
+        covariance = mean_covariance(scores, own)
         known = own.count >= FEWEST_BLOCKS
         ratios = np.abs(mean) / np.sqrt(np.diag(covariance))
         p_values = np.array([two_sided_p_value(ratio, own.count) if known else 1.0 for ratio in ratios])
@@ -121,10 +122,6 @@ def group_reading(
         fault,
         *_intervals(fault, covariance[:2, :2], quantile),
     )
-
-
-def _scores(some: Array | JumpScores) -> Array:
-    return some.values if isinstance(some, JumpScores) else pit_scores(some)
 
 
 def _moments(some: Array | JumpScores) -> tuple[Array, Array]:

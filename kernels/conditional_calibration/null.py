@@ -77,28 +77,25 @@ def projected_draws(vectors: Any, first: int, block: int, draws: int, seed: int)
     """
     xp = array_namespace(vectors)
     count = min(DRAWS_AT_ONCE, draws - block)
-    n, k = vectors.shape
-    total = xp.zeros((k, len(ORDERS) * count), dtype=np.float32)
-    at_once = ROWS_AT_ONCE if xp is np else ROWS_AT_ONCE_ON_CARD
-    for at in row_slices(n, at_once):
-        rows = vectors[at]
-        drawn = null_pit_values(first + at.start, len(rows), block, seed)[:, :count]
-        values = monomials_in_place(drawn) if xp is np else scores_on_card(xp.asarray(drawn))
-        total += rows.T @ values.reshape(len(rows), -1)
-    projected = to_numpy(total).reshape(k, len(ORDERS), count)
+
+    def scores_at(rows: slice) -> Any:
+        drawn = null_pit_values(first + rows.start, rows.stop - rows.start, block, seed)[:, :count]
+        return monomials_in_place(drawn) if xp is np else scores_on_card(xp.asarray(drawn))
+
+    projected = projected_scores(vectors, count, scores_at)
     if xp is not np:
         return projected
     return np.asarray(np.einsum("js,ksd->kjd", SCORES_OF_MONOMIALS, projected), dtype=np.float32)
 
 
-def projected_scores(vectors: Array, count: int, scores_at: Callable[[slice], Array]) -> Array:
-    """U'Phi, (k, 4, count), where ``scores_at`` draws the scores of some rows, (rows, 4, count)."""
-    n, k = vectors.shape
-    total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
-    for rows in row_slices(n, ROWS_AT_ONCE):
-        drawn = np.ascontiguousarray(scores_at(rows), dtype=np.float32)
+def projected_scores(vectors: Any, count: int, scores_at: Callable[[slice], Any]) -> Array:
+    """U'Phi, (k, 4, count), where ``scores_at`` draws the scores of some rows, (rows, 4, count), where U is."""
+    xp, (n, k) = array_namespace(vectors), vectors.shape
+    total = xp.zeros((k, len(ORDERS) * count), dtype=np.float32)
+    for rows in row_slices(n, ROWS_AT_ONCE if xp is np else ROWS_AT_ONCE_ON_CARD):
+        drawn = xp.ascontiguousarray(scores_at(rows), dtype=np.float32)
         total += vectors[rows].T @ drawn.reshape(len(drawn), -1)
-    return total.reshape(k, len(ORDERS), count)
+    return to_numpy(total).reshape(k, len(ORDERS), count)
 
 
 def sign_null(vectors: Array, scores: Array, blocks: DependentBlocks, draws: int, seed: int) -> Null:

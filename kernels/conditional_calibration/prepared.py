@@ -116,10 +116,10 @@ class PreparedCalibration:
             InvalidInputError: y, predictive or weights do not fit the split; or fewer than ten groups or runs of time.
         """
         self._require_rows(len(predictive), "predictive")
+        dependence = RowDependence.of(self.n, groups=groups, time=time)
         if predictive.dimension > 1:
-            dependence = RowDependence.of(self.n, groups=groups, time=time)
             return self.test_vectors(y, predictive, version_blocks(dependence, y, predictive))
-        design = {"groups": groups, "time": time, "weights": weights}
+        design = {"dependence": dependence, "weights": weights}
         return self.version(y, predictive, keys=keys, seed=seed, read=False, **design).test
 
     def test_vectors(
@@ -136,8 +136,7 @@ class PreparedCalibration:
         *,
         keys: Any | None = None,
         seed: int = 0,
-        groups: Any | None = None,
-        time: Any | None = None,
+        dependence: RowDependence | None = None,
         weights: Any | None = None,
         read: bool = True,
     ) -> HeldVersion:
@@ -146,7 +145,6 @@ class PreparedCalibration:
         plan = self._planned(quantiles)
         counted = None if weights is None else mean_one(weights, self.n)
         rows = VersionRows.of(plan, y, predictive, quantiles, keys=keys, seed=seed, weights=counted)
-        dependence = RowDependence.of(self.n, groups=groups, time=time)
         blocks = None
         if dependence is not None:
             counts = y if predictive.is_discrete else None

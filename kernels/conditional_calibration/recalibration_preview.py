@@ -134,7 +134,7 @@ def recalibration_rehearsal(
     after = before if found.changes_nothing else found(split.points, before)
     blocks = pair_blocks(split.prepared.dependence, targets, before, after)
     changes = _scored(targets, before, after, blocks)
-    changes["cce"] = _congruence(split.prepared, targets, before, after, None, seed, blocks)
+    changes["cce"] = _congruence(split.prepared, targets, before, after, seed, blocks)
     laws = [before] if after is before else [before, after]
     judged = split.prepared.dependence or RowDependence()
     design = {"keys": names[held_out], "groups": judged.groups, "time": judged.time}
@@ -178,12 +178,11 @@ def _congruence(
     y: Array,
     before: Distribution,
     after: Distribution,
-    output_kernel: Kernel | None,
     seed: int,
     blocks: DependentBlocks | None,
 ) -> Change:
     versions = {"before": before} if after is before else {"before": before, "after": after}
-    results = prepared.congruence_errors(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
+    results = prepared.congruence_errors(y, versions, seed=seed, uncertainty=True)
     influences = [result.uncertainty.influence for result in results.values() if result.uncertainty is not None]
     if after is before:
         return Change(results["before"].mean, results["before"].mean, 0.0)

@@ -106,15 +106,8 @@ class SplitCalibration:
         Raises:
             TooFewBlocksError: rows depend on each other in fewer than ten blocks.
         """
-        known = dependence or RowDependence()
         found = self.prepared.version(
-            targets,
-            predictive,
-            keys=keys,
-            seed=seed,
-            groups=known.groups,
-            time=known.time,
-            weights=self.weights,
+            targets, predictive, keys=keys, seed=seed, dependence=dependence, weights=self.weights
         )
         curves = found.curves(self.prepared, self.places.medoids)
         return VersionCalibration(

@@ -133,23 +133,22 @@ class VersionEvidence:
             draws: B.
             kind: what drew them.
         """
-        names = [basis.name for basis in bases.bases]
-        found = [basis_hypotheses(basis.eigenvalues, bases.plan.settings) for basis in bases.bases]
+        named = [(basis.name, basis.eigenvalues) for basis in bases.bases]
         observed = bases.split(sums.added["projected"])
-        ends = [basis.place.stop for basis in bases.bases]
         if own is not None:
-            names.append(OWN)
-            found.append(basis_hypotheses(own.eigenvalues, bases.plan.settings))
+            named.append((OWN, own.eigenvalues))
             observed.append(own.coordinates.T @ sums.added["own projected"])
+        found = [basis_hypotheses(eigenvalues, bases.plan.settings) for _, eigenvalues in named]
+        ends = [basis.place.stop for basis in bases.bases][: len(named) - 1]
         forms: list[list[Array]] = [[each.forms(part[:, :, None])] for each, part in zip(found, observed, strict=True)]
         for block in draw_blocks(draws):
-            parts = np.split(null(block), ends if own is not None else ends[:-1])
+            parts = np.split(null(block), ends)
             for each, part, kept in zip(found, parts, forms, strict=True):
                 kept.append(each.forms(part))
         evidence = np.stack(
             [each.evidence_by_moments(np.concatenate(kept, axis=2)) for each, kept in zip(found, forms, strict=True)]
         )
-        return cls(tuple(names), evidence[:, :, :1], evidence[:, :, 1:], kind)
+        return cls(tuple(name for name, _ in named), evidence[:, :, :1], evidence[:, :, 1:], kind)
 
     def test(
         self,

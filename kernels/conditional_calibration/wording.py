@@ -125,7 +125,8 @@ def what_is_wrong(
     if everywhere and wrong and not apart and len(wrong) < len(found):
         sentences.append("It is largest here: " + _uncapital(region_sentence(wrong[0])))
     if found:
-        sentences += _rest(found, wrong, apart[MOST_SENTENCES - 2 :], apart, everywhere)
+        further = len(apart[MOST_SENTENCES - 2 :])
+        sentences += rest("region", len(found), len(wrong), further, len(wrong) - len(apart) if everywhere else 0)
     return sentences
 
 
@@ -189,23 +190,23 @@ def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, so
     return f"The predictions are wrong somewhere ({of_test}), but in no region by enough to name it."
 
 
-def _rest(
-    found: Sequence[RegionReading],
-    wrong: Sequence[RegionReading],
-    further: Sequence[RegionReading],
-    apart: Sequence[RegionReading],
-    everywhere: bool,
-) -> list[str]:
-    right = len(found) - len(wrong)
+def rest(place: str, total: int, wrong: int, further: int, same: int) -> list[str]:
+    """The last sentence, if there is one, on the places that no other speaks of.
+
+    Args:
+        place: what each is called.
+        total, wrong: how many there are, and how many have a fault.
+        further: of these, those that have another than all rows have and were not named.
+        same: those that have the overall fault.
+    """
     parts = []
     if further:
-        parts.append("1 more region differs" if len(further) == 1 else f"{len(further)} more regions differ")
-    if everywhere and len(wrong) > len(apart):
-        same = len(wrong) - len(apart)
-        few = "1 region shares" if same == 1 else f"{same} of {len(found)} regions share"
-        parts.append(f"{'all regions share' if same == len(found) else few} the overall fault")
-    if right:
-        parts.append(f"in {right} of {len(found)} regions no fault was found")
+        parts.append(f"1 more {place} differs" if further == 1 else f"{further} more {place}s differ")
+    if same:
+        few = f"1 {place} shares" if same == 1 else f"{same} of {total} {place}s share"
+        parts.append(f"{f'all {place}s share' if same == total else few} the overall fault")
+    if total > wrong:
+        parts.append(f"in {total - wrong} of {total} {place}s no fault was found")
     return [capital("; ".join(parts)) + "."] if parts else []
 
 

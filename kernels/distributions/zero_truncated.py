@@ -101,7 +101,7 @@ class ZeroTruncated(Count):
     @cached_property
     def _spread(self) -> Array:
         if not isinstance(self.base, ScipyCount):
-            return self._summed_spread()
+            return self._summed_moments[1]
         positive, mean = self._positive, self.mean()
         variance = (
             self.base.std() ** 2 - self.base.mean() ** 2 * np.exp(self.base.log_prob(0.0)) / positive
@@ -111,12 +111,6 @@ class ZeroTruncated(Count):
         excess = (self.base.mean_beyond(one) - self.base.survival(one))[:, 0] / positive
         seldom = self.base.factorial_moment() / positive - mean * excess
         return np.asarray(np.sqrt(np.maximum(np.where(positive > _OFTEN, variance, seldom), 0.0)))
-
-    def _summed_spread(self) -> Array:
-        mean, variance = self.mean(), np.empty(len(self))
-        for rows, support, mass in self.support_blocks(0.0):
-            variance[rows] = np.einsum("is,is->i", mass, (support - mean[rows, None]) ** 2)
-        return np.sqrt(variance)
 
     def support_blocks(self, frequency: float = np.inf) -> Iterator[tuple[Array, Array, Array]]:
         """See Count; those of the base where zeros are rare, so that it may leave out counts."""
@@ -134,10 +128,8 @@ class ZeroTruncated(Count):
             return super().mean_absolute_difference()
         result = np.empty(len(self))
         seldom = self._positive < _SELDOM
-        for chosen, difference in (
-            (seldom, type(self)._difference_by_waves),
-            (~seldom, type(self)._difference_of_base),
-        ):
+        kind = type(self)
+        for chosen, difference in ((seldom, kind._difference_by_waves), (~seldom, kind._difference_of_base)):
             if np.any(chosen):
                 result[chosen] = difference(self[chosen])
         return np.maximum(result, 0.0)

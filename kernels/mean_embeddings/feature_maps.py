@@ -124,18 +124,14 @@ def _vector_features(kernel: Kernel, y: Array, distribution: Distribution | None
     seen = [y[rng.choice(len(y), min(len(y), _CHECKED), replace=False)]]
     if distribution is not None:
         rows = rng.choice(len(distribution), min(len(distribution), _CHECKED), replace=False)
-        drawn = distribution[rows].sample(
-            4, seed=stream(0, "feature range")
-        )  # where a model predicts, features must see
-        seen.append(drawn.reshape(-1, y.shape[1]))
+        # Where a model predicts, features must see.
+        seen.append(distribution[rows].sample(4, seed=stream(0, "feature range")).reshape(-1, y.shape[1]))
     candidates = np.concatenate(seen)
     if len(candidates) > _CANDIDATES:
         candidates = candidates[rng.choice(len(candidates), _CANDIDATES, replace=False)]
     features = node_features(kernel, candidates, max(tolerance, NODE_TOLERANCE))
     # What was interpolated says nothing of the rest: the error is read where the nodes had no say.
-    fresh = (
-        [y]
-        if distribution is None
-        else [y, distribution[rows].sample(2, seed=stream(0, "fresh draws")).reshape(-1, y.shape[1])]
-    )
+    fresh = [y]
+    if distribution is not None:
+        fresh.append(distribution[rows].sample(2, seed=stream(0, "fresh draws")).reshape(-1, y.shape[1]))
     return replace(features, error=max(features.error, *(float(np.max(features.power(points))) for points in fresh)))

@@ -29,6 +29,7 @@ from congruence.kernels.distributions import Deterministic, Distribution, Sample
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Sum
 from congruence.kernels.mean_embeddings.base import EmbeddedErrors, FeatureError
 from congruence.kernels.mean_embeddings.gram import FACTORED_ROWS, factored, lower_factor
+from congruence.kernels.mean_embeddings.line_means import HalfIntegerKernel
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import map_on_threads
 
@@ -309,11 +310,8 @@ def _embed(law: Distribution, basis: _Basis) -> _Embedded:
 
 def _laplacian_gamma(kernel: Kernel) -> float | None:
     term, *others = kernel.terms
-    if others:
-        return None
-    if isinstance(term, Laplacian):
-        return term.gamma
-    return 1.0 / term.length_scale if isinstance(term, Matern) and term.nu == 0.5 else None
+    known = HalfIntegerKernel.of(term)
+    return known.rate if known is not None and known.degree == 0 and not others else None
 
 
 def _smoothness(kernel: Kernel) -> tuple[float, float]:
@@ -326,13 +324,10 @@ def _smoothness_of_term(kernel: Kernel) -> tuple[float, float]:
     if isinstance(kernel, RBF):
         g = kernel.gamma
         return 4.0 * float(np.sqrt(np.pi * g)) / math.e, 64.0 * float(np.exp(-2.0) * np.sqrt(np.pi)) * g**1.5
-    if isinstance(kernel, Laplacian):
-        return 2.0 * kernel.gamma, np.inf
-    if isinstance(kernel, Matern):
-        a = float(np.sqrt(2.0 * kernel.nu)) / kernel.length_scale
-        first, second = {0.5: (2.0, np.inf), 1.5: (1.0, 4.0), 2.5: (64.0 / 81.0, 64.0 / 81.0)}[kernel.nu]
-        return first * a, second * a**3
-    raise TypeError(f"{type(kernel).__name__} is not a kernel of distances on the line")
+    known = HalfIntegerKernel.of(kernel)
+    if known is None:
+        raise TypeError(f"{type(kernel).__name__} is not a kernel of distances on the line")
+    return known.smoothness
 
 
 def _cells_of(points: Array, nodes: Array) -> tuple[Array, Array]:

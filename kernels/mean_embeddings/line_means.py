@@ -69,14 +69,20 @@ class HalfIntegerKernel:
         """p."""
         return len(self.coefficients) - 1
 
+    @property
+    def smoothness(self) -> tuple[float, float]:
+        """2 pi max of w^2 times the spectral density at frequencies w, and of w^4 times it."""
+        first, second = ((2.0, np.inf), (1.0, 4.0), (64.0 / 81.0, 64.0 / 81.0))[self.degree]
+        return first * self.rate, second * self.rate**3
+
     def energy(self, widths: Array) -> Array:
         """What k makes of the integral of (F - F~)^2 over cells of these widths, at most.
 
-        2 pi max of w^2 times the spectral density; or of w^4 times it, of the integral of F - F~, which the polynomials
-        that F - F~ is orthogonal to leave 1 / 31 of the width, at most.
+        See ``smoothness``; the second is of the integral of F - F~, which the polynomials that F - F~ is orthogonal to
+        leave 1 / 31 of the width, at most.
         """
-        first, second = ((2.0, np.inf), (1.0, 4.0), (64.0 / 81.0, 64.0 / 81.0))[self.degree]
-        return np.minimum(first * self.rate, second * self.rate**3 * (widths / (2.0 * _RULE.order - 1.0)) ** 2)
+        first, second = self.smoothness
+        return np.minimum(first, second * (widths / (2.0 * _RULE.order - 1.0)) ** 2)
 
     def __call__(self, distances: Array) -> Array:
         """k at distances of any shape."""

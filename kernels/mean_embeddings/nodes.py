@@ -74,12 +74,7 @@ def node_features(kernel: Kernel, candidates: Array, tolerance: float) -> NodeFe
         pivots.append(pivot)
     factor = np.tril(rows[: len(pivots), pivots].T)
     features = NodeFeatures(kernel, candidates[pivots], factor, float(residual.max()))
-    return replace(features, error=_error_between(features, candidates))
-
-
-def _error_between(features: NodeFeatures, candidates: Array) -> float:
-    """Largest k(t, t) - |psi(t)|^2 at the candidates and, for scalars, halfway between: models predict there too."""
-    if candidates.ndim == 1 and len(candidates) > 1:
-        middle = (candidates[1:] + candidates[:-1]) / 2
-        return max(features.error, float(features.power(middle).max()))
-    return features.error
+    if candidates.ndim == 1 and len(candidates) > 1:  # halfway between candidates models predict, too
+        between = (candidates[1:] + candidates[:-1]) / 2
+        features = replace(features, error=max(features.error, float(features.power(between).max())))
+    return features

@@ -74,11 +74,8 @@ def weighted_reference(
         weights: positive, (k,); only their ratios count. Equal by default.
         prepare_inputs: where the system is prepared; in this process by default.
     """
-    if weights is None:
-        prepared = prepare_inputs(x[rows], query=query, input_kernel=input_kernel, regularization=regularization)
-        return Reference(prepared, rows, np.ones(len(rows)))
-    roots = np.sqrt(weights / np.mean(weights))
+    roots = None if weights is None else np.sqrt(weights / np.mean(weights))
     prepared = prepare_inputs(
         x[rows], query=query, input_kernel=input_kernel, regularization=regularization, scale=roots
     )
-    return Reference(prepared, rows, roots)
+    return Reference(prepared, rows, np.ones(len(rows)) if roots is None else roots)

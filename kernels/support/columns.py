@@ -192,13 +192,10 @@ def _one_hot(table: pd.DataFrame, columns: tuple[Column, ...]) -> list[tuple[str
 
 
 def _is_number(values: pd.Series[Any]) -> bool:
-    return values.dtype.kind in "iuf" if isinstance(values.dtype, np.dtype) else _is_extension_number(values)
+    from pandas.api import types
 
-
-def _is_extension_number(values: pd.Series[Any]) -> bool:
-    import pandas as pd
-
-    return bool(pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(values.dtype))
+    other = types.is_bool_dtype(values.dtype) or types.is_complex_dtype(values.dtype)
+    return bool(types.is_numeric_dtype(values.dtype) and not other)
 
 
 def shown(value: Any, digits: int = 6) -> str:

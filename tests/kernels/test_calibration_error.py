@@ -37,14 +37,13 @@ from congruence.kernels.kernel_calibration import (
     unnormalized_calibration_mean_embedding,
 )
 from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
-from congruence.kernels.kernel_calibration.normal_products import NormalProduct
 from congruence.kernels.kernel_calibration.prediction_kernels import pairwise_distances
 from congruence.kernels.kernel_calibration.quantile_embedding import (
     _chosen_rule,
     _quantile_values,
     wasserstein_coordinates,
 )
-from congruence.kernels.kernel_calibration.target_products import location_scale_rows
+from congruence.kernels.kernel_calibration.target_products import NormalProduct, location_scale_rows
 from congruence.kernels.streams import stream
 
 SQUARED_EXPONENTIAL = RBF(0.5)
