@@ -76,9 +76,9 @@ class Distribution(ABC):
     def crps(self, y: Any) -> Array:
         """Continuous ranked probability score: the integral of (F(t) - 1[y <= t])^2 over t. Lower is better."""
 
-    @abstractmethod
     def characteristic_function(self, t: Array) -> Array:
-        """E exp(i t Y) at the frequencies t (m,), shape (n, m), complex."""
+        """E exp(i t Y) at the frequencies t (m,), (n, m), complex; by quadrature where a family has no other way."""
+        return quadrature.characteristic_function(self, t)
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """E k(t_j, Y_i) at nodes t (r,), shape (n, r); by quadrature where a family has no other way."""

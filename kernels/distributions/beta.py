@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -11,7 +11,7 @@ import scipy.special
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.mass import log_beta_kernel, stirling_error
-from congruence.kernels.distributions.parametric import ContinuousFamily
+from congruence.kernels.distributions.parametric import ScipyFamily
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.waves import average_wave
 
@@ -21,16 +21,14 @@ _LARGE_SHAPE = 1e5  # scipy's quantiles miss their level by 1e-8 from 5 10^5 on,
 
 
 @dataclass(frozen=True)
-class Beta(ContinuousFamily):
+class Beta(ScipyFamily):
     """Density proportional to y^(a - 1) (1 - y)^(b - 1) on [0, 1]; the log score is infinite outside."""
 
+    _in_scipy = "beta"
     _above_zero: ClassVar = {"a": "a positive shape", "b": "a positive shape"}
 
     a: Array
     b: Array
-
-    def _scipy(self, a: Array, b: Array) -> Any:
-        return scipy.stats.beta(a, b)
 
     def _log_prob(self, y: Array) -> Array:
         """In Loader's form, for shapes at which log-gamma functions cancel."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -12,20 +12,18 @@ import scipy.special
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.incomplete_gamma import LARGE_SHAPE, gamma_cdf, gamma_survival
 from congruence.kernels.distributions.mass import deviance, log_gamma_step, stirling_error
-from congruence.kernels.distributions.parametric import ContinuousFamily
+from congruence.kernels.distributions.parametric import ScipyFamily
 
 
 @dataclass(frozen=True)
-class Gamma(ContinuousFamily):
+class Gamma(ScipyFamily):
     """Shape ``a`` and ``scale`` (mean a scale), as in scipy; the log score is infinite below 0."""
 
+    _in_scipy = "gamma"
     _above_zero: ClassVar = {"a": "a positive shape", "scale": "a positive scale"}
 
     a: Array
     scale: Array
-
-    def _scipy(self, a: Array, scale: Array) -> Any:
-        return scipy.stats.gamma(a, scale=scale)
 
     def _log_prob(self, y: Array) -> Array:
         """In Loader's form, for shapes at which log-gamma functions cancel."""

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.deterministic import Deterministic
-from congruence.kernels.distributions.laplace import Laplace
-from congruence.kernels.distributions.logistic import Logistic
 from congruence.kernels.distributions.mixture import Mixture
-from congruence.kernels.distributions.normal import Normal
+from congruence.kernels.distributions.parametric import LocationScale
 from congruence.kernels.distributions.samples import Samples
-from congruence.kernels.distributions.student_t import StudentT
 
 
 def moved(law: Distribution, by: float) -> Distribution | None:
     """The law of Y + ``by``; None for families without a location."""
-    if isinstance(law, (Normal, StudentT, Laplace, Logistic)):
-        return replace(law, loc=law.loc + by)
+    if isinstance(law, LocationScale):
+        return type(law)(**law.parameters() | {"loc": law.loc + by})
     if isinstance(law, Samples):
         return Samples(law.values + by)
     if isinstance(law, Deterministic):

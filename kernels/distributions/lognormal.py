@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.parametric import ContinuousFamily
+from congruence.kernels.distributions.parametric import ScipyFamily
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.waves import average_wave
 
@@ -18,19 +18,17 @@ _REACH = 9.0
 
 
 @dataclass(frozen=True)
-class LogNormal(ContinuousFamily):
+class LogNormal(ScipyFamily):
     """log Y ~ N(log scale, s^2), in scipy's parameters: ``scale`` is the median exp(mu), ``s`` the log's deviation.
 
     The mean, scale exp(s^2 / 2), is beyond float64 and infinite from s = 38 on, the standard deviation from 27 on.
     """
 
+    _in_scipy = "lognorm"
     _above_zero: ClassVar = {"s": "a positive standard deviation of the logarithm", "scale": "a positive median"}
 
     s: Array
     scale: Array
-
-    def _scipy(self, s: Array, scale: Array) -> Any:
-        return scipy.stats.lognorm(s, scale=scale)
 
     def std(self) -> Array:
         """See Distribution; scipy's takes the difference exp(s^2) - 1, which is 0 for s below 10^-8."""

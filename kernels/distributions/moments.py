@@ -48,6 +48,11 @@ def shifted(loc: Array, scale: Array, standard: Array) -> Array:
     return result
 
 
+def of_symmetric(absolute: Array) -> Array:
+    """Moments of Z from those of |Z|, (order + 1,), where the law of Z is symmetric about 0."""
+    return np.where(np.arange(len(absolute)) % 2 == 0, absolute, 0.0)
+
+
 def of_values(values: Array, order: int) -> Array:
     """Mean powers of values (n, l), (n, order + 1)."""
     return np.stack([np.mean(values**k, axis=1) for k in range(order + 1)], axis=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -13,22 +13,19 @@ import scoringrules
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.gaussian_expectations import gaussian_expectation, has_gaussian_expectation
-from congruence.kernels.distributions.parametric import ContinuousFamily
-from congruence.kernels.distributions.waves import waves
+from congruence.kernels.distributions.parametric import LocationScale
 from congruence.kernels.kernel_functions import Kernel
 
 
 @dataclass(frozen=True)
-class Normal(ContinuousFamily):
+class Normal(LocationScale):
     """N(loc, scale^2)."""
 
+    _in_scipy = "norm"
     _above_zero: ClassVar = {"scale": "a positive standard deviation"}
 
     loc: Array
     scale: Array
-
-    def _scipy(self, loc: Array, scale: Array) -> Any:
-        return scipy.stats.norm(loc, scale)
 
     def mean(self) -> Array:
         return self.loc.copy()
@@ -49,9 +46,8 @@ class Normal(ContinuousFamily):
         """Closed form of Gneiting et al. (2005)."""
         return np.asarray(scoringrules.crps_normal(y, *self._columns))
 
-    def characteristic_function(self, t: Array) -> Array:
-        """exp(i t loc - t^2 scale^2 / 2)."""
-        return np.asarray(np.exp(-0.5 * np.multiply.outer(self.scale, t) ** 2) * waves(self.loc, t))
+    def _standard_wave(self, x: Array) -> Array:
+        return np.asarray(np.exp(-0.5 * x**2))
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution; Gaussian integrals where they have a closed form, else quadrature."""
@@ -60,6 +56,6 @@ class Normal(ContinuousFamily):
         points = np.asarray(nodes, dtype=np.float64)[:, None]
         return gaussian_expectation(kernel, self.loc[:, None], self.scale[:, None] ** 2, points, np.zeros_like(points))
 
-    def raw_moments(self, order: int) -> Array:
-        standard = np.array([scipy.special.factorial2(k - 1) if k > 1 else 1.0 for k in range(order + 1)])
-        return moments.shifted(self.loc, self.scale, np.where(np.arange(order + 1) % 2 == 0, standard, 0.0))
+    def _standard_moments(self, order: int) -> Array:
+        absolute = [scipy.special.factorial2(k - 1) if k > 1 else 1.0 for k in range(order + 1)]
+        return moments.of_symmetric(np.array(absolute))

@@ -8,10 +8,12 @@ from dataclasses import fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import quadrature
+from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import ScalarLaw, Seed, as_rows, equal_rows, require
+from congruence.kernels.distributions.waves import waves
 from congruence.kernels.streams import stream
 
 
@@ -67,11 +69,13 @@ class Parametric(ScalarLaw):
 
 
 class ScipyFamily(Parametric):
-    """A family that scipy.stats has: ``_scipy`` freezes it with parameters of shape (n,) or (n, 1)."""
+    """A family that scipy.stats has: of the parameters (n,) or (n, 1) in order, ``_scipy`` makes scipy's own."""
 
-    @abstractmethod
-    def _scipy(self, *args: Any, **kwargs: Any) -> Any:
-        """The frozen scipy.stats distribution for the dataclass fields in order."""
+    _in_scipy: ClassVar[str]
+    """Its name there, where parameters are called alike."""
+
+    def _scipy(self, *parameters: Any) -> Any:
+        return getattr(scipy.stats, self._in_scipy)(**dict(zip(self.parameters(), parameters, strict=True)))
 
     @property
     def _frozen(self) -> Any:
@@ -99,8 +103,23 @@ class ScipyFamily(Parametric):
         return np.asarray(self._frozen.rvs(size=(len(self), size), random_state=rng), dtype=np.float64)
 
 
-class ContinuousFamily(ScipyFamily):
-    """A continuous family of scipy.stats; without closed forms, kernel expectations are quadrature."""
+class LocationScale(ScipyFamily):
+    """loc + scale Z, for a standard law of Z that the family gives."""
+
+    loc: Array
+    scale: Array
+
+    @abstractmethod
+    def _standard_wave(self, x: Array) -> Array:
+        """E exp(i x_ij Z) for x (n, m)."""
+
+    @abstractmethod
+    def _standard_moments(self, order: int) -> Array:
+        """E Z^k for k = 0, ..., order, (order + 1,) or (n, order + 1)."""
 
     def characteristic_function(self, t: Array) -> Array:
-        return quadrature.characteristic_function(self, t)
+        t = np.asarray(t)
+        return np.asarray(self._standard_wave(np.multiply.outer(self.scale, t)) * waves(self.loc, t))
+
+    def raw_moments(self, order: int) -> Array:
+        return moments.shifted(self.loc, self.scale, self._standard_moments(order))

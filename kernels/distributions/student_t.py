@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -12,29 +12,26 @@ import scipy.special
 from numpy.polynomial import Polynomial
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.mass import log_gamma_step
-from congruence.kernels.distributions.parametric import ContinuousFamily
+from congruence.kernels.distributions.parametric import LocationScale
 from congruence.kernels.errors import InvalidInputError
 
 _LARGE_ORDER = 25.0
 
 
 @dataclass(frozen=True)
-class StudentT(ContinuousFamily):
+class StudentT(LocationScale):
     """loc + scale T, where T has ``df`` degrees of freedom.
 
     For df <= 2 ``std`` is infinite; for df <= 1 the mean does not exist: ``mean`` is the center, ``crps`` raises.
     """
 
+    _in_scipy = "t"
     _above_zero: ClassVar = {"df": "positive degrees of freedom", "scale": "a positive scale"}
 
     df: Array
     loc: Array
     scale: Array
-
-    def _scipy(self, df: Array, loc: Array, scale: Array) -> Any:
-        return scipy.stats.t(df, loc, scale)
 
     def mean(self) -> Array:
         """See Distribution; the center where df <= 1."""
@@ -66,17 +63,17 @@ class StudentT(ContinuousFamily):
         inner = z * (2.0 * scipy.special.stdtr(df, z) - 1.0) + 2.0 * ratio * (density - half_difference)
         return np.asarray(scale * np.maximum(inner, 0.0))
 
-    def characteristic_function(self, t: Array) -> Array:
-        """exp(i t loc) x^v K_v(x) / (2^(v - 1) Gamma(v)) with v = df / 2, x = sqrt(df) scale |t| (Hurst 1995)."""
-        order = np.broadcast_to(self.df[:, None] / 2.0, (len(self), len(t)))
-        x = np.sqrt(self.df)[:, None] * np.abs(np.multiply.outer(self.scale, t))
+    def _standard_wave(self, x: Array) -> Array:
+        """z^v K_v(z) / (2^(v - 1) Gamma(v)) with v = df / 2, z = sqrt(df) |x| (Hurst 1995)."""
+        order = np.broadcast_to(self.df[:, None] / 2.0, x.shape)
+        x = np.sqrt(self.df)[:, None] * np.abs(x)
         large = self.df / 2.0 > _LARGE_ORDER
         modulus = np.empty(x.shape)
         modulus[~large] = _bessel(order[~large], x[~large])
         modulus[large] = _bessel_of_large_order(order[large], x[large])
-        return np.asarray(np.exp(1j * np.multiply.outer(self.loc, t)) * modulus)
+        return modulus
 
-    def raw_moments(self, order: int) -> Array:
+    def _standard_moments(self, order: int) -> Array:
         standard = np.zeros((len(self), order + 1))
         standard[:, 0] = 1.0
         for k in range(2, order + 1, 2):
@@ -84,7 +81,7 @@ class StudentT(ContinuousFamily):
                 standard[:, k] = standard[:, k - 2] * (self.df * (k - 1.0) / (self.df - k))
         # E |T|^k is infinite from k = df on, where odd moments do not exist either.
         standard[np.arange(order + 1) >= self.df[:, None]] = np.inf
-        return moments.shifted(self.loc, self.scale, standard)
+        return standard
 
 
 def _bessel(order: Array, x: Array) -> Array:
