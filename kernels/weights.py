@@ -52,9 +52,3 @@ def effective_rows(weights: Array) -> float:
 def weighted_mean(values: Array, weights: Array) -> Array:
     """sum w_i v_i / sum w_i over the rows of values (n, ...)."""
     return np.asarray(np.tensordot(weights, values, axes=1) / np.sum(weights))
-
-
-def weighted_influence(values: Array, weights: Array) -> Array:
-    """What each row contributes to the weighted mean beyond it, (n, ...): their mean is 0, see ``DependentBlocks``."""
-    scale = weights * (len(weights) / np.sum(weights))
-    return np.asarray(scale.reshape(-1, *[1] * (np.ndim(values) - 1)) * (values - weighted_mean(values, weights)))

@@ -12,7 +12,7 @@ from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut, effects_by_blocks, largest_noise
-from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
+from congruence.kernels.conditional_calibration.local_distribution import LEVELS, LocalDistribution, smoothed_shares
 from congruence.kernels.conditional_calibration.null import (
     DRAWS_AT_ONCE,
     MANY_ROWS_DRAWS,
@@ -39,7 +39,7 @@ from congruence.kernels.conditional_calibration.version_test import (
     SharedNull,
     VersionEvidence,
     VersionSmoothing,
-    curves,
+    directions,
     gaussian_own_null,
     own_directions,
 )
@@ -70,8 +70,11 @@ class TestedVersion:
         return self.smoothing.smoothing.mixing
 
     def curves(self, bases: InputBases, vectors: Array) -> LocalDistribution:
-        """The local P-P plot where the directions U are ``vectors``, (m, k)."""
-        return curves(bases, self.sums, vectors)
+        """The local P-P plot where the directions U of all bases are ``vectors``, (m, k)."""
+        found, added = directions(bases), self.sums.added
+        assert found is not None
+        place, inside = found
+        return smoothed_shares(inside, added["below"], added["shares"] / bases.plan.n, vectors[:, place], LEVELS)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,6 @@ from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
-from congruence.kernels.conditional_calibration.local_distribution import (
-    LEVELS,
-    LocalDistribution,
-    smoothed_shares,
-)
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
 from congruence.kernels.conditional_calibration.null import GaussianNull, Null, draw_blocks, evidence_of_draws
 from congruence.kernels.conditional_calibration.own_basis import OWN, OwnDirections
@@ -225,14 +220,6 @@ def directions(bases: InputBases) -> tuple[slice, Directions] | None:
         return None
     place, filters = bases.smoother
     return place, Directions(bases.plan.n, filters, bases.moment[place, place], bases.total[place])
-
-
-def curves(bases: InputBases, sums: BlockSums, vectors: Array) -> LocalDistribution:
-    """The local P-P plot where the directions U of all bases are ``vectors``, (m, k)."""
-    found = directions(bases)
-    assert found is not None
-    place, inside = found
-    return smoothed_shares(inside, sums.added["below"], sums.added["shares"] / bases.plan.n, vectors[:, place], LEVELS)
 
 
 def effect_sums(

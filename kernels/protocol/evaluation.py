@@ -108,31 +108,20 @@ def protocol_references(
         seed: of the choices.
         prepare_inputs: where systems are prepared.
     """
-    points = x if query is None else query
+    given: dict[str, Any] = {
+        "query": x if query is None else query,
+        "input_kernel": protocol.input_kernel,
+        "regularization": protocol.regularization,
+        "prepare_inputs": prepare_inputs,
+    }
     if protocol.downsampling is not None:
-        yield from downsampled_references(
-            x,
-            protocol.downsampling,
-            query=points,
-            input_kernel=protocol.input_kernel,
-            regularization=protocol.regularization,
-            seed=seed,
-            prepare_inputs=prepare_inputs,
-        )
+        yield from downsampled_references(x, protocol.downsampling, seed=seed, **given)
     elif protocol.bootstraps == 0:
         yield Reference.whole(prepared or _prepared(protocol, x, query, prepare_inputs))
     for bootstrap in range(protocol.bootstraps):
         drawn = stream(seed, "bootstrapped reference", bootstrap).integers(len(x), size=len(x))
         rows, counts = np.unique(drawn, return_counts=True)
-        yield weighted_reference(
-            x,
-            rows,
-            query=points,
-            input_kernel=protocol.input_kernel,
-            regularization=protocol.regularization,
-            weights=counts,
-            prepare_inputs=prepare_inputs,
-        )
+        yield weighted_reference(x, rows, weights=counts, **given)
 
 
 def _prepared(
