@@ -8,6 +8,7 @@ deviations from the mean, or of 10^-6 of one, keeps all its digits, where differ
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ _NARROW = 0.5  # of the logarithm of the density, over the interval
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
+@dataclass(frozen=True)
 class BoundedNormal(Parametric):
     """Parameters, their checks, and standard units."""
 

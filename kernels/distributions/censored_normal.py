@@ -22,11 +22,6 @@ class CensoredNormal(BoundedNormal):
     ``log_prob`` is the log mass at a bound, the log density inside, and -inf outside.
     """
 
-    loc: Array
-    scale: Array
-    lower: Array
-    upper: Array
-
     def _log_prob(self, y: Array) -> Array:
         loc, scale, lower, upper = self._columns
         low, high = (end[:, None] for end in self._ends)

@@ -7,6 +7,7 @@ smooth g at once one rule serves all: panels that shrink geometrically towards 0
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol, Self
 
@@ -40,31 +41,25 @@ _FINE = np.array([*_HALF_FINE, 0.209482141084727828012999174891714, *_HALF_FINE[
 _COARSE = np.array([*_HALF_COARSE, 0.417959183673469387755102040816327, *_HALF_COARSE[::-1]])
 
 
-class Law(Protocol):
+class _Law(Protocol):
     """What quadrature asks of a ``Distribution``."""
 
     @property
-    def is_discrete(self) -> bool:
-        """See Distribution."""
+    def is_discrete(self) -> bool: ...
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: Any) -> Self: ...
 
-    def cdf(self, y: Any) -> Array:
-        """See Distribution."""
+    def cdf(self, y: Any) -> Array: ...
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution."""
+    def quantile(self, q: Any) -> Array: ...
 
-    def raw_moments(self, order: int) -> Array:
-        """See Distribution."""
+    def raw_moments(self, order: int) -> Array: ...
 
-    def knots(self) -> Array:
-        """See Distribution."""
+    def knots(self) -> Array: ...
 
-    def kinks(self) -> Array:
-        """See Distribution."""
+    def kinks(self) -> Array: ...
 
 
 @lru_cache(maxsize=4)
@@ -78,7 +73,7 @@ def probability_rule(panels: int = 30, order: int = 8) -> tuple[Array, Array]:
     return np.concatenate([p, 1.0 - p[::-1]]), np.concatenate([w, w[::-1]])
 
 
-def kernel_expectation(distribution: Law, kernel: Kernel, nodes: Array) -> Array:
+def kernel_expectation(distribution: _Law, kernel: Kernel, nodes: Array) -> Array:
     """E k(t_j, Y_i), shape (n, r): each term of a sum by itself, polynomials by moments, the others by ``expectation``.
 
     The integral is cut at the node, where the kernel may have a kink.
@@ -94,35 +89,39 @@ def kernel_expectation(distribution: Law, kernel: Kernel, nodes: Array) -> Array
     return total
 
 
-def raw_moments(distribution: Law, order: int) -> Array:
+def raw_moments(distribution: _Law, order: int) -> Array:
     """E Y_i^k for k = 0, ..., order, (n, order + 1)."""
-    return expectation(distribution, _Powers(order))
+    return expectation(distribution, Integrand(lambda values: values[..., None] ** np.arange(order + 1), order + 1))
 
 
-def kernel_diagonal(distribution: Law, kernel: Kernel) -> Array:
+def kernel_diagonal(distribution: _Law, kernel: Kernel) -> Array:
     """E k(Y_i, Y_i), (n,)."""
-    return expectation(distribution, _Diagonal(kernel))[:, 0]
+
+    def at(values: Array) -> Array:
+        return np.asarray(kernel.diagonal(values.ravel())).reshape(*values.shape, 1)
+
+    return expectation(distribution, Integrand(at, 1))[:, 0]
 
 
-class Integrand(Protocol):
-    """g_1, ..., g_r of values."""
+class Integrand:
+    """g_1, ..., g_r: ``every`` of values (...), shape (..., r)."""
 
-    count: int
-
-    def every(self, values: Array) -> Array:
-        """All g_j of values (...), shape (..., r)."""
+    def __init__(self, every: Callable[[Array], Array], count: int) -> None:
+        self.every, self.count = every, count
 
     def one_each(self, values: Array, columns: Array) -> Array:
         """g_j of values (m, k) with j from ``columns`` (m,), shape (m, k)."""
+        return np.take_along_axis(self.every(values), columns[:, None, None], axis=2)[..., 0]
 
 
-class _KernelAt:
+class _KernelAt(Integrand):
     """k(t_j, .)"""
 
     def __init__(self, kernel: Kernel, nodes: Array) -> None:
-        self.kernel, self.nodes, self.count = kernel, nodes, len(nodes)
+        super().__init__(self._at_all, len(nodes))
+        self.kernel, self.nodes = kernel, nodes
 
-    def every(self, values: Array) -> Array:
+    def _at_all(self, values: Array) -> Array:
         if self.kernel.is_stationary:
             return self._of_distances(np.subtract.outer(values, self.nodes))
         return np.asarray(self.kernel(values.ravel(), self.nodes)).reshape(*values.shape, self.count)
@@ -133,44 +132,15 @@ class _KernelAt:
         result = np.empty(values.shape)
         for j in np.unique(columns):
             chosen = columns == j
-            result[chosen] = np.asarray(self.kernel(values[chosen].ravel(), self.nodes[j : j + 1])).reshape(
-                -1, values.shape[1]
-            )
+            block = self.kernel(values[chosen].ravel(), self.nodes[j : j + 1])
+            result[chosen] = np.asarray(block).reshape(-1, values.shape[1])
         return result
 
     def _of_distances(self, distances: Array) -> Array:
         return np.asarray(self.kernel(distances.ravel(), np.zeros(1))).reshape(distances.shape)
 
 
-class _Powers:
-    """y^j for j = 0, ..., order."""
-
-    def __init__(self, order: int) -> None:
-        self.count = order + 1
-
-    def every(self, values: Array) -> Array:
-        return np.asarray(values[..., None] ** np.arange(self.count))
-
-    def one_each(self, values: Array, columns: Array) -> Array:
-        return np.asarray(values ** columns[:, None])
-
-
-class _Diagonal:
-    """k(y, y)"""
-
-    count = 1
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-
-    def every(self, values: Array) -> Array:
-        return np.asarray(self.kernel.diagonal(values.ravel())).reshape(*values.shape, 1)
-
-    def one_each(self, values: Array, columns: Array) -> Array:  # noqa: ARG002
-        return self.every(values)[..., 0]
-
-
-def expectation(distribution: Law, function: Integrand, *, cuts: Array | None = None, least: float = 0.0) -> Array:
+def expectation(distribution: _Law, function: Integrand, *, cuts: Array | None = None, least: float = 0.0) -> Array:
     """E g_j(Y_i), shape (n, r), by adaptive Gauss-Kronrod quadrature of g(Q(Phi(z))) phi(z) over normal scores z.
 
     Panels on which the rules of 7 and 15 nodes differ by more than 1e-11 of the sum of all panels are halved.
@@ -211,7 +181,7 @@ def expectation(distribution: Law, function: Integrand, *, cuts: Array | None = 
 
 def _refine(
     total: Array,
-    law: Law,
+    law: _Law,
     function: Integrand,
     entries: tuple[Array, Array],
     ends: tuple[Array, Array],
@@ -240,7 +210,7 @@ def _refine(
         left, right = np.where(first, left, middle), np.where(first, middle, right)
 
 
-def characteristic_function(distribution: Law, t: Array) -> Array:
+def characteristic_function(distribution: _Law, t: Array) -> Array:
     """E exp(i t_j Y_i), shape (n, m)."""
     p, w = probability_rule()
     result = np.empty((len(distribution), len(t)), dtype=np.complex128)
@@ -249,7 +219,7 @@ def characteristic_function(distribution: Law, t: Array) -> Array:
     return result
 
 
-def crps(distribution: Law, y: Array) -> Array:
+def crps(distribution: _Law, y: Array) -> Array:
     """Integral of (F(s) - 1[y <= s])^2 over s, for y (n, k): Gauss-Legendre between the knots of the cdf and y."""
     order = 1 if distribution.is_discrete else 8  # the cdf of counts is constant between its knots
     nodes, weights = np.polynomial.legendre.leggauss(order)

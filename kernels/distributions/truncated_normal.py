@@ -22,11 +22,6 @@ class TruncatedNormal(BoundedNormal):
     The log score is infinite outside the bounds. scipy's truncnorm states bounds in standard units instead.
     """
 
-    loc: Array
-    scale: Array
-    lower: Array
-    upper: Array
-
     def _log_prob(self, y: Array) -> Array:
         _, scale, lower, upper = self._columns
         c, total = self._masses.c[:, None], self._masses.total[:, None]

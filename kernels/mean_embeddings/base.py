@@ -90,8 +90,12 @@ class EmbeddedErrors:
 class FeatureMap(ABC):
     """psi: targets -> R^r. ``error`` bounds |k(y, y') - psi(y).psi(y')| on the range it was built for."""
 
-    rank: int
     error: float
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Number of features r."""
 
     @abstractmethod
     def __call__(self, y: Any) -> Array:

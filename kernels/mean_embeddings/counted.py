@@ -40,8 +40,7 @@ class CountFeatures(FeatureMap):
     error: float
 
     @property
-    def rank(self) -> int:  # type: ignore[override]
-        """Number of features r."""
+    def rank(self) -> int:
         return int(self.table.shape[1])
 
     @property

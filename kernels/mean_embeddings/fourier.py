@@ -44,8 +44,7 @@ class FourierFeatures(FeatureMap):
     projection: Array | None = field(default=None, repr=False)
 
     @property
-    def rank(self) -> int:  # type: ignore[override]
-        """Number of features r."""
+    def rank(self) -> int:
         return 2 * len(self.frequencies) if self.projection is None else int(self.projection.shape[1])
 
     @property

@@ -45,8 +45,7 @@ class MonomialFeatures(FeatureMap):
         return np.flatnonzero(self.weights)
 
     @property
-    def rank(self) -> int:  # type: ignore[override]
-        """Number of features r."""
+    def rank(self) -> int:
         return len(self._powers)
 
     def __call__(self, y: Any) -> Array:
@@ -70,8 +69,7 @@ class StackedFeatures(FeatureMap):
     second: FeatureMap
 
     @property
-    def rank(self) -> int:  # type: ignore[override]
-        """Number of features r."""
+    def rank(self) -> int:
         return self.first.rank + self.second.rank
 
     @property

@@ -29,8 +29,7 @@ class NodeFeatures(FeatureMap):
     error: float
 
     @property
-    def rank(self) -> int:  # type: ignore[override]
-        """Number of features r."""
+    def rank(self) -> int:
         return len(self.nodes)
 
     def __call__(self, y: Any) -> Array:
