@@ -37,9 +37,11 @@ class BlockSums:
         else:
             self.added[name] = self.added[name] + float(value)
 
-    def sum_of(self, name: str, shape: tuple[int, ...]) -> Array:
+    def sum_of(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
         """The sum itself, to be added to in place."""
-        return np.asarray(self.added.setdefault(name, np.zeros(shape)))
+        if name not in self.added:
+            self.added[name] = np.zeros(shape, dtype)
+        return np.asarray(self.added[name])
 
     def raise_to(self, name: str, value: float) -> None:
         """Raise a maximum; NaN stays."""

@@ -26,7 +26,7 @@ from congruence.kernels.conditional_calibration.own_basis import OWN, OwnColumns
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.version_test import VersionEvidence
-from congruence.kernels.congruence.null_draws import MAX_DIRECTIONS, null_draws
+from congruence.kernels.congruence.null_draws import MAX_DIRECTIONS, exchangeable_targets, null_draws
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Samples
 from congruence.kernels.kernel_functions import RBF
@@ -160,7 +160,8 @@ def _evidence(
         if blocks is not None:
             signs = blocks.signs(count, seed, start)[blocks.labels]
             return _energies(bases, signs[:, :, None] * apart)
-        return _energies(bases, delta.draw(count, stream(seed, "null vector targets", start)))
+        rng = stream(seed, "null vector targets", start)
+        return _energies(bases, delta.of_values(exchangeable_targets(whitened.z, whitened.predictive, count, rng)))
 
     parts = [_energies(bases, observed), *map_on_threads(drawn, range(0, draws, per_block))]
     found = []

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.coded_draws import row_codes, sums_by_code, walsh_hadamard
 from congruence.kernels.congruence.influence import CongruenceUncertainty
 from congruence.kernels.congruence.influence_sums import mean_points
-from congruence.kernels.congruence.null_draws import null_draws
+from congruence.kernels.congruence.null_draws import features_of_split
+from congruence.kernels.congruence.simulated import SimulatedVersion, true_coefficients
 from congruence.kernels.dependence.blocks import widening
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
@@ -25,8 +25,6 @@ from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.printed import printed
 from congruence.kernels.weights import mean_over
 
-SPLITS = 16
-SIGN_BITS = 4  # 16 draws of the signs for each split
 BAND = (0.025, 0.975)
 
 
@@ -63,16 +61,11 @@ def expected_congruence(
         roots: of the weights of the reference rows, (n,), where they count unequally.
         seed: of the drawn splits and signs.
     """
-    delta = null_draws(y, predictive, kernel)
-    positions = np.arange(len(y))
-    drawn = delta.drawn(positions, SPLITS, seed)
-    if roots is not None:
-        drawn = drawn * roots.astype(np.float32)[:, None, None]
-    sums = signed_sums(smoother.analysis, drawn, positions, seed)
-    drawn_coefficients = splits_under_signs(sums, smoother.filters)
+    version = SimulatedVersion(features_of_split(y, predictive, kernel), None, 0, 0, seed)
+    drawn = true_coefficients(version.sums(smoother, y, predictive, roots=roots, threads=1), smoother.filters)
     shown = mean_points(len(smoother.synthesis))
     weights = None if smoother.weights is None else smoother.weights[shown]
-    return expected_at(smoother.synthesis[shown], drawn_coefficients, mean_squared_floor, weights)
+    return expected_at(smoother.synthesis[shown], drawn, mean_squared_floor, weights)
 
 
 def expected_by_blocks(uncertainty: CongruenceUncertainty) -> ExpectedCongruence:
@@ -85,23 +78,6 @@ def expected_by_blocks(uncertainty: CongruenceUncertainty) -> ExpectedCongruence
     apart = 1.0 if uncertainty.blocks is None else widening(uncertainty.blocks)
     low, high = mean + apart * (np.quantile(uncertainty.noise_means, BAND) - mean)
     return ExpectedCongruence(mean, max(float(low), 0.0), float(high))
-
-
-def signed_sums(vectors: Array, drawn: Array, positions: Array, seed: int) -> Array:
-    """U'Delta* of drawn Delta (n, splits, r) by the codes of the rows' signs, for ``splits_under_signs``."""
-    codes = row_codes(positions, SIGN_BITS, seed, "signs of a true version")
-    return sums_by_code(vectors, drawn.reshape(len(drawn), -1), codes, SIGN_BITS)
-
-
-def splits_under_signs(sums: Array, filters: Array) -> Array:
-    """What the smoother keeps of every drawn split under all signs, (splits x signs, k, r), from ``sums_by_code``.
-
-    The signs that leave a drawn split as it is are as good as any: it was drawn.
-    """
-    kept = walsh_hadamard(np.asarray(sums, dtype=np.float32)) * filters[:, None]
-    signs, k, columns = kept.shape
-    rank = columns // SPLITS
-    return np.ascontiguousarray(kept.reshape(signs, k, -1, rank).transpose(2, 0, 1, 3)).reshape(-1, k, rank)
 
 
 def expected_at(

@@ -47,17 +47,8 @@ class NullDraws(Protocol):
     def observed(self) -> Array:
         """Delta, (n, r)."""
 
-    def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """Delta of ``count`` simulated targets per row, (n, count, r)."""
-
-    def drawn(self, positions: Array, count: int, seed: int) -> Array:
-        """Delta of ``count`` targets drawn for the rows ``positions`` of a split, (n, count, r), see ``row_draws``."""
-
     def of_values(self, values: Array) -> Array:
         """Delta of any targets, c per row: (n, c) or (n, c, q) to (n, c, r)."""
-
-    def of_rows(self, rows: slice) -> NullDraws:
-        """Of some rows alone."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,6 @@ class DistributionDraws(NullDraws):
     """y* from the predictive law itself: under the null hypothesis y and every y* are exchangeable."""
 
     y: Array = field(repr=False)
-    predictive: Distribution = field(repr=False)
     features: Compressed = field(repr=False)
     mean: Array = field(repr=False)
 
@@ -76,24 +66,10 @@ class DistributionDraws(NullDraws):
     def observed(self) -> Array:
         return np.asarray(self.features(self.y) - self.mean)
 
-    def draw(self, count: int, rng: np.random.Generator) -> Array:
-        delta = np.empty((len(self.y), count, self.rank), dtype=np.float32)
-        for start in range(0, len(self.y), CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
-            delta[rows] = self.features(self.predictive[rows].sample(count, seed=rng))
-            delta[rows] -= self.mean[rows, None, :]
-        return delta
-
-    def drawn(self, positions: Array, count: int, seed: int) -> Array:
-        return self.of_values(row_draws(self.predictive, positions, count, seed, PURPOSE))
-
     def of_values(self, values: Array) -> Array:
         delta = self.features(values)
         delta -= self.mean[:, None, :]
         return delta
-
-    def of_rows(self, rows: slice) -> DistributionDraws:
-        return DistributionDraws(self.y[rows], self.predictive[rows], self.features, self.mean[rows])
 
 
 @dataclass(frozen=True)
@@ -115,20 +91,9 @@ class EnsembleDraws(NullDraws):
     def observed(self) -> Array:
         return self._against_the_others(self.features(self.values[:, :1]))[:, 0]
 
-    def draw(self, count: int, rng: np.random.Generator) -> Array:
-        chosen = rng.integers(self.values.shape[1], size=(len(self.values), count))
-        return self._against_the_others(self.features(self.values[np.arange(len(self.values))[:, None], chosen]))
-
-    def drawn(self, positions: Array, count: int, seed: int) -> Array:
-        chosen = row_choices(positions, count, self.values.shape[1], seed, PURPOSE)
-        return self._against_the_others(self.features(self.values[np.arange(len(self.values))[:, None], chosen]))
-
     def of_values(self, values: Array) -> Array:
         """See NullDraws: values that are the row's target or members of its ensemble."""
         return self._against_the_others(self.features(values))
-
-    def of_rows(self, rows: slice) -> EnsembleDraws:
-        return EnsembleDraws(self.values[rows], self.features, self.total[rows])
 
     def _against_the_others(self, features: Array) -> Array:
         members = self.values.shape[1] - 1
@@ -152,7 +117,7 @@ class NullFeatures:
     def draws(self, y: Array, predictive: Distribution) -> NullDraws:
         """Observed and simulated Delta of some rows: targets y (n,) or (n, q) and n predictive distributions."""
         if isinstance(predictive, Samples):
-            values = np.concatenate([y[:, None], predictive.values], axis=1)
+            values = exchangeable_values(y, predictive)
             total = np.concatenate(
                 [np.sum(self.compressed(values[start : start + 1024]), axis=1) for start in range(0, len(y), 1024)]
             )
@@ -161,7 +126,21 @@ class NullFeatures:
         for start in range(0, len(y), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
             mean[rows] = self.features.expectation(predictive[rows]) @ self.directions
-        return DistributionDraws(y, predictive, self.compressed, mean)
+        return DistributionDraws(y, self.compressed, mean)
+
+
+def exchangeable_values(y: Array, ensemble: Samples) -> Array:
+    """A row's target and the members of its ensemble, of which any could have been the observation, (n, 1 + l)."""
+    return np.concatenate([y[:, None], ensemble.values], axis=1)
+
+
+def drawn_targets(y: Array, predictive: Distribution, positions: Array, count: int, seed: int) -> Array:
+    """``count`` targets drawn for the rows ``positions`` of a split, (n, count), or (n, count, q) of vectors."""
+    if isinstance(predictive, Samples):
+        values = exchangeable_values(y, predictive)
+        chosen = row_choices(positions, count, values.shape[1], seed, PURPOSE)
+        return np.asarray(values[np.arange(len(values))[:, None], chosen])
+    return row_draws(predictive, positions, count, seed, PURPOSE)
 
 
 def null_features(features: FeatureMap, y: Array, predictive: Distribution, reach: tuple[float, float]) -> NullFeatures:
@@ -173,7 +152,7 @@ def null_features(features: FeatureMap, y: Array, predictive: Distribution, reac
         reach: all targets and all but a millionth of every prediction, for scalars.
     """
     if isinstance(predictive, Samples):
-        pilot = np.concatenate([y[:, None], predictive.values], axis=1)
+        pilot = exchangeable_values(y, predictive)
     else:
         pilot = predictive.sample(4, seed=stream(0, "pilot draws"))
     return NullFeatures(features, *_compress(features, pilot, reach, y.ndim, predictive.is_discrete))
@@ -187,7 +166,15 @@ def pilot_rows(n: int) -> Array:
 def null_draws(
     y: Array, predictive: Distribution, kernel: Kernel | None = None, *, scale: OutputScale = "marginal"
 ) -> NullDraws:
-    """Observed and simulated Delta of one model.
+    """Observed and simulated Delta of one model, by the features of ``features_of_split``."""
+    y = require_targets(y, "y")
+    return features_of_split(y, predictive, kernel, scale=scale).draws(y, predictive)
+
+
+def features_of_split(
+    y: Array, predictive: Distribution, kernel: Kernel | None = None, *, scale: OutputScale = "marginal"
+) -> NullFeatures:
+    """psi of one model, where all rows are here.
 
     Args:
         y: targets, (n,) or (n, q).
@@ -207,13 +194,13 @@ def null_draws(
     features = _features(y, predictive, kernel, scale)
     pilot = pilot_rows(len(y))
     reach = (0.0, 0.0) if y.ndim == 2 else _range(y, predictive)
-    return null_features(features, y[pilot], predictive[pilot], reach).draws(y, predictive)
+    return null_features(features, y[pilot], predictive[pilot], reach)
 
 
 def _features(y: Array, predictive: Distribution, kernel: Kernel | None, scale: OutputScale) -> FeatureMap:
     tolerance = VECTOR_TOLERANCE if y.ndim == 2 else 1e-12
     if y.ndim == 2:
-        y = exchangeable_targets(y, predictive)
+        y = unobserved_targets(y, predictive)
     if kernel is not None:
         return output_features(kernel, y, predictive, tolerance=tolerance)
     try:
@@ -223,13 +210,17 @@ def _features(y: Array, predictive: Distribution, kernel: Kernel | None, scale: 
         return output_features(marginal_kernel(y), y, predictive, tolerance=tolerance)
 
 
-def exchangeable_targets(y: Array, predictive: Distribution) -> Array:
+def unobserved_targets(y: Array, predictive: Distribution) -> Array:
     """Targets that do not tell the observed ones from draws: nodes at the observed ones would favour those."""
-    rng = stream(0, "exchangeable targets")
-    if isinstance(predictive, Samples):
-        pooled = np.concatenate([y[:, None], predictive.values], axis=1)
-        return np.asarray(pooled[np.arange(len(y)), rng.integers(pooled.shape[1], size=len(y))])
-    return np.asarray(predictive.sample(1, seed=rng)[:, 0])
+    return exchangeable_targets(y, predictive, 1, stream(0, "exchangeable targets"))[:, 0]
+
+
+def exchangeable_targets(y: Array, predictive: Distribution, count: int, rng: np.random.Generator) -> Array:
+    """``count`` targets of each row that could have been the observed one, (n, count) or (n, count, q)."""
+    if not isinstance(predictive, Samples):
+        return np.asarray(predictive.sample(count, seed=rng))
+    pooled = exchangeable_values(y, predictive)
+    return np.asarray(pooled[np.arange(len(y))[:, None], rng.integers(pooled.shape[1], size=(len(y), count))])
 
 
 def _compress(

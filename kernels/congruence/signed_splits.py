@@ -13,7 +13,6 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.coded_draws import SimulatedSplits, row_codes, sums_by_code
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
-from congruence.kernels.gram.spectrum import SpectralSmoother
 
 _PURPOSE = "signs of blocks of rows"
 
@@ -32,14 +31,6 @@ def coefficients_of(sums: Array, filters: Array, draws: int, seed: int, blocks: 
     kept = _splits(draws, seed).coefficients(np.asarray(sums, dtype=np.float32)) * filters[:, None]
     kept[1:] *= enlargement(blocks)
     return np.ascontiguousarray(kept.transpose(2, 1, 0), dtype=np.float32)
-
-
-def signed_coefficients(
-    delta: Array, smoother: SpectralSmoother, blocks: DependentBlocks, draws: int, seed: int
-) -> Array:
-    """``coefficients_of`` where all rows are here, from Delta (n, r)."""
-    sums = signed_sums(smoother.analysis, delta, blocks.labels, draws, seed)
-    return coefficients_of(sums, smoother.filters, draws, seed, blocks.count)
 
 
 def negated(blocks: DependentBlocks, draws: int, seed: int) -> Array:

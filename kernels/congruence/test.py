@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,11 +34,18 @@ import numpy as np
 from congruence.kernels.arrays import Array, array_namespace, on_card, require_targets, to_numpy
 from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.congruence.coded_draws import ENTRY_BITS, POOL_BITS, SimulatedSplits
-from congruence.kernels.congruence.null_draws import NullDraws, null_draws
+from congruence.kernels.congruence.null_draws import (
+    NullDraws,
+    NullFeatures,
+    drawn_targets,
+    features_of_split,
+    null_draws,
+)
 from congruence.kernels.congruence.outcome import TIE, CongruenceTest, judged
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.congruence.signed_splits import negated, signed_coefficients
+from congruence.kernels.congruence.signed_splits import negated
+from congruence.kernels.congruence.simulated import BLOCK_BYTES, SimulatedVersion
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
@@ -51,7 +57,6 @@ from congruence.kernels.solvers import Nystrom, Solver
 from congruence.kernels.steps import Advance, step
 from congruence.kernels.threads import available_threads, map_on_threads
 
-BLOCK_BYTES = 2**26
 TILE_BYTES = 2**23  # of the simulated errors at some points, for one thread
 CACHED_BYTES = 2**20  # of these, what is worked on at a time
 DRAWS = 999
@@ -142,10 +147,17 @@ def congruence_tests(
     y = require_targets(y, "y", prepared.operator.n)
     blocks = {name: version_blocks(prepared.dependence, y, law) for name, law in versions.items()}
     if exact:
-        draws = null_draw_count(len(y)) if draws is None else draws
+        count = _checked_draws(draws, len(y))
         return {
             name: _solved_test(
-                _delta(y, predictive, output_kernel, output_scale, draws), prepared, roots, draws, seed, blocks[name]
+                null_draws(y, predictive, output_kernel, scale=output_scale),
+                y,
+                predictive,
+                prepared,
+                roots,
+                count,
+                seed,
+                blocks[name],
             )
             for name, predictive in versions.items()
         }
@@ -197,10 +209,22 @@ def smoothed_test(
         blocks: of rows that depend on each other.
     """
     y = require_targets(y, "y", len(smoother.analysis))
-    draws = null_draw_count(len(y)) if draws is None else draws
-    delta = _delta(y, predictive, output_kernel, output_scale, draws)
+    draws = _checked_draws(draws, len(y))
+    features = features_of_split(y, predictive, output_kernel, scale=output_scale)
+    kept = coefficients_of_split(smoother, y, predictive, features, draws=draws, seed=seed, roots=roots, blocks=blocks)
     synthesis = smoother.synthesis if synthesis is None else synthesis
-    return _coded_test(delta, smoother, roots, draws, seed, synthesis, blocks)
+    with step("Monte-Carlo test", len(synthesis), "points") as advance:
+        found = errors_at_points(synthesis, kept, advance)
+    means = found.totals / len(found.observed)
+    count = None if blocks is None else blocks.count
+    return judged(float(means[0]), means[1:], found.observed, found.reached, blocks=count)
+
+
+def _checked_draws(draws: int | None, n: int) -> int:
+    count = null_draw_count(n) if draws is None else draws
+    if count < 1:
+        raise InvalidInputError(f"draws: {count}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
+    return count
 
 
 def tested_directions(filters: Array, n: int) -> int:
@@ -209,47 +233,6 @@ def tested_directions(filters: Array, n: int) -> int:
     A test is exact for any statistic; those left out hold some 1 % of the squared weights and most of the work.
     """
     return len(filters) if n <= MANY_ROWS else max(1, int((filters >= FILTER_OF_MANY).sum()))
-
-
-def _delta(
-    y: Array, predictive: Distribution, output_kernel: Kernel | None, output_scale: OutputScale, draws: int
-) -> NullDraws:
-    if draws < 1:
-        raise InvalidInputError(f"draws: {draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
-    return null_draws(y, predictive, output_kernel, scale=output_scale)
-
-
-def _coded_test(
-    delta: NullDraws,
-    smoother: SpectralSmoother,
-    roots: Array | None,
-    draws: int,
-    seed: int,
-    synthesis: Any,
-    blocks: DependentBlocks | None,
-) -> CongruenceTest:
-    """In the leading directions; the targets are the host's, the errors at the points the card's if any."""
-    threads = available_threads()
-    if blocks is None:
-        kept = simulated_coefficients(delta, smoother, _weights(roots), draws, seed, threads)
-    else:
-        kept = signed_coefficients(_observed(delta, roots), smoother, blocks, draws, seed)
-    coefficients = kept if array_namespace(synthesis) is np else on_card(kept)
-    points = max(1, TILE_BYTES // (4 * (1 + draws)))
-
-    def at_points(start: int, advance: Advance) -> SimulatedErrors:
-        some = synthesis[start : start + points]
-        found = simulated_errors(some, coefficients)
-        advance(len(some))
-        return found
-
-    total = len(synthesis)
-    with step("Monte-Carlo test", total, "points") as advance:
-        tiles = map_on_threads(lambda start: at_points(start, advance), range(0, total, points), threads)
-    found = SimulatedErrors.joined(tiles)
-    means = found.totals / len(found.observed)
-    count = None if blocks is None else blocks.count
-    return judged(float(means[0]), means[1:], found.observed, found.reached, blocks=count)
 
 
 @dataclass(frozen=True)
@@ -282,8 +265,22 @@ class SimulatedErrors:
         )
 
 
+def errors_at_points(synthesis: Any, kept: Array, advance: Advance = lambda _: None) -> SimulatedErrors:
+    """Errors at points U (m, k), the host's or a card's, by all threads, from ``coefficients_of_split``."""
+    coefficients = kept if array_namespace(synthesis) is np else on_card(kept)
+    points, total = max(1, TILE_BYTES // (4 * kept.shape[2])), len(synthesis)
+
+    def at_some(start: int) -> SimulatedErrors:
+        some = synthesis[start : start + points]
+        found = simulated_errors(some, coefficients)
+        advance(len(some))
+        return found
+
+    return SimulatedErrors.joined(map_on_threads(at_some, range(0, max(1, total), points), available_threads()))
+
+
 def simulated_errors(synthesis: Any, coefficients: Any) -> SimulatedErrors:
-    """Errors at points U (p, k) from ``simulated_coefficients``, (r, k, 1 + draws), where these are; host arrays."""
+    """Errors at points U (p, k) from ``coefficients_of_split``, (r, k, 1 + draws), where these are; host arrays."""
     xp = array_namespace(synthesis)
     draws = coefficients.shape[2]
     # The host's in parts that a core keeps in its own cache, in the same memory one after the other.
@@ -312,32 +309,27 @@ def simulated_errors(synthesis: Any, coefficients: Any) -> SimulatedErrors:
     )
 
 
-def simulated_coefficients(
-    delta: NullDraws, smoother: SpectralSmoother, weights: Array | None, draws: int, seed: int, threads: int = 1
+def coefficients_of_split(
+    smoother: SpectralSmoother,
+    y: Array,
+    predictive: Distribution,
+    features: NullFeatures,
+    *,
+    draws: int,
+    seed: int,
+    roots: Array | None = None,
+    blocks: DependentBlocks | None = None,
 ) -> Array:
-    """What the smoother keeps of the observed split and of each simulated one, (r, k, 1 + draws), observed first."""
-    n, k = smoother.analysis.shape
-    simulated = SimulatedSplits(draws, POOL_BITS, ENTRY_BITS, seed)
-    sums = np.zeros((2**simulated.bits, k, delta.rank), dtype=np.float32)
-    shares = [slice(start, start + -(-k // threads)) for start in range(0, k, -(-k // threads))]
-    rows_at_once = max(1, BLOCK_BYTES // (4 * 2**POOL_BITS * delta.rank))
-    for start in range(0, n, rows_at_once):
-        rows = slice(start, min(start + rows_at_once, n))
-        positions = np.arange(rows.start, rows.stop)
-        pool = _pool(delta, rows, weights, seed)
-        add = partial(_add_share, simulated, sums, smoother.analysis[rows], pool, positions)
-        map_on_threads(add, shares, threads)
-    return simulated.kept(sums, smoother.filters)
-
-
-def _add_share(
-    simulated: SimulatedSplits, sums: Array, vectors: Array, pool: Array, positions: Array, share: slice
-) -> None:
-    simulated.add(sums[:, share], vectors[:, share], pool, positions)
+    """What the smoother keeps of the observed split and of each simulated one, where all rows are here."""
+    version = SimulatedVersion(None, features, draws, len(smoother.filters), seed, blocks)
+    sums = version.sums(smoother, y, predictive, roots=roots, threads=available_threads())
+    return version.null_coefficients(sums, smoother.filters)
 
 
 def _solved_test(
     delta: NullDraws,
+    y: Array,
+    predictive: Distribution,
     prepared: PreparedCongruence,
     roots: Array | None,
     draws: int,
@@ -345,13 +337,16 @@ def _solved_test(
     blocks: DependentBlocks | None,
 ) -> CongruenceTest:
     """The same simulated splits by the prepared solver, some at a time."""
-    n, weights = prepared.operator.n, _weights(roots)
+    n = prepared.operator.n
     if blocks is None:
+        drawn = drawn_targets(y, predictive, np.arange(n), 2**POOL_BITS - 1, seed)
         chosen = SimulatedSplits(draws, POOL_BITS, ENTRY_BITS, seed).choices(np.arange(n))
-        pool = _pool(delta, slice(0, n), weights, seed)
+        pool = delta.of_values(np.concatenate([y[:, None], drawn], axis=1))
     else:
-        observed = _observed(delta, roots)
+        observed = delta.observed()
         chosen, pool = negated(blocks, draws, seed), np.stack([observed, -observed], axis=1)
+    if roots is not None:
+        pool = pool * roots.astype(np.float32)[:, None, None]
     at_once = int(np.clip(BLOCK_BYTES // (8 * pool.shape[0] * pool.shape[2]), 1, 64))
     values = []
     with step("Monte-Carlo test", 1 + draws, "draws") as advance:
@@ -367,24 +362,3 @@ def _solved_test(
     reached = np.count_nonzero(errors[:, 1:] >= TIE * errors[:, :1], axis=1)
     means = np.mean(errors, axis=0)
     return judged(float(means[0]), means[1:], errors[:, 0], reached, blocks=None if blocks is None else blocks.count)
-
-
-def _observed(delta: NullDraws, roots: Array | None) -> Array:
-    """Delta of the observed targets, weighted."""
-    weights = _weights(roots)
-    return delta.observed() if weights is None else np.asarray(delta.observed() * weights)
-
-
-def _weights(roots: Array | None) -> Array | None:
-    return None if roots is None else roots.astype(np.float32)[:, None]
-
-
-def _pool(delta: NullDraws, rows: slice, weights: Array | None, seed: int) -> Array:
-    """Delta of the observed target and of draws from the law, for some rows, (rows, 2^POOL_BITS, r)."""
-    some = delta.of_rows(rows)
-    pool = np.empty((rows.stop - rows.start, 2**POOL_BITS, delta.rank), dtype=np.float32)
-    pool[:, 0] = some.observed()
-    pool[:, 1:] = some.drawn(np.arange(rows.start, rows.stop), 2**POOL_BITS - 1, seed)
-    if weights is not None:
-        pool *= weights[rows, :, None]
-    return pool

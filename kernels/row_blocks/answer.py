@@ -12,11 +12,11 @@ from congruence.kernels.congruence.expected import (
     ExpectedCongruence,
     expected_at,
     expected_by_blocks,
-    splits_under_signs,
 )
 from congruence.kernels.congruence.influence import CongruenceUncertainty
 from congruence.kernels.congruence.influence_sums import InfluenceWeights
 from congruence.kernels.congruence.outcome import CongruenceTest, judged
+from congruence.kernels.congruence.simulated import true_coefficients
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.gram.rounding import UNIT, float64_rounding, largest_share
 from congruence.kernels.gram.thin_products import product
@@ -128,7 +128,7 @@ def measurement(
         influence, vectors, scores.rows("smoothed at points"), (mean, mean_square), weights=counts
     )
     if version.blocks is None:
-        expected = expected_at(vectors, splits_under_signs(right_hand_sides.added["expected"], filters), floor, counts)
+        expected = expected_at(vectors, true_coefficients(right_hand_sides, filters), floor, counts)
     else:
         expected = expected_by_blocks(uncertainty)
     return BlockMeasurement(
@@ -138,7 +138,7 @@ def measurement(
         certificate=stated,
         uncertainty=uncertainty,
         expected=expected,
-        test=_test(scores, n, weights.blocks) if version.tested is not None else None,
+        test=_test(scores, n, weights.blocks) if version.simulated.tested is not None else None,
         solver=f"Nystrom on {len(system.inputs.landmarks)} landmarks, by row blocks",
         output_kernel=version.kernel.describe(),
     )

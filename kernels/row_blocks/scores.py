@@ -22,13 +22,12 @@ from congruence.kernels.congruence.influence_sums import (
     point_spread,
 )
 from congruence.kernels.congruence.noise_floor import FloorCoefficients
-from congruence.kernels.congruence.signed_splits import coefficients_of
 from congruence.kernels.congruence.test import simulated_errors
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.thin_products import product, projected
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
 from congruence.kernels.row_blocks.inputs import BlockDirections
-from congruence.kernels.row_blocks.right_hand_sides import errors_of, simulated_splits
+from congruence.kernels.row_blocks.right_hand_sides import errors_of
 from congruence.kernels.row_blocks.system import BlockSystem
 from congruence.kernels.row_blocks.versions import BlockVersion
 
@@ -66,13 +65,7 @@ def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) 
     """The small solves of a version, from what all blocks added."""
     filters = system.inputs.filters
     rank = version.features.rank
-    simulated = None
-    if version.tested is not None:
-        tested = filters[: version.directions]
-        if version.blocks is not None:
-            simulated = coefficients_of(sums.added["null"], tested, version.draws, version.seed, version.blocks.count)
-        else:
-            simulated = simulated_splits(version).kept(sums.added["null"], tested)
+    simulated = None if version.simulated.tested is None else version.simulated.null_coefficients(sums, filters)
     return VersionAnswer(
         version,
         system.weights(sums.added["projections"]),
@@ -130,7 +123,7 @@ def score_sums(
                 added.add("squared weights", float(counts @ counts))
                 scored["weight"] = counts
             if answer.simulated is not None:
-                scored |= _point_tests(added, answer.simulated, vectors[:, : answer.version.directions])
+                scored |= _point_tests(added, answer.simulated, vectors[:, : answer.version.simulated.directions])
             columns[name].append(scored)
     return sums, {
         name: {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}

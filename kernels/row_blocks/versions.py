@@ -21,11 +21,12 @@ from congruence.kernels.congruence.null_draws import (
     TABLE_TAIL,
     VECTOR_TOLERANCE,
     NullFeatures,
-    exchangeable_targets,
     null_features,
     pilot_rows,
     table_range,
+    unobserved_targets,
 )
+from congruence.kernels.congruence.simulated import SimulatedVersion
 from congruence.kernels.congruence.test import null_draw_count, tested_directions
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution, Samples
@@ -57,23 +58,18 @@ class BlockVersion:
         name: of the version.
         kernel: the protocol's k_Y.
         features: psi of it.
-        expected: psi of the same, for targets drawn from the version.
-        tested: psi of the test's k_Y; None without a test.
-        draws: simulated sets of targets of the test.
-        directions: leading ones of U that the test smooths in.
-        seed: of probes, signs and draws.
-        blocks: of all rows of the split, where they depend on each other.
+        simulated: what is drawn for the version, by its own seed, which the probes share.
     """
 
     name: str
     kernel: Kernel
     features: FeatureMap = field(repr=False)
-    expected: NullFeatures = field(repr=False)
-    tested: NullFeatures | None = field(repr=False)
-    draws: int
-    directions: int
-    seed: int
-    blocks: DependentBlocks | None = field(default=None, repr=False)
+    simulated: SimulatedVersion
+
+    @property
+    def blocks(self) -> DependentBlocks | None:
+        """Of all rows of the split, where they depend on each other."""
+        return self.simulated.blocks
 
     def rows(self, positions: Array) -> FittedRows:
         """Of rows at some positions of the split: which share a sign, and which a fit."""
@@ -244,12 +240,14 @@ def planned_version(
         name,
         kernel,
         features,
-        compressed(kernel, own=False),
-        stated,
-        (null_draw_count(n) if draws is None else draws) if tested else 0,
-        tested_directions(filters, n),
-        seed,
-        blocks,
+        SimulatedVersion(
+            compressed(kernel, own=False),
+            stated,
+            (null_draw_count(n) if draws is None else draws) if tested else 0,
+            tested_directions(filters, n),
+            seed,
+            blocks,
+        ),
     )
 
 
@@ -291,7 +289,7 @@ def _drawn_features(
 ) -> FeatureMap:
     if y.ndim == 2:
         # Nodes at the observed targets would favour those: drawn ones of the pilot rows stand for them.
-        return output_features(kernel, exchangeable_targets(y, pilot), pilot, tolerance=VECTOR_TOLERANCE)
+        return output_features(kernel, unobserved_targets(y, pilot), pilot, tolerance=VECTOR_TOLERANCE)
     try:
         return _features(kernel, y, pilot, targets, known, 1e-12)
     except BudgetError:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets, to_numpy
-from congruence.kernels.congruence.null_draws import null_draws
+from congruence.kernels.congruence.null_draws import features_of_split
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.signed_splits import signed_coefficients
 from congruence.kernels.congruence.test import (
-    SimulatedErrors,
+    coefficients_of_split,
+    errors_at_points,
     null_draw_count,
-    simulated_coefficients,
-    simulated_errors,
     tested_smoother,
 )
 from congruence.kernels.dependence.blocks import RowDependence
@@ -30,7 +27,7 @@ from congruence.kernels.mean_embeddings.residuals import output_kernel_or_margin
 from congruence.kernels.printed import printed
 from congruence.kernels.support.conformal import Support, SupportReading
 from congruence.kernels.support.effective_rows import effective_rows
-from congruence.kernels.threads import available_threads, map_on_threads, single_threaded_blas
+from congruence.kernels.threads import single_threaded_blas
 from congruence.kernels.withholding.input_scores import InputScores
 from congruence.kernels.withholding.judgement import (
     LabelledVersion,
@@ -109,7 +106,9 @@ class InputScorer:
             vectors = self._vectors_at(query)
         support = self.support.at(raw, columns)
         rows = effective_rows(self.smoother.at(vectors))
-        simulated = self._simulated(vectors)
+        with single_threaded_blas():
+            some = np.ascontiguousarray(vectors[:, : self.coefficients.shape[1]])
+            simulated = errors_at_points(some, self.coefficients)
         cce, expected = simulated.observed.astype(np.float64), simulated.expected
         if result is not None:
             # A true version's mean norm, in proportion to its root mean square, which the floor is.
@@ -140,14 +139,6 @@ class InputScorer:
         with np.errstate(over="ignore", invalid="ignore"):
             found = self.spectrum.vectors_at(query.astype(operator.dtype), keep).astype(np.float32)
         return np.asarray(np.nan_to_num(found, posinf=0.0, neginf=0.0))
-
-    def _simulated(self, vectors: Array) -> SimulatedErrors:
-        some = np.ascontiguousarray(vectors[:, : self.coefficients.shape[1]])
-        at = partial(simulated_errors, coefficients=self.coefficients)
-        starts = range(0, max(1, len(some)), _TILE)
-        with single_threaded_blas():
-            tiles = map_on_threads(lambda start: at(some[start : start + _TILE]), starts, available_threads())
-        return SimulatedErrors.joined(tiles)
 
     def _wrong(self, vectors: Array, raw: Array, known: Array) -> Array:
         """Where the version is wrong by enough to matter; false discoveries are counted where anything is known."""
@@ -222,11 +213,8 @@ def input_scorer(
     version = LabelledVersion(smoother, y, predictive, errors, scores, raw, blocks, seed)
     tested = tested_smoother(smoother)
     count = null_draw_count(n) if draws is None else draws
-    drawn = null_draws(y, predictive, kernel)
-    if blocks is None:
-        coefficients = simulated_coefficients(drawn, tested, None, count, seed, available_threads())
-    else:
-        coefficients = signed_coefficients(drawn.observed(), tested, blocks, count, seed)
+    features = features_of_split(y, predictive, kernel)
+    coefficients = coefficients_of_split(tested, y, predictive, features, draws=count, seed=seed, blocks=blocks)
     faults = local_faults(scores, errors, smoother, raw, slice(None), seed, blocks)
     judgement = judged_withholding(version, rule)
     return InputScorer(support, judgement, rule, smoother, split.spectrum, coefficients, faults)

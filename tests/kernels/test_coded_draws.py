@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from congruence.kernels import EXACT, RBF, Normal, Samples, prepare
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.congruence.coded_draws import (
     ENTRY_BITS,
     POOL_BITS,
@@ -13,10 +14,10 @@ from congruence.kernels.congruence.coded_draws import (
     sums_by_code,
     walsh_hadamard,
 )
-from congruence.kernels.congruence.expected import SIGN_BITS, SPLITS, splits_under_signs
 from congruence.kernels.congruence.influence_sums import kept_under_signs
-from congruence.kernels.congruence.null_draws import null_draws
-from congruence.kernels.congruence.test import simulated_coefficients, simulated_errors
+from congruence.kernels.congruence.null_draws import drawn_targets, features_of_split
+from congruence.kernels.congruence.simulated import SIGN_BITS, SPLITS, SimulatedVersion, true_coefficients
+from congruence.kernels.congruence.test import simulated_errors
 
 
 def signs_of(codes, draws):
@@ -53,7 +54,9 @@ def test_drawn_splits_under_signs_are_what_they_say():
     sums = sums_by_code(smoother.analysis, drawn.reshape(n, -1), codes, SIGN_BITS)
     signs = signs_of(codes, np.arange(2**SIGN_BITS))
     expected = [smoother.coefficients(signs[:, [g]] * drawn[:, s]) for s in range(SPLITS) for g in range(2**SIGN_BITS)]
-    assert_allclose(splits_under_signs(sums, smoother.filters), expected, atol=1e-5 * np.abs(expected).max())
+    assert_allclose(
+        true_coefficients(BlockSums({"expected": sums}), smoother.filters), expected, atol=1e-5 * np.abs(expected).max()
+    )
 
 
 def test_any_two_draws_of_signs_are_independent_over_rows_with_all_codes():
@@ -86,9 +89,11 @@ def test_statistics_of_the_test_are_those_of_the_chosen_targets(law):
     n = 700
     smoother, y = smoother_of(n), rng.normal(size=n)
     model = Normal(np.full(n, 0.2), np.ones(n)) if law == "normal" else Samples(rng.normal(size=(n, 6)))
-    delta = null_draws(y, model, RBF(0.5))
-    kept = simulated_coefficients(delta, smoother, None, 50, 7, threads=2)
-    pool = np.concatenate([delta.observed()[:, None], delta.drawn(np.arange(n), 2**POOL_BITS - 1, 7)], axis=1)
+    features = features_of_split(y, model, RBF(0.5))
+    version = SimulatedVersion(None, features, 50, len(smoother.filters), 7)
+    kept = version.null_coefficients(version.sums(smoother, y, model, roots=None, threads=2), smoother.filters)
+    delta, drawn = features.draws(y, model), drawn_targets(y, model, np.arange(n), 2**POOL_BITS - 1, 7)
+    pool = np.concatenate([delta.observed()[:, None], delta.of_values(drawn)], axis=1)
     chosen = SimulatedSplits(50, POOL_BITS, ENTRY_BITS, 7).choices(np.arange(n))
     rhs = np.take_along_axis(pool, chosen[:, :, None], axis=1)
     errors = np.array([np.linalg.norm(smoother(rhs[:, split]), axis=1) for split in range(51)]).T

@@ -8,7 +8,7 @@ from congruence.kernels import EXACT, NegativeBinomial, Normal, Samples
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.resampling.keyed import row_choices, row_draws
 from congruence.kernels.row_blocks.inputs import RowSample, input_sums, protocol_inputs
-from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums, simulated_splits
+from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
 from congruence.kernels.row_blocks.scores import score_sums, version_answer
 from congruence.kernels.row_blocks.system import chosen_inputs, solved_system
 from congruence.kernels.row_blocks.versions import (
@@ -85,11 +85,11 @@ def test_statistics_of_blocks_are_those_of_the_chosen_targets(family):
     )
     found = np.concatenate([[scored.added["statistic"]], scored.added["null statistics"]])
 
-    pools, chosen = pools_of(family, law, y), simulated_splits(plan).choices(np.arange(N))
+    pools, chosen = pools_of(family, law, y), plan.simulated.splits.choices(np.arange(N))
     assert_array_equal(chosen[:, 0], 0)
     points, _ = told.points(x, 0)
     vectors = np.concatenate([np.array(part) for _, _, part in told.tiles(points)])
-    delta = plan.tested.draws(y, law).of_values(np.take_along_axis(pools, chosen, axis=1)).astype(np.float64)
+    delta = plan.simulated.tested.draws(y, law).of_values(np.take_along_axis(pools, chosen, axis=1)).astype(np.float64)
     coefficients = np.einsum("nk,nsr->skr", vectors, delta) * told.filters[:, None]
     expected = np.linalg.norm(vectors @ coefficients, axis=2).sum(axis=1)
     assert_allclose(found, expected, rtol=1e-5)

@@ -23,7 +23,7 @@ from congruence.kernels import (
     variance_gamma,
 )
 from congruence.kernels.congruence import test as significance
-from congruence.kernels.congruence.null_draws import null_draws
+from congruence.kernels.congruence.null_draws import drawn_targets, null_draws
 from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.congruence.test import congruence_test, congruence_tests
 from congruence.kernels.errors import InvalidInputError
@@ -184,8 +184,9 @@ def test_a_long_split_is_smoothed_in_fewer_directions_which_tell_the_same(monkey
 def test_simulated_errors_have_no_mean_and_the_observed_one_is_in_the_same_coordinates():
     x = inputs(50)
     predictive = Normal(3.0 * x[:, 0], np.full(50, 0.5))
-    delta = null_draws(predictive.sample(1)[:, 0], predictive)
-    drawn = delta.draw(4000, np.random.default_rng(0))
+    y = predictive.sample(1)[:, 0]
+    delta = null_draws(y, predictive)
+    drawn = delta.of_values(drawn_targets(y, predictive, np.arange(50), 4000, 0))
     assert drawn.shape == (50, 4000, delta.rank)
     assert delta.observed().shape == (50, delta.rank)
     error = np.std(drawn, axis=1) / np.sqrt(4000) + 1e-6
