@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.group_reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
 
@@ -16,31 +17,28 @@ NEGLIGIBLE = 0.05
 MOST_SENTENCES = 5
 _LEAST_P = 0.001
 
+# Of each fault, with a negative and with a positive strength.
 _SHAPES = {
-    ("skew", True): "the targets are skewed to the right of the predictions: their far upper side is fuller",
-    ("skew", False): "the targets are skewed to the left of the predictions: their far lower side is fuller",
-    ("tails", True): "the targets have heavier tails than predicted: more fall close by and more fall far out",
-    ("tails", False): "the targets have lighter tails than predicted: fewer fall close by and fewer fall far out",
+    "skew": (
+        "the targets are skewed to the left of the predictions: their far lower side is fuller",
+        "the targets are skewed to the right of the predictions: their far upper side is fuller",
+    ),
+    "tails": (
+        "the targets have lighter tails than predicted: fewer fall close by and fewer fall far out",
+        "the targets have heavier tails than predicted: more fall close by and more fall far out",
+    ),
 }
 _SECOND = {
-    ("bias", True): "they lie too high",
-    ("bias", False): "they lie too low",
-    ("spread", True): "they spread wider than predicted",
-    ("spread", False): "they spread less than predicted",
-    ("skew", True): "they are skewed to the right",
-    ("skew", False): "they are skewed to the left",
-    ("tails", True): "their tails are heavier",
-    ("tails", False): "their tails are lighter",
+    "bias": ("they lie too low", "they lie too high"),
+    "spread": ("they spread less than predicted", "they spread wider than predicted"),
+    "skew": ("they are skewed to the left", "they are skewed to the right"),
+    "tails": ("their tails are lighter", "their tails are heavier"),
 }
 _SHORT = {
-    ("bias", True): "targets above the predictions",
-    ("bias", False): "targets below the predictions",
-    ("spread", True): "predicted spread too small",
-    ("spread", False): "predicted spread too large",
-    ("skew", True): "skewed to the right",
-    ("skew", False): "skewed to the left",
-    ("tails", True): "heavier tails",
-    ("tails", False): "lighter tails",
+    "bias": ("targets below the predictions", "targets above the predictions"),
+    "spread": ("predicted spread too large", "predicted spread too small"),
+    "skew": ("skewed to the left", "skewed to the right"),
+    "tails": ("lighter tails", "heavier tails"),
 }
 _CALIBRATED = {"bias": "bias is", "spread": "spread is", "skew": "skewness is", "tails": "tails are"}
 
@@ -62,7 +60,7 @@ class Change:
 
 def short_name(fault: str, strength: float) -> str:
     """A fault in two to four words, for columns, legends and table cells."""
-    return _SHORT[fault, strength > 0]
+    return _SHORT[fault][strength > 0]
 
 
 def fault_clause(fault: str, strength: float, shift: float, factor: float) -> str:
@@ -73,7 +71,7 @@ def fault_clause(fault: str, strength: float, shift: float, factor: float) -> st
     if fault == "spread":
         size = "small" if strength > 0 else "large"
         return f"the predicted spread is too {size} by a factor of {_factor(factor if strength > 0 else 1.0 / factor)}"
-    return _SHAPES[fault, strength > 0]
+    return _SHAPES[fault][strength > 0]
 
 
 def reading_clause(reading: GroupReading, *, interval: bool = True) -> str:
@@ -83,8 +81,8 @@ def reading_clause(reading: GroupReading, *, interval: bool = True) -> str:
         clause += _interval(reading)
     second = reading.second()
     if second is not None:
-        left = float(reading.fault.unexplained[0][_place(second)])
-        clause += f"; {_SECOND[second, left > 0]}, too"
+        left = float(reading.fault.unexplained[0][ORDERS.index(second)])
+        clause += f"; {_SECOND[second][left > 0]}, too"
     return clause
 
 
@@ -164,7 +162,7 @@ def change(first: GroupReading, second: GroupReading) -> Change | None:
     if fault.p_value > LEVEL or abs(fault.strength) < 2 * NEGLIGIBLE:
         return None
     kind = fault.dominant
-    sizes = [abs(float(reading.fault.scores[0][_place(kind)])) for reading in (first, second)]
+    sizes = [abs(float(reading.fault.scores[0][ORDERS.index(kind)])) for reading in (first, second)]
     better = sizes[1] <= 0.5 * sizes[0]
     if not better and sizes[0] > 0.5 * sizes[1]:
         return None
@@ -228,10 +226,6 @@ def _interval(reading: GroupReading) -> str:
         low, high = (low, high) if reading.strength > 0 else (1.0 / high, 1.0 / low)
         return f" ({_factor(low)} to {_factor(high)})"
     return ""
-
-
-def _place(fault: str) -> int:
-    return ("bias", "spread", "skew", "tails").index(fault)
 
 
 def _number(value: float, digits: int = 2) -> str:

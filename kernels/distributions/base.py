@@ -168,6 +168,19 @@ class Distribution(ABC):
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
+    def _shaped(
+        self,
+        method: Callable[[Array], Array],
+        name: str,
+        argument: Any,
+        aligned: Callable[[Any, int], tuple[Array, bool]] | None = None,
+    ) -> Array:
+        """``method``, which takes (n, k), of an argument of any shape; ``name`` for what vectors do not have."""
+        if self.dimension > 1:
+            refuse(type(self).__name__, name, self.dimension)
+        argument, columns = (aligned or align)(argument, len(self))
+        return method(argument) if columns else method(argument[:, None])[:, 0]
+
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:
         """The names of the parameters, in the constructor's order."""
@@ -203,19 +216,6 @@ class ScalarLaw(Distribution):
     @property
     def may_jump(self) -> bool:
         return type(self)._cdf_left is not ScalarLaw._cdf_left
-
-    def _shaped(
-        self,
-        method: Callable[[Array], Array],
-        name: str,
-        argument: Any,
-        aligned: Callable[[Any, int], tuple[Array, bool]] | None = None,
-    ) -> Array:
-        """``method``, which takes (n, k), of an argument of any shape; ``name`` for what vectors do not have."""
-        if self.dimension > 1:
-            refuse(type(self).__name__, name, self.dimension)
-        argument, columns = (aligned or align)(argument, len(self))
-        return method(argument) if columns else method(argument[:, None])[:, 0]
 
     @abstractmethod
     def _log_prob(self, y: Array) -> Array: ...
@@ -253,6 +253,21 @@ def as_rows(value: Any, name: str, family: str, *, infinite: bool = False) -> Ar
         raise InvalidInputError(f"{family}.{name}: expected shape (n,), got {rows.shape}")
     require_finite(np.where(np.isinf(rows), 0.0, rows) if infinite else rows, f"{family}.{name}")
     return rows
+
+
+def as_numbers(value: Any, name: str, shape: str, *dimensions: int) -> Array:
+    """An array as finite float64 in host memory, if it has so many ``dimensions``; ``shape`` in words.
+
+    Raises:
+        InvalidInputError: another shape, not numbers, or not finite.
+    """
+    numbers = to_numpy(value, name)
+    if numbers.dtype.kind not in "biuf" or numbers.ndim not in dimensions:
+        raise InvalidInputError(
+            f"{name}: expected numbers of shape {shape}, got {numbers.dtype} of shape {numbers.shape}"
+        )
+    require_finite(numbers, name)
+    return numbers.astype(np.float64)
 
 
 def require(valid: Array, values: Array, name: str, family: str, expected: str) -> None:

@@ -7,7 +7,7 @@ matrix product; no support is cut by a constant.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -74,24 +74,18 @@ class Count(Parametric):
         return result
 
     def _outermost(self, tail: float) -> tuple[float, float]:
-        """Quantiles are looked for only in the rows that may hold an end."""
-        return self._least(tail), self._greatest(1.0 - tail)
+        """Quantiles are looked for only in the rows that may hold an end: others have too little mass beyond."""
+        least, greatest = np.argmin(self.mean()), np.argmax(self.mean() + _REACH * self.std())
+        low = self._end(tail, int(least), lambda end: self.cdf(end - 1.0) >= tail, np.min)
+        return low, self._end(1.0 - tail, int(greatest), lambda end: self.cdf(end) < 1.0 - tail, np.max)
 
-    def _least(self, q: float) -> float:
-        """The least of the rows' quantiles at q: that of some row, unless another's cdf reaches q below it."""
-        end = float(self[[int(np.argmin(self.mean()))]].quantile(q)[0])
+    def _end(self, q: float, row: int, lies_beyond: Callable[[float], Array], outer: Callable[[Any], Any]) -> float:
+        """The outermost of the rows' quantiles at q: that of ``row``, or of one that ``lies_beyond`` it."""
+        end = float(self[[row]].quantile(q)[0])
         if not np.isfinite(end):
-            return float(np.min(self.quantile(q)))
-        lower = np.flatnonzero(self.cdf(end - 1.0) >= q) if end > 0.0 else np.empty(0, dtype=np.intp)
-        return min(end, float(np.min(self[lower].quantile(q)))) if len(lower) else end
-
-    def _greatest(self, q: float) -> float:
-        """The greatest of them: that of some row, unless another's cdf does not reach q there."""
-        end = float(self[[int(np.argmax(self.mean() + _REACH * self.std()))]].quantile(q)[0])
-        if not np.isfinite(end):
-            return float(np.max(self.quantile(q)))
-        higher = np.flatnonzero(self.cdf(end) < q)
-        return max(end, float(np.max(self[higher].quantile(q)))) if len(higher) else end
+            return float(outer(self.quantile(q)))
+        others = np.flatnonzero(lies_beyond(end))
+        return float(outer(np.append(self[others].quantile(q), end))) if len(others) else end
 
     def survival(self, y: Any) -> Array:
         """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions.base import require
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import as_numbers, require
 from congruence.kernels.errors import InvalidInputError
 
 SUM_TOLERANCE = 1e-4
@@ -21,14 +21,7 @@ def require_points(value: object, name: str) -> Array:
     Raises:
         InvalidInputError: another shape, not numbers, or not finite.
     """
-    points = to_numpy(value, name)
-    if points.dtype.kind not in "biuf" or points.ndim not in (1, 2) or 0 in points.shape:
-        raise InvalidInputError(
-            f"{name}: expected numbers of shape (m,), or (n, m) where each row has its own, got {points.dtype} of "
-            f"shape {points.shape}"
-        )
-    require_finite(points, name)
-    return points.astype(np.float64)
+    return _filled(as_numbers(value, name, "(m,), or (n, m) where each row has its own", 1, 2), name)
 
 
 def require_masses(value: object, name: str) -> Array:
@@ -37,11 +30,7 @@ def require_masses(value: object, name: str) -> Array:
     Raises:
         InvalidInputError: another shape, negative, or a row whose sum differs from 1 by more than 1e-4.
     """
-    masses = to_numpy(value, name)
-    if masses.dtype.kind not in "biuf" or masses.ndim != 2 or 0 in masses.shape:
-        raise InvalidInputError(f"{name}: expected numbers of shape (n, m), got {masses.dtype} of shape {masses.shape}")
-    masses = masses.astype(np.float64)
-    require_finite(masses, name)
+    masses = _filled(as_numbers(value, name, "(n, m)", 2), name)
     family, _, parameter = name.partition(".")
     smallest, total = masses.min(axis=1), masses.sum(axis=1)
     require(smallest >= 0, smallest, parameter, family, "at least 0")
@@ -49,6 +38,12 @@ def require_masses(value: object, name: str) -> Array:
     if np.all(np.abs(total - 1) <= _EXACT):  # what was stored comes back as it was
         return masses
     return np.asarray(masses / total[:, None])
+
+
+def _filled(values: Array, name: str) -> Array:
+    if 0 in values.shape:
+        raise InvalidInputError(f"{name}: shape {values.shape} holds no values; give at least one row and one column")
+    return values
 
 
 def cumulative(masses: Array) -> Array:

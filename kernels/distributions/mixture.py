@@ -12,7 +12,7 @@ import scoringrules
 
 from congruence.kernels.arrays import Array, require_finite, row_slices, to_numpy
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Distribution, Seed, align, align_levels, refuse, require
+from congruence.kernels.distributions.base import Distribution, Seed, align_levels, require
 from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.errors import InvalidInputError
@@ -114,14 +114,13 @@ class Mixture(Distribution):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution; searched for between the smallest and the largest quantile of the components."""
-        q, columns = align_levels(q, len(self))
-        q = q if columns else q[:, None]
-        result = np.empty(q.shape)
-        for rows in row_slices(len(self), _ENTRIES // max(1, q.shape[1])):
-            result[rows] = self[rows]._quantile(q[rows])
-        return result if columns else result[:, 0]
+        return self._shaped(self._quantile, "quantile", q, align_levels)
 
     def _quantile(self, q: Array) -> Array:
+        some = row_slices(len(self), _ENTRIES // max(1, q.shape[1]))
+        return np.concatenate([self[rows]._searched(q[rows]) for rows in some]) if some else np.empty(q.shape)
+
+    def _searched(self, q: Array) -> Array:
         ends = np.stack([component.quantile(q) for component in self.components])
         unused = self.weights.T[:, :, None] == 0
         lower, upper = np.where(unused, np.inf, ends).min(axis=0), np.where(unused, -np.inf, ends).max(axis=0)
@@ -150,18 +149,15 @@ class Mixture(Distribution):
 
     def crps(self, y: Any) -> Array:
         """See Distribution; closed form for normal components (Grimit et al. 2006), else quadrature over the cdf."""
-        if self.dimension > 1:
-            refuse("Mixture", "crps", self.dimension)
-        y, columns = align(y, len(self))
-        y = y if columns else y[:, None]
+        return self._shaped(self._crps, "crps", y)
+
+    def _crps(self, y: Array) -> Array:
         normals = [component for component in self.components if isinstance(component, Normal)]
         if len(normals) == len(self.components):
             loc = np.stack([component.loc for component in normals], axis=1)[:, None, :]
             scale = np.stack([component.scale for component in normals], axis=1)[:, None, :]
-            scores = np.asarray(scoringrules.crps_mixnorm(y, loc, scale, self.weights[:, None, :]))
-        else:
-            scores = quadrature.crps(self, y)
-        return scores if columns else scores[:, 0]
+            return np.asarray(scoringrules.crps_mixnorm(y, loc, scale, self.weights[:, None, :]))
+        return quadrature.crps(self, y)
 
     def interval(self, tail: float) -> tuple[float, float]:
         """See Distribution: the hull of the components' intervals."""

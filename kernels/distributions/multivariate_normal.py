@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 import scipy.special
 
-from congruence.kernels.arrays import Array, require_finite, row_slices, to_numpy
-from congruence.kernels.distributions.base import Distribution, Seed, refuse
+from congruence.kernels.arrays import Array, row_slices
+from congruence.kernels.distributions.base import Distribution, Seed, as_numbers, refuse
 from congruence.kernels.distributions.gaussian_expectations import (
     gaussian_expectation,
     has_gaussian_expectation,
@@ -42,14 +42,7 @@ class MultivariateNormal(Distribution):
 
     def __post_init__(self) -> None:
         for name in ("loc", "scale"):
-            values = to_numpy(getattr(self, name), f"MultivariateNormal.{name}")
-            if values.dtype.kind not in "biuf" or values.ndim != 2:
-                raise InvalidInputError(
-                    f"MultivariateNormal.{name}: expected numbers of shape (n, q), got {values.dtype} of shape "
-                    f"{values.shape}"
-                )
-            require_finite(values, f"MultivariateNormal.{name}")
-            object.__setattr__(self, name, values.astype(np.float64))
+            self._hold(**{name: as_numbers(getattr(self, name), f"MultivariateNormal.{name}", "(n, q)", 2)})
         if self.loc.shape != self.scale.shape:
             raise InvalidInputError(
                 f"MultivariateNormal: loc has shape {self.loc.shape}, scale {self.scale.shape}; they must agree"

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions.base import KNOT_LEVELS, ScalarLaw, align
+from congruence.kernels.arrays import Array, to_numpy
+from congruence.kernels.distributions.base import KNOT_LEVELS, ScalarLaw, align, as_numbers
 from congruence.kernels.distributions.quantile_tails import TAILS, QuantileTail, Tails
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
@@ -39,20 +39,17 @@ class Quantiles(ScalarLaw):
 
     def __post_init__(self) -> None:
         levels = np.asarray(to_numpy(self.levels, "Quantiles.levels"), dtype=np.float64)
-        values = to_numpy(self.values, "Quantiles.values")
+        values = as_numbers(self.values, "Quantiles.values", "(n, L), one column per level", 2)
         if levels.ndim != 1 or len(levels) < 2 or not bool(np.all((levels > 0) & (levels < 1))):
             raise InvalidInputError(f"Quantiles.levels: {levels} must be two or more levels inside (0, 1)")
         if not bool(np.all(np.diff(levels) > 0)):
             raise InvalidInputError(
                 f"Quantiles.levels: {levels} must increase strictly; sort levels and values together"
             )
-        if values.dtype.kind not in "biuf" or values.ndim != 2 or values.shape[1] != len(levels):
+        if values.shape[1] != len(levels):
             raise InvalidInputError(
-                f"Quantiles.values: expected numbers of shape (n, {len(levels)}), one column per level, got "
-                f"{values.dtype} of shape {values.shape}"
+                f"Quantiles.values: shape {values.shape}, expected (n, {len(levels)}): one column per level"
             )
-        values = values.astype(np.float64)
-        require_finite(values, "Quantiles.values")
         crossing = np.diff(values, axis=1) < 0
         if np.any(crossing):
             row, column = (int(i) for i in np.argwhere(crossing)[0])

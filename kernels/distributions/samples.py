@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from congruence.kernels.arrays import Array, require_finite, to_numpy
-from congruence.kernels.distributions.base import align_levels
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions.base import align_levels, as_numbers
 from congruence.kernels.distributions.empirical import Empirical
 from congruence.kernels.errors import InvalidInputError
 
@@ -33,15 +33,11 @@ class Samples(Empirical):
     values: Array
 
     def __post_init__(self) -> None:
-        values = to_numpy(self.values, "Samples.values")
-        if values.dtype.kind not in "biuf":
-            raise InvalidInputError(f"Samples.values: holds {values.dtype} values, expected numbers")
-        if values.ndim not in (2, 3) or 0 in values.shape:
+        values = as_numbers(self.values, "Samples.values", "(n, l) or (n, l, q)", 2, 3)
+        if 0 in values.shape:
             raise InvalidInputError(f"Samples.values: expected shape (n, l) or (n, l, q), got {values.shape}")
-        values = values.astype(np.float64)
         if values.ndim == 3 and values.shape[2] == 1:
             values = values[:, :, 0]
-        require_finite(values, "Samples.values")
         self._hold(values=values)
 
     @property

@@ -245,7 +245,7 @@ def test_mismatched_arguments_are_refused(law: Distribution) -> None:
         (lambda: families.Quantiles([0.9, 0.1], [[0.0, 1.0]]), "increase strictly"),
         (lambda: families.Mixture([0.5, 0.6], [families.Normal(0.0, 1.0)] * 2), "sum to 1"),
         (lambda: families.Mixture([0.5, 0.5], [families.Normal(0.0, 1.0), families.Normal([0.0] * 2, 1.0)]), "rows"),
-        (lambda: families.Samples([1.0, 2.0]), "expected shape"),
+        (lambda: families.Samples([1.0, 2.0]), "expected numbers of shape"),
         (lambda: families.Samples(np.ones((2, 3))).log_prob(1.0), "row 0 has all 3 samples equal"),
         (lambda: families.Histogram([0.0, 1.0, 1.0], [[0.5, 0.5]]), "border 2 is not above border 1"),
         (lambda: families.Histogram([0.0, 1.0], [[0.5, 0.5]]), "one more border than bins"),
