@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -191,23 +192,77 @@ def features_of_split(
             f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
         )
     require_dimension(predictive, y)
-    features = _features(y, predictive, kernel, scale)
-    pilot = pilot_rows(len(y))
-    reach = (0.0, 0.0) if y.ndim == 2 else _range(y, predictive)
-    return null_features(features, y[pilot], predictive[pilot], reach)
+    seen = SeenTargets(
+        y,
+        predictive,
+        (float(np.min(y)), float(np.max(y))),
+        predictive,
+        partial(model_output_kernel, y, predictive),
+        partial(marginal_kernel, y),
+    )
+    return seen.null_features(kernel, scale)
 
 
-def _features(y: Array, predictive: Distribution, kernel: Kernel | None, scale: OutputScale) -> FeatureMap:
-    tolerance = VECTOR_TOLERANCE if y.ndim == 2 else 1e-12
-    if y.ndim == 2:
-        y = unobserved_targets(y, predictive)
-    if kernel is not None:
-        return output_features(kernel, y, predictive, tolerance=tolerance)
-    try:
-        return output_features(model_output_kernel(y, predictive, scale), y, predictive, tolerance=tolerance)
-    except BudgetError:
-        # Targets a thousand bandwidths from all predictions: no draw of the model gets there, so the level is safe.
-        return output_features(marginal_kernel(y), y, predictive, tolerance=tolerance)
+class Reach(Protocol):
+    """How far predictions reach."""
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether all lie on whole numbers."""
+
+    def interval(self, tail: float) -> tuple[float, float]:
+        """Outside of which each has at most ``tail`` on either side."""
+
+
+@dataclass(frozen=True)
+class SeenTargets:
+    """By what the features of a version are chosen, the same for every row: some rows, and where all of them lie.
+
+    Attributes:
+        y, predictive: targets and predictions of these rows.
+        ends: of all targets.
+        reach: of all predictions.
+        stated: k_Y of the version at a scale.
+        marginal: k_Y of all targets.
+    """
+
+    y: Array = field(repr=False)
+    predictive: Distribution = field(repr=False)
+    ends: tuple[float, float]
+    reach: Reach = field(repr=False)
+    stated: Callable[[OutputScale], Kernel] = field(repr=False)
+    marginal: Callable[[], Kernel] = field(repr=False)
+
+    def features(self, kernel: Kernel) -> FeatureMap:
+        """psi of the targets themselves."""
+        if self.y.ndim == 2:
+            return output_features(kernel, self.y, self.predictive)
+        return output_features(kernel, np.concatenate([self.y, self.ends]), self.reach)  # type: ignore[arg-type]
+
+    def null_features(self, kernel: Kernel | None, scale: OutputScale = "marginal") -> NullFeatures:
+        """psi of simulated targets, by ``kernel`` or the version's own at ``scale``."""
+        try:
+            features = self._drawn(self.stated(scale) if kernel is None else kernel)
+        except BudgetError:
+            if kernel is not None:
+                raise
+            # Targets a thousand bandwidths from all predictions: no draw of the model gets there, so the level is safe.
+            features = self._drawn(self.marginal())
+        pilot = pilot_rows(len(self.y))
+        return null_features(features, self.y[pilot], self.predictive[pilot], self._table_ends())
+
+    def _drawn(self, kernel: Kernel) -> FeatureMap:
+        if self.y.ndim == 1:
+            return self.features(kernel)
+        unobserved = unobserved_targets(self.y, self.predictive)
+        return output_features(kernel, unobserved, self.predictive, tolerance=VECTOR_TOLERANCE)
+
+    def _table_ends(self) -> tuple[float, float]:
+        if self.y.ndim == 2:
+            return 0.0, 0.0
+        low, high = self.reach.interval(TABLE_TAIL)
+        low, high = min(low, self.ends[0]), max(high, self.ends[1])
+        return (float(np.floor(low)), float(np.ceil(high))) if self.reach.is_discrete else (low, high)
 
 
 def unobserved_targets(y: Array, predictive: Distribution) -> Array:
@@ -254,16 +309,6 @@ def _require_single_precision(values: Array) -> None:
             f"y: the output kernel's features reach {largest:.3g} on targets and predictions, the limit of single "
             f"precision is {_LARGEST:.3g}; rescale both to a spread near 1, or use a stationary output kernel (RBF)"
         )
-
-
-def _range(y: Array, predictive: Distribution) -> tuple[float, float]:
-    low, high = predictive.interval(TABLE_TAIL)
-    return table_range(min(low, float(np.min(y))), max(high, float(np.max(y))), predictive.is_discrete)
-
-
-def table_range(low: float, high: float, is_discrete: bool) -> tuple[float, float]:
-    """The ends of a table for targets from ``low`` to ``high``."""
-    return (float(np.floor(low)), float(np.ceil(high))) if is_discrete else (low, high)
 
 
 @dataclass(frozen=True)

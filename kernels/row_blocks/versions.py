@@ -17,24 +17,16 @@ from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.bandwidths import OutputScale, scaled_rbf
 from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.congruence.influence_sums import FittedRows
-from congruence.kernels.congruence.null_draws import (
-    TABLE_TAIL,
-    VECTOR_TOLERANCE,
-    NullFeatures,
-    null_features,
-    pilot_rows,
-    table_range,
-    unobserved_targets,
-)
+from congruence.kernels.congruence.null_draws import TABLE_TAIL, SeenTargets, pilot_rows
 from congruence.kernels.congruence.simulated import SimulatedVersion
 from congruence.kernels.congruence.test import null_draw_count, tested_directions
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
-from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import target_filters
 from congruence.kernels.kernel_functions import RBF, Kernel
-from congruence.kernels.mean_embeddings.feature_maps import FeatureMap, output_features
+from congruence.kernels.mean_embeddings.feature_maps import FeatureMap
 from congruence.kernels.mean_embeddings.gram import require_share
 from congruence.kernels.mean_embeddings.model_scales import stated_kernel
 from congruence.kernels.mean_embeddings.residuals import target_errors
@@ -222,27 +214,28 @@ def planned_version(
     """
     pilot, y = predictions.rows("pilot"), targets.rows("pilot targets")
     assert isinstance(pilot, Distribution)
-    known = _known_by(predictions, pilot)
-    reach = (0.0, 0.0) if y.ndim == 2 else _table_ends(targets, known, pilot)
 
-    features = _features(kernel, y, pilot, targets, known, 1e-12)
+    def marginal() -> Kernel:
+        return RBF(_marginal_gamma(targets))
+
+    seen = SeenTargets(
+        y,
+        pilot,
+        (-targets.largest["-low"], targets.largest["high"]),
+        _known_by(predictions, pilot),
+        lambda scale: _own_kernel(predictions, n, scale) or marginal(),
+        marginal,
+    )
+    features = seen.features(kernel)
     if y.ndim == 2:
         _require_seen(kernel, features, y, pilot)
-
-    def compressed(of: Kernel, *, own: bool) -> NullFeatures:
-        return null_features(_drawn_features(of, y, pilot, targets, known, own=own), y, pilot, reach)
-
-    stated = None
-    if tested:
-        own = fixed_kernel or _own_kernel(predictions, n, scale) or RBF(_marginal_gamma(targets))
-        stated = compressed(own, own=fixed_kernel is None)
     return BlockVersion(
         name,
         kernel,
         features,
         SimulatedVersion(
-            compressed(kernel, own=False),
-            stated,
+            seen.null_features(kernel),
+            seen.null_features(fixed_kernel, scale) if tested else None,
             (null_draw_count(n) if draws is None else draws) if tested else 0,
             tested_directions(filters, n),
             seed,
@@ -268,35 +261,6 @@ def _known_by(predictions: BlockSums, pilot: Distribution) -> _Reach:
         for name in names
     }
     return _Reach(ends, pilot.is_discrete)
-
-
-def _table_ends(targets: BlockSums, known: _Reach, pilot: Distribution) -> tuple[float, float]:
-    low, high = known.interval(TABLE_TAIL)
-    return table_range(min(low, -targets.largest["-low"]), max(high, targets.largest["high"]), pilot.is_discrete)
-
-
-def _features(
-    kernel: Kernel, y: Array, pilot: Distribution, targets: BlockSums, known: _Reach, tolerance: float
-) -> FeatureMap:
-    if y.ndim == 2:
-        return output_features(kernel, y, pilot, tolerance=tolerance)
-    seen = np.concatenate([y, [-targets.largest["-low"], targets.largest["high"]]])
-    return output_features(kernel, seen, known, tolerance=tolerance)  # type: ignore[arg-type]
-
-
-def _drawn_features(
-    kernel: Kernel, y: Array, pilot: Distribution, targets: BlockSums, known: _Reach, *, own: bool
-) -> FeatureMap:
-    if y.ndim == 2:
-        # Nodes at the observed targets would favour those: drawn ones of the pilot rows stand for them.
-        return output_features(kernel, unobserved_targets(y, pilot), pilot, tolerance=VECTOR_TOLERANCE)
-    try:
-        return _features(kernel, y, pilot, targets, known, 1e-12)
-    except BudgetError:
-        if not own:
-            raise
-        # Targets a thousand bandwidths from all predictions: no draw of the model gets there, so the level is safe.
-        return _features(RBF(_marginal_gamma(targets)), y, pilot, targets, known, 1e-12)
 
 
 def _own_kernel(predictions: BlockSums, n: int, scale: OutputScale) -> Kernel | None:
