@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -29,6 +30,17 @@ for name, value in {
     "OPENBLAS_NUM_THREADS": "1",  # test processes share the cores: BLAS threads of several wait for each other
 }.items():
     os.environ.setdefault(name, value)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What tests, and processes that they kill, leave in the folder for temporary files goes when the tests end."""
+    if hasattr(config, "workerinput"):  # a worker of pytest-xdist has the variable of its parent
+        return
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # the folders of the last three runs stay
+    folder = tempfile.TemporaryDirectory(prefix="congruence-tests-", ignore_cleanup_errors=True)
+    os.chmod(folder.name, 0o711)  # databases of another user stand in it
+    config.add_cleanup(folder.cleanup)
+    os.environ["TMPDIR"], tempfile.tempdir = folder.name, None
 
 
 @pytest.fixture(autouse=True)

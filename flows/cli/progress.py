@@ -159,7 +159,10 @@ class Lines:
         """Say how far it is and since when, though no more units are done."""
         seconds = self._clock() - self._started
         self._last = self._clock()
-        counted = f"{self.found + self.made:,} of {self.total:,} {self.unit}"
+        if self.found + self.made == 0 and 1 < self.total <= self._at_once:  # they end together: "0 of 5" misleads
+            counted = f"{self.total:,} {self.unit} at once"
+        else:
+            counted = f"{self.found + self.made:,} of {self.total:,} {self.unit}"
         left = f", {self._left(seconds):.0f} s left" if self.made else ""
         self._out(f"{self.title}: {counted} after {seconds:.0f} s{left}{f'; {detail}' if detail else ''}")
 

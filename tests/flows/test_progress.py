@@ -54,12 +54,14 @@ def test_a_stage_in_which_nothing_ends_says_so_every_few_seconds(
     monkeypatch.setattr(progress, "_LINE_SECONDS", 0.1)
     monkeypatch.setattr(progress, "_LOOK_SECONDS", 0.02)
     asked = iter(range(100))
-    with progress.stage("solving test", 5, "versions", detail=lambda: f"{next(asked)} tasks done") as advance:
+    with progress.stage(
+        "solving test", 5, "versions", detail=lambda: f"{next(asked)} tasks done", at_once=5
+    ) as advance:
         time.sleep(0.5)
         advance(5)
     lines = capsys.readouterr().err.strip().splitlines()
     assert 3 <= len(lines) <= 7
-    assert lines[0] == "solving test: 0 of 5 versions after 0 s; 0 tasks done"
+    assert lines[0] == "solving test: 5 versions at once after 0 s; 0 tasks done"
     assert lines[1].endswith("1 tasks done")
     assert lines[-1].startswith("solving test: 5 of 5 versions")
 

@@ -48,16 +48,17 @@ def solve(
 
     A group that fails is solved again one by one: the failure of one version is not that of its neighbours.
     """
-    with stage(f"solving {split_name}", len(versions), "versions", detail=tasks_under_way) as advance:
+    count = len(versions)
+    with stage(f"solving {split_name}", count, "versions", detail=tasks_under_way, at_once=count) as advance:
         failure = _solved(settings, work, versions, split_name)
         if failure is None:
-            advance(len(versions))
+            advance(count)
             return {}
     first, *others = versions
     alone = _solved(settings, work, [first], split_name) if others else failure
     if alone == failure:  # of the reference inputs, then, or of the cluster: it would be said of every version
         return {version.label: failure for version in versions}
-    say(f"solving {split_name}: {failure}; each of the {len(versions)} versions is solved by itself")
+    say(f"solving {split_name}: {failure}; each of the {count} versions is solved by itself")
     found = {first.label: alone} | {version.label: _solved(settings, work, [version], split_name) for version in others}
     return {label: why_not for label, why_not in found.items() if why_not is not None}
 
