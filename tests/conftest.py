@@ -1,6 +1,8 @@
 """The environment that every test runs in: quiet, offline, one BLAS thread."""
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -33,14 +35,15 @@ for name, value in {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What tests, and processes that they kill, leave in the folder for temporary files goes when the tests end."""
+    """What tests, and processes that they kill, leave in the folder for temporary files goes with this process."""
     if hasattr(config, "workerinput"):  # a worker of pytest-xdist has the variable of its parent
         return
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # the folders of the last three runs stay
-    folder = tempfile.TemporaryDirectory(prefix="congruence-tests-", ignore_cleanup_errors=True)
-    os.chmod(folder.name, 0o711)  # databases of another user stand in it
-    config.add_cleanup(folder.cleanup)
-    os.environ["TMPDIR"], tempfile.tempdir = folder.name, None
+    folder, owner = tempfile.mkdtemp(prefix="congruence-tests-"), os.getpid()
+    os.chmod(folder, 0o711)  # databases of another user stand in it
+    os.environ["TMPDIR"], tempfile.tempdir = folder, None
+    # The last of those to be called, since the first to be registered: others remove what is theirs themselves.
+    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
 
 
 @pytest.fixture(autouse=True)
