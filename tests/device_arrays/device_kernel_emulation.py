@@ -5,6 +5,7 @@ What it shows is what a kernel computes, at every edge of a grid; not that it is
 
 import ctypes
 import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -15,7 +16,8 @@ import numpy as np
 
 COMPILER = shutil.which("g++")
 _C_TYPES = {"int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
-_FOLDER = Path(tempfile.gettempdir()) / "congruence-device-kernels"
+# What one run of the tests has compiled serves the next: outside the folder that goes when they end.
+_FOLDER = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())) / "congruence-device-kernels"
 
 
 @cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from expectation_rules import by_density, by_quantiles
@@ -118,12 +120,20 @@ def test_expectations_are_those_of_the_law(name):
             np.testing.assert_allclose(diagonal[row], weights @ kernel.diagonal(values), rtol=1e-8)
 
 
-def inner_products(law, y, kernel):
+@cache  # one rule for all kernels
+def rule_of(name, row, nodes=None):
+    return by_quantiles(LAWS[name], row) if nodes is None else by_density(LAWS[name], row, np.array(nodes))
+
+
+@cache  # the definition is the dear part, and two tests ask for it
+def inner_products(name, kernel):
     """<D_i, D_j> by the definition, for rows 0, 1, 0, 1, 0 of the law."""
+    law, kernel = LAWS[name], KERNELS[kernel]
+    y = targets_of(law)
     at_targets = law.kernel_expectation(kernel, y)[ROWS]
     own = np.empty((2, 2))
     for row in range(2):
-        values, weights = by_quantiles(law, row)
+        values, weights = rule_of(name, row)
         own[:, row] = law.kernel_expectation(kernel, values) @ weights
     return values_at(kernel, y, y) - at_targets - at_targets.T + own[np.ix_(ROWS, ROWS)]
 
@@ -135,19 +145,20 @@ def targets_of(law):
 @pytest.mark.parametrize("name", LAWS)
 def test_coordinates_have_the_inner_products_of_the_errors(name):
     law, y = LAWS[name], targets_of(LAWS[name])
-    for kernel in KERNELS.values():
-        found, exact = target_errors(y, law[ROWS], kernel), inner_products(law, y, kernel)
+    for title, kernel in KERNELS.items():
+        found, exact = target_errors(y, law[ROWS], kernel), inner_products(name, title)
         np.testing.assert_allclose(found.delta @ found.delta.T, exact, atol=1e-8 * max(1.0, np.max(np.abs(exact))))
 
 
 @pytest.mark.parametrize("name", LAWS)
 def test_kernel_calibration_errors_are_double_sums_over_the_expectations(name):
-    for kernel in KERNELS.values():
-        are_double_sums(LAWS[name], kernel, targets_of(LAWS[name]))
+    for title in KERNELS:
+        are_double_sums(name, title)
 
 
-def are_double_sums(law, kernel, y):
-    exact, rows = inner_products(law, y, kernel), law[ROWS]
+def are_double_sums(name, title):
+    law, kernel = LAWS[name], KERNELS[title]
+    y, exact, rows = targets_of(law), inner_products(name, title), law[ROWS]
     (coordinates,) = Wasserstein().coordinates([rows], kernel)
     fitted = Wasserstein().fitted(coordinates)
     h = fitted(coordinates, coordinates) * exact
@@ -156,15 +167,12 @@ def are_double_sums(law, kernel, y):
     found = squared_kernel_calibration_error(y, rows, output_kernel=kernel)
     assert found == pytest.approx((h.sum() - np.trace(h)) / 20.0, rel=1e-8, abs=1e-8)
     places = np.array([0.0, 2.0])
-    values = values_at(kernel, y, places) - np.stack([by_expectation(law, row, kernel, places) for row in ROWS])
+    rules = [rule_of(name, row, tuple(places)) for row in range(2)]
+    expected = np.stack([weights @ values_at(kernel, values, places) for values, weights in rules])
+    values = values_at(kernel, y, places) - expected[ROWS]
     values *= fitted(coordinates, coordinates[:2])
     found = unnormalized_calibration_mean_embedding(y, rows, places, law, output_kernel=kernel)
     assert found == pytest.approx(np.mean(values.mean(axis=0) ** 2), rel=1e-8, abs=1e-8)
-
-
-def by_expectation(law, row, kernel, nodes):
-    values, weights = by_density(law, row, nodes)
-    return weights @ values_at(kernel, values, nodes)
 
 
 @pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if "sum" not in kernel])
