@@ -17,6 +17,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.influence import CongruenceUncertainty
 from congruence.kernels.congruence.influence_sums import mean_points
 from congruence.kernels.congruence.null_draws import features_of_split
+from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.simulated import SimulatedVersion, true_coefficients
 from congruence.kernels.dependence.blocks import widening
 from congruence.kernels.distributions import Distribution
@@ -66,6 +67,24 @@ def expected_congruence(
     shown = mean_points(len(smoother.synthesis))
     weights = None if smoother.weights is None else smoother.weights[shown]
     return expected_at(smoother.synthesis[shown], drawn, mean_squared_floor, weights)
+
+
+def expected_of_result(
+    result: CongruenceResult,
+    smoother: SpectralSmoother,
+    y: Array,
+    predictive: Distribution,
+    kernel: Kernel,
+    *,
+    roots: Array | None = None,
+    seed: int = 0,
+) -> ExpectedCongruence:
+    """The same beside the mean of ``result``: by blocks of rows where its standard errors are."""
+    known = result.uncertainty
+    if known is not None and known.noise_means is not None:
+        return expected_by_blocks(known)
+    floor = mean_over(result.noise_floor_values**2, result.weights)
+    return expected_congruence(smoother, y, predictive, kernel, mean_squared_floor=floor, roots=roots, seed=seed)
 
 
 def expected_by_blocks(uncertainty: CongruenceUncertainty) -> ExpectedCongruence:

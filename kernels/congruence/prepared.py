@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.congruence.expected import ExpectedCongruence, expected_by_blocks, expected_congruence
+from congruence.kernels.congruence.expected import ExpectedCongruence, expected_of_result
 from congruence.kernels.congruence.influence_sums import congruence_uncertainty
 from congruence.kernels.congruence.noise_floor import PROBES, probe_tolerances, probes_of, squared_floor
 from congruence.kernels.congruence.result import CongruenceResult
@@ -45,7 +45,6 @@ from congruence.kernels.solvers import Solution, Solver
 from congruence.kernels.solvers.bounds import SystemBounds
 from congruence.kernels.streams import stream
 from congruence.kernels.threads import single_threaded_blas
-from congruence.kernels.weights import mean_over
 
 EXACT_FLOOR_ENTRIES = 2000**2  # n more right-hand sides cost six times the factor
 Name = TypeVar("Name")
@@ -141,11 +140,8 @@ class PreparedCongruence:
             raise InvalidInputError(
                 f"result: of {len(result.values)} points, expected the {points} of this preparation; evaluate with it"
             )
-        if result.uncertainty is not None and result.uncertainty.noise_means is not None:
-            return expected_by_blocks(result.uncertainty)
         kernel = output_kernel_or_marginal(output_kernel, y)
-        floor = mean_over(result.noise_floor_values**2, self.weights)
-        return expected_congruence(self.smoother, y, predictive, kernel, mean_squared_floor=floor, seed=seed)
+        return expected_of_result(result, self.smoother, y, predictive, kernel, seed=seed)
 
     def congruence_errors(
         self,

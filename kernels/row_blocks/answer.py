@@ -20,10 +20,11 @@ from congruence.kernels.congruence.simulated import true_coefficients
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.gram.rounding import UNIT, float64_rounding, largest_share
 from congruence.kernels.gram.thin_products import product
+from congruence.kernels.mean_embeddings.base import FeatureError
 from congruence.kernels.mean_embeddings.gram import REFUSED_SHARE
 from congruence.kernels.row_blocks.scores import VersionAnswer
 from congruence.kernels.row_blocks.system import BlockSystem
-from congruence.kernels.solvers.base import certified_error, sampled_norms
+from congruence.kernels.solvers.base import sampled_norms
 from congruence.kernels.solvers.bounds import SolverBounds, bounds_at_reference
 
 
@@ -91,7 +92,7 @@ def certificate(
 
 
 def _feature_bound(system: BlockSystem, sums: BlockSums, smallest: float) -> float:
-    """``FeatureError.bound`` from its sums: what psi misses, measured on all targets."""
+    """What psi misses of the mean, measured on all targets."""
     n, missed = system.inputs.n, sums.added["missed"]
     whole = sums.added["squares"] + missed
     if sums.largest["sampled"] and missed > REFUSED_SHARE * whole:
@@ -100,10 +101,9 @@ def _feature_bound(system: BlockSystem, sums: BlockSums, smallest: float) -> flo
             f"{n:,} targets: they fill a volume that is wide for the kernel. Use a wider output kernel, fewer targets "
             "at once, or downsampling"
         )
-    weight = certified_error(system.inputs.shift, 1.0, system.kernel_maximum) ** 2
-    squared = weight * (missed + float(np.sqrt(n * sums.added["shared"])))
-    displaced = float(np.sqrt(weight * sums.added.get("displaced", 0.0)))
-    return float(displaced + min(np.sqrt(squared), squared / max(smallest, np.finfo(np.float64).tiny)))
+    shared, displaced = float(np.sqrt(n * sums.added["shared"])), sums.added.get("displaced", 0.0)
+    error = FeatureError(np.array([missed]), shared, np.array([displaced]))
+    return error.bound(np.array([smallest]), system.kernel_maximum, system.inputs.shift)
 
 
 def measurement(

@@ -19,10 +19,9 @@ from congruence.kernels.conditional_calibration.version_calibration import (
     VectorCalibration,
     VersionCalibration,
 )
-from congruence.kernels.congruence.expected import ExpectedCongruence, expected_by_blocks, expected_congruence
+from congruence.kernels.congruence.expected import expected_of_result
 from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.prepared import SolvedErrors
-from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.congruence.test import smoothed_test, tested_smoother
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
 from congruence.kernels.distributions import Distribution
@@ -35,7 +34,6 @@ from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
 from congruence.kernels.steps import about
 from congruence.kernels.threads import single_threaded_blas
-from congruence.kernels.weights import mean_over
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 Kept = TypeVar("Kept", covariant=True)
@@ -156,7 +154,11 @@ def judged_version(
     else:
         result, found = solved, FoundBlocks.of_repeats(dependence)
     with about(rows.label):
-        expected = None if found.refused else _expected(split, targets, predictive, result, found.blocks)
+        expected = None
+        if not found.refused:  # by the kernel of the mean CCE itself, beside which it stands
+            expected = expected_of_result(
+                result, split.smoother, targets, predictive, split.kernel, roots=split.roots, seed=split.seed
+            )
         test = _test(split, targets, predictive, found.blocks) if split.tested and not found.refused else None
     std = solved.std if isinstance(solved, RepeatedResult) else None
     seconds = {**split.seconds, "test": time.perf_counter() - started}
@@ -207,26 +209,4 @@ def _test(
         seed=split.seed,
         roots=split.roots,
         blocks=blocks,
-    )
-
-
-def _expected(
-    split: JudgedSplit,
-    targets: Array,
-    predictive: Distribution,
-    result: CongruenceResult,
-    blocks: DependentBlocks | None,
-) -> ExpectedCongruence | None:
-    """By the kernel of the mean CCE itself, beside which it stands; None of repeats whose rows are dependent."""
-    if blocks is not None:
-        known = result.uncertainty
-        return None if known is None or known.noise_means is None else expected_by_blocks(known)
-    return expected_congruence(
-        split.smoother,
-        targets,
-        predictive,
-        split.kernel,
-        mean_squared_floor=mean_over(result.noise_floor_values**2, result.weights),
-        roots=split.roots,
-        seed=split.seed,
     )
