@@ -96,6 +96,17 @@ def clock(server: str, skew: float | None) -> list[Finding]:
     return [warning(place, f"{said}: watchers take over each other's claims by their clocks", remedy)]
 
 
+def versions(place: str, address: str, answer: Answer, ours: str) -> Finding:
+    """What a server's answer to the question for its version means for a client of version ``ours``."""
+    theirs = answer.text.strip().strip('"')
+    said = f"{theirs} answers at {address} in {1000 * answer.seconds:.0f} ms"
+    if theirs.split(".")[0] != ours.split(".")[0]:
+        return wrong(place, f"{said}; this client is {ours}", "install the same major version on both")
+    if theirs.split(".")[:2] != ours.split(".")[:2]:
+        return warning(place, f"{said}; this client is {ours}", "install the same version on both")
+    return fine(place, said)
+
+
 def host_and_port(url: str) -> tuple[str, int]:
     """Of an address; the port of its scheme where it names none.
 

@@ -19,7 +19,7 @@ from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
 
 from congruence.kernels.masking import mask_text
-from congruence.tasks.doctor.answers import SECONDS, Answer, answer_of, clock, why_none
+from congruence.tasks.doctor.answers import SECONDS, Answer, answer_of, clock, versions, why_none
 from congruence.tasks.doctor.findings import Finding, Step, fine, warning, wrong
 from congruence.tasks.mlflow.connection import connect, experiment_id
 from congruence.tasks.mlflow.identity import PREFIX
@@ -156,7 +156,7 @@ def _server(place: str, uri: str) -> Iterator[Finding]:
     elif answer.status != 200 or not re.fullmatch(r"\d+\.\d+\S*", answer.text.strip()):
         yield wrong(place, f"{_shown(uri)} answers ({answer.status}), but not as MLflow does", _START)
     else:
-        yield _versions(place, uri, answer)
+        yield versions(place, _shown(uri), answer, mlflow.__version__)
     yield from clock(place, answer.skew)
 
 
@@ -166,16 +166,6 @@ def _version_of(uri: str) -> Answer:
     login = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
     response = request(login, "/version", "GET", max_retries=0, timeout=SECONDS, raise_on_status=False)
     return answer_of(response, asked, time.monotonic() - started)
-
-
-def _versions(place: str, uri: str, answer: Answer) -> Finding:
-    theirs, ours = answer.text.strip(), mlflow.__version__
-    said = f"{theirs} answers at {_shown(uri)} in {1000 * answer.seconds:.0f} ms"
-    if theirs.split(".")[0] != ours.split(".")[0]:
-        return wrong(place, f"{said}; this client is {ours}", "install the same major version on both")
-    if theirs.split(".")[:2] != ours.split(".")[:2]:
-        return warning(place, f"{said}; this client is {ours}", "install the same version on both")
-    return fine(place, said)
 
 
 def _database(uri: str) -> list[Finding] | None:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import requests
 
-from congruence.tasks.doctor.answers import Answer, ask, clock, why_none
+from congruence.tasks.doctor.answers import Answer, ask, clock, versions, why_none
 from congruence.tasks.doctor.findings import Finding, Step, fine, warning, wrong
 
 PLACE, POOL = "Prefect", "Prefect's work pool"
@@ -60,7 +60,7 @@ def prefect_server(server: PrefectAddress, pool: str | None) -> Iterator[Finding
         remedy = "correct PREFECT_API_URL: it ends with /api"
         yield wrong(PLACE, f"{server.api} answers ({answer.status}), but not as Prefect does", remedy)
         return
-    yield _versions(server, answer)
+    yield versions(PLACE, server.api, answer, server.version)
     yield Step("writing", "see the log of the server and the disk of its database")
     yield _written(server)
     yield Step("asking for the work pool", f"see the log of the server at {server.api}")
@@ -70,17 +70,6 @@ def prefect_server(server: PrefectAddress, pool: str | None) -> Iterator[Finding
 
 def _ask(server: PrefectAddress, method: str, path: str, **options: Any) -> Answer:
     return ask(method, f"{server.api.rstrip('/')}{path}", headers=server.login, verify=server.verify, **options)
-
-
-def _versions(server: PrefectAddress, answer: Answer) -> Finding:
-    theirs = answer.text.strip().strip('"')
-    said = f"{theirs} answers at {server.api} in {1000 * answer.seconds:.0f} ms"
-    if theirs.split(".")[:2] == server.version.split(".")[:2]:
-        return fine(PLACE, said)
-    remedy = "install the same version on both"
-    if theirs.split(".")[0] != server.version.split(".")[0]:
-        return wrong(PLACE, f"{said}; this client is {server.version}", remedy)
-    return warning(PLACE, f"{said}; this client is {server.version}", remedy)
 
 
 def _written(server: PrefectAddress) -> Finding:
