@@ -112,6 +112,10 @@ class Empirical(ScalarLaw):
         """See Distribution: the values."""
         return self._sorted
 
+    def breaks(self) -> Array:
+        """See Distribution: the values; vectors have none."""
+        return self._values if self.dimension == 1 else super().breaks()
+
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution: the mean over the values."""
         if self.dimension > 1:

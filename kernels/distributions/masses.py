@@ -41,8 +41,9 @@ def require_masses(value: object, name: str) -> Array:
 
 
 def _filled(values: Array, name: str) -> Array:
-    if 0 in values.shape:
-        raise InvalidInputError(f"{name}: shape {values.shape} holds no values; give at least one row and one column")
+    """With a column at least; no row is what a selection of no rows leaves."""
+    if values.shape[-1] == 0:
+        raise InvalidInputError(f"{name}: shape {values.shape} holds no values; give at least one for each row")
     return values
 
 
@@ -58,7 +59,7 @@ def count_below(points: Array, values: Array, *, or_equal: bool) -> Array:
     if len(points) == 1:
         return np.searchsorted(points[0], values, side=side)  # type: ignore[call-overload,no-any-return]
     found = (np.searchsorted(row, some, side=side) for row, some in zip(points, values, strict=True))  # type: ignore[call-overload]
-    return np.array(list(found)).reshape(values.shape)
+    return np.array(list(found), dtype=np.intp).reshape(values.shape)
 
 
 def pick(points: Array, index: Array) -> Array:

@@ -221,6 +221,9 @@ class Recalibrated(_ThroughMap, ScalarLaw):
         bends = self._continued.value(self.score_map.inverse(self.score_map.shares[:, 1:-1]))
         return np.sort(np.concatenate([self.quantile(KNOT_LEVELS[None, :]), bends, self.base.knots()], axis=1), axis=1)
 
+    def breaks(self) -> Array:
+        return self.base.breaks()
+
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution; by quadrature."""
         weights = quadrature.probability_rule()[1]

@@ -162,6 +162,9 @@ class WeightedSamples(ScalarLaw):
         """See Distribution: the points."""
         return np.broadcast_to(self._points, self.weights.shape)
 
+    def breaks(self) -> Array:
+        return self.knots()
+
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution: the weighted mean over the points."""
         t = np.asarray(t, dtype=np.float64)

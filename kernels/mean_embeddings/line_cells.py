@@ -122,6 +122,8 @@ class BrokenCells:
         of_row, places, cell = of_row[within], places[within], cell[within]
         pairs, which = np.unique(of_row * len(edges) + cell, return_inverse=True)
         rows, cell = np.divmod(pairs, len(edges))
+        if len(pairs) == 0:
+            return cls(rows, cell, np.empty((0, rule.order)), np.empty(0))
         left, widths = edges[cell], edges[cell + 1] - edges[cell]
         # Pieces of each cell, from its start by its breaks to its end.
         owner = np.concatenate([which, np.arange(len(pairs)), np.arange(len(pairs))])
@@ -136,7 +138,7 @@ class BrokenCells:
         values = law[rows[owner]].cdf(nodes)
         basis = rule.polynomials((nodes - left[owner, None]) / widths[owner, None])
         projected = np.einsum("ij,ijk->ik", values * weights, basis)
-        coefficients = np.add.reduceat(projected, first) if len(pairs) else projected
+        coefficients = np.add.reduceat(projected, first)
         apart = values - np.einsum("ijk,ik->ij", basis, coefficients[owner])
         missed = np.bincount(owner, np.einsum("ij,ij,ij->i", apart, apart, weights), len(pairs)) * widths
         return cls(rows, cell, rule.of_coefficients(coefficients), missed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from congruence.kernels.distributions import Laplace, Quantiles, Uniform
+from congruence.kernels.distributions import Histogram, Laplace, Quantiles, Uniform, WeightedSamples
 from congruence.kernels.kernel_calibration import squared_kernel_calibration_error
 from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
 from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
@@ -96,3 +96,23 @@ def test_laplace_laws_of_many_rows(n):
     assert np.mean(moved) < 3e-7
     assert abs(np.mean(apart)) < 1e-9
     assert np.mean(np.abs(apart)) < 1e-8
+
+
+def test_laws_of_bins_and_of_weighted_points_have_errors_under_a_kernel_with_a_kink() -> None:
+    """A selection of none of their rows was refused, and with it every such law."""
+    rng = np.random.default_rng(0)
+    y, points = rng.normal(size=20), np.sort(rng.normal(size=6))
+    bins = Histogram(np.linspace(-3.0, 3.0, 7), rng.dirichlet(np.ones(6), 20))
+    weighted = WeightedSamples(points, rng.dirichlet(np.ones(6), 20))
+    for law in (bins, weighted, Histogram(np.tile(bins.borders, (20, 1)), bins.probabilities)):
+        assert len(law[np.empty(0, dtype=np.intp)].cdf(np.zeros((0, 3)))) == 0
+    kernel = Laplacian(0.5)
+    found = target_errors(y, weighted, kernel).delta
+    cross, among = weighted.weights @ kernel(points, y), weighted.weights @ kernel(points) @ weighted.weights.T
+    np.testing.assert_allclose(found @ found.T, kernel(y) - cross - cross.T + among, atol=1e-8)
+    found = target_errors(y, bins, kernel).delta
+    nodes = np.linspace(-3.0, 3.0, 1_201)
+    fine = (nodes[:-1] + nodes[1:]) / 2.0
+    shares = np.repeat(bins.probabilities, 200, axis=1) / 200.0
+    cross, among = shares @ kernel(fine, y), shares @ kernel(fine) @ shares.T
+    np.testing.assert_allclose(found @ found.T, kernel(y) - cross - cross.T + among, atol=1e-5)
