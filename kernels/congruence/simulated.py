@@ -32,7 +32,7 @@ from congruence.kernels.threads import map_on_threads
 
 SPLITS = 16
 SIGN_BITS = 4  # 16 draws of the signs for each split
-BLOCK_BYTES = 2**26
+ROWS = 8192  # whose draws are in memory at once
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,8 @@ class SimulatedVersion:
     ) -> BlockSums:
         """What all rows add, where they are here."""
         found, n = BlockSums(), len(targets)
-        rank = max(features.directions.shape[1] for features in (self.expected, self.tested) if features is not None)
-        at_once = max(1, BLOCK_BYTES // (4 * 2**POOL_BITS * rank))
-        for start in range(0, n, at_once):
-            rows = slice(start, min(start + at_once, n))
+        for start in range(0, n, ROWS):
+            rows = slice(start, min(start + ROWS, n))
             self.add(
                 found,
                 smoother.analysis[rows],

@@ -45,7 +45,7 @@ from congruence.kernels.congruence.outcome import TIE, CongruenceTest, judged
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.signed_splits import negated
-from congruence.kernels.congruence.simulated import BLOCK_BYTES, SimulatedVersion
+from congruence.kernels.congruence.simulated import SimulatedVersion
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
@@ -57,6 +57,7 @@ from congruence.kernels.solvers import Nystrom, Solver
 from congruence.kernels.steps import Advance, step
 from congruence.kernels.threads import available_threads, map_on_threads
 
+BLOCK_BYTES = 2**26
 TILE_BYTES = 2**23  # of the simulated errors at some points, for one thread
 CACHED_BYTES = 2**20  # of these, what is worked on at a time
 DRAWS = 999
