@@ -12,7 +12,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.coded_draws import SimulatedSplits, row_codes, sums_by_code
-from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
+from congruence.kernels.dependence.blocks import DependentBlocks
 
 _PURPOSE = "signs of blocks of rows"
 
@@ -23,13 +23,13 @@ def signed_sums(vectors: Array, delta: Array, labels: Array, draws: int, seed: i
     return sums_by_code(vectors, delta, row_codes(labels, bits, seed, _PURPOSE), bits)
 
 
-def coefficients_of(sums: Array, filters: Array, draws: int, seed: int, blocks: int) -> Array:
+def coefficients_of(sums: Array, filters: Array, draws: int, seed: int, apart: float) -> Array:
     """What the smoother keeps of the observed split and of each simulated one, (r, k, 1 + draws), observed first.
 
-    The simulated ones are enlarged as so few ``blocks`` ask for (``dependence.blocks.enlargement``).
+    The simulated ones are enlarged by ``apart``, as so few blocks ask for (``dependence.blocks.enlargement``).
     """
     kept = _splits(draws, seed).coefficients(np.asarray(sums, dtype=np.float32)) * filters[:, None]
-    kept[1:] *= enlargement(blocks)
+    kept[1:] *= apart
     return np.ascontiguousarray(kept.transpose(2, 1, 0), dtype=np.float32)
 
 

@@ -25,7 +25,7 @@ from congruence.kernels.congruence.coded_draws import (
 )
 from congruence.kernels.congruence.null_draws import NullFeatures, drawn_targets
 from congruence.kernels.congruence.signed_splits import coefficients_of, signed_sums
-from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.threads import map_on_threads
@@ -86,6 +86,10 @@ class SimulatedVersion:
         leading = np.ascontiguousarray(vectors[:, : self.directions])
         if self.blocks is not None:
             if self.tested is not None:
+                if predictive.is_discrete and targets.ndim == 1:
+                    excess = targets - predictive.mean()
+                    labels = self.blocks.labels[positions]
+                    sums.add("counts of blocks", np.bincount(labels, excess, self.blocks.count))
                 observed = self.tested.draws(targets, predictive).observed()
                 signed = observed if weights is None else observed * weights
                 sums.add("null", signed_sums(leading, signed, self.blocks.labels[positions], self.draws, self.seed))
@@ -127,7 +131,8 @@ class SimulatedVersion:
         """What the smoother keeps of the observed split and then of each simulated one, (r, k, 1 + draws)."""
         tested, null = filters[: self.directions], sums.added["null"]
         if self.blocks is not None:
-            return coefficients_of(null, tested, self.draws, self.seed, self.blocks.count)
+            apart = enlargement(self.blocks.count, sums.added.get("counts of blocks"))
+            return coefficients_of(null, tested, self.draws, self.seed, apart)
         return self.splits.kept(null, tested)
 
 
