@@ -41,16 +41,8 @@ from congruence.kernels.conditional_calibration.version_sums import (
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.inputs import protocol_inputs
-from congruence.kernels.row_blocks.passes import (
-    Pass,
-    RowBlocks,
-    SampledRows,
-    Write,
-    inputs_of,
-    sample,
-    targets_of,
-    whole_rows,
-)
+from congruence.kernels.row_blocks.passes import sample, whole_rows
+from congruence.kernels.row_blocks.rows import BlockRows, Pass, RowBlocks, SampledRows, Write
 
 
 class KeyedBlocks(RowBlocks, Protocol):
@@ -76,27 +68,30 @@ class CalibrationInputs:
     plan: BasisPlan
     places: RegionCenters
 
-    def of(self, blocks: RowBlocks, block: int, first: int) -> Array:
+    def of(self, rows: BlockRows[RowBlocks]) -> Array:
         """x of a block."""
-        return protocol_inputs(self.protocol, inputs_of(blocks, block, first), first, self.dtype)
+        return protocol_inputs(self.protocol, rows.inputs(), rows.first, self.dtype)
 
 
 @dataclass(frozen=True)
 class RowsOfBlock:
     """The rows of a block, read where they are asked for (see ``CalibrationRows``)."""
 
-    blocks: KeyedBlocks
-    block: int
-    first: int
+    rows: BlockRows[KeyedBlocks]
     given: CalibrationInputs
     bases: InputBases
     keep: Write
     has_card: bool = False
 
+    @property
+    def first(self) -> int:
+        """See ``CalibrationRows``."""
+        return self.rows.first
+
     @cached_property
     def x(self) -> Array:
         """Inputs of the kernels."""
-        return self.given.of(self.blocks, self.block, self.first)
+        return self.given.of(self.rows)
 
     def tiles(self) -> Tiles:
         """See ``CalibrationRows``."""
@@ -104,10 +99,10 @@ class RowsOfBlock:
 
     def versions(self, plans: Sequence[VersionPlan]) -> dict[str, VersionRows]:
         """See ``CalibrationRows``."""
-        targets, keys = targets_of(self.blocks, self.block, self.first), self.blocks.keys(self.block)
-        known, found, weights = self.given.plan, {}, self.blocks.weights(self.block)
+        targets, keys = self.rows.targets(), self.rows.blocks.keys(self.rows.block)
+        known, found, weights = self.given.plan, {}, self.rows.weights()
         for plan in plans:
-            law = self.blocks.predictive(self.block, plan.name)
+            law = self.rows.predictive(plan.name)
             quantiles = None if plan.own is None else own_quantiles(targets, law, known.settings.levels)
             found[plan.name] = VersionRows.of(
                 plan, targets, law, quantiles, keys=keys, seed=known.seed, weights=weights
@@ -121,28 +116,24 @@ class RowsOfBlock:
 
     def write(self, version: str, columns: dict[str, Array]) -> None:
         """See ``CalibrationRows``."""
-        self.keep(self.block, version, columns | {f"{PREFIX}region": self.regions})
+        self.keep(self.rows.block, version, columns | {f"{PREFIX}region": self.regions})
 
 
-def bases_pass(blocks: RowBlocks, block: int, first: int, given: CalibrationInputs) -> Pass:
+def bases_pass(rows: BlockRows[RowBlocks], given: CalibrationInputs) -> Pass:
     """Products of the columns of the kernels of all bases."""
-    return {"": basis_sums(given.plan, given.of(blocks, block, first))}
+    return {"": basis_sums(given.plan, given.of(rows))}
 
 
 def quantiles_pass(
-    blocks: RowBlocks, block: int, first: int, settings: CalibrationSettings, versions: list[str], positions: Array
+    rows: BlockRows[RowBlocks], settings: CalibrationSettings, versions: list[str], positions: Array
 ) -> Pass:
     """What versions say of the sampled rows."""
-    targets = targets_of(blocks, block, first)
-    return {
-        name: quantile_sums(settings, targets, blocks.predictive(block, name), positions, first) for name in versions
-    }
+    targets = rows.targets()
+    return {name: quantile_sums(settings, targets, rows.predictive(name), positions, rows.first) for name in versions}
 
 
 def of_rows(
-    blocks: KeyedBlocks,
-    block: int,
-    first: int,
+    rows: BlockRows[KeyedBlocks],
     given: CalibrationInputs,
     bases: InputBases,
     keep: Write,
@@ -150,7 +141,7 @@ def of_rows(
     context: tuple[Any, ...],
 ) -> Pass:
     """A pass over the scores of versions (``kernels.conditional_calibration.version_passes``)."""
-    return function(RowsOfBlock(blocks, block, first, given, bases, keep), *context)
+    return function(RowsOfBlock(rows, given, bases, keep), *context)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError, p_value_kind
 from congruence.kernels.dependence.scores import dependence_scores
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.row_blocks.passes import Pass, RowBlocks, targets_of
+from congruence.kernels.row_blocks.rows import BlockRows, Pass, RowBlocks
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,19 @@ class DesignedBlocks(RowBlocks, Protocol):
         """Of the valid rows of a block; None where they are independent."""
 
 
-def dependent_rows(blocks: DesignedBlocks, block: int, first: int, versions: list[str]) -> Pass:
+def dependent_rows(rows: BlockRows[DesignedBlocks], versions: list[str]) -> Pass:
     """Groups and times of a block's rows, and their scores by every version, by which runs of time are cut."""
     sums = BlockSums()
-    dependence = blocks.row_dependence(block)
+    dependence = rows.blocks.row_dependence(rows.block)
     if dependence is None:
         return {"": sums}
-    targets = targets_of(blocks, block, first)
+    targets = rows.targets()
     for name, column in (("groups", dependence.groups), ("time", dependence.time)):
         if column is not None:
             sums.keep(name, column)
     sums.keep("targets", targets)
     for version in versions:
-        law = blocks.predictive(block, version)
+        law = rows.predictive(version)
         sums.raise_to(f"noise {version}", float(law.is_discrete))
         if dependence.groups is None:
             sums.keep(f"scores {version}", dependence_scores(targets, law).astype(np.float32))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.block_sums import BlockSums, chosen_in
+from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.landmarks import candidate_rows
 from congruence.kernels.gram.rounding import CHECKED_BYTES, CHECKED_POINTS, LONGEST
@@ -17,6 +17,7 @@ from congruence.kernels.gram.thin_products import product
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
 from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.row_blocks.rows import BlockRows, Pass, RowBlocks
 from congruence.kernels.solvers.base import residual_rows
 from congruence.kernels.streams import stream
 
@@ -79,13 +80,6 @@ def protocol_inputs(protocol: EvaluationProtocol, inputs: Array, first: int, dty
             )
         return np.asarray(protocol.apply(x))
     return x
-
-
-def sampled_rows(x: Array, first: int, positions: Array) -> BlockSums:
-    """The rows of a block that ``positions`` name."""
-    sums = BlockSums()
-    sums.keep("inputs", x[chosen_in(positions, first, len(x))])
-    return sums
 
 
 @dataclass(frozen=True)
@@ -154,10 +148,10 @@ class BlockDirections(BlockInputs):
             yield rows, columns, np.asarray(product(columns, self.basis), dtype=np.float32)
 
 
-def input_sums(system: BlockInputs, inputs: Array, targets: Array, first: int) -> BlockSums:
-    """C'C, C'[1, y], and what is known of k(x, x), over the rows of a block that begins at row ``first``."""
-    sums = BlockSums()
-    points, x = system.points(inputs, first)
+def inputs_pass(block: BlockRows[RowBlocks], system: BlockInputs) -> Pass:
+    """The pass over the inputs alone: C'C, C'[1, y], and what is known of k(x, x)."""
+    sums, targets, first = BlockSums(), block.targets(), block.first
+    points, x = system.points(block.inputs(), first)
     for rows, columns in system.columns(points):
         # float64 throughout: the small matrix built from C'C has the squared condition number of C.
         exact = columns.astype(np.float64)
@@ -173,4 +167,4 @@ def input_sums(system: BlockInputs, inputs: Array, targets: Array, first: int) -
         half = min(LONGEST // 2, len(x))
         longest = np.union1d(np.argpartition(norms, -half)[-half:], np.argpartition(diagonal, -half)[-half:])
         sums.keep("longest", np.column_stack([first + longest, norms[longest], diagonal[longest], x[longest]]))
-    return sums
+    return {"": sums}

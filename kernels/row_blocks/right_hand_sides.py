@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,30 +14,24 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.thin_products import projected, weighted_squares
 from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_errors
 from congruence.kernels.row_blocks.inputs import BlockDirections
+from congruence.kernels.row_blocks.rows import BlockRows, Pass, RowBlocks
 from congruence.kernels.row_blocks.versions import BlockVersion
 
 
-def right_hand_side_sums(
-    system: BlockDirections,
-    inputs: Array,
-    targets: Array,
-    predictive: Mapping[str, Distribution],
-    versions: Sequence[BlockVersion],
-    first: int,
-    residual_positions: Array,
-) -> dict[str, BlockSums]:
-    """What the rows of a block that begins at row ``first`` add for every version.
+def right_hand_sides_pass(
+    block: BlockRows[RowBlocks], system: BlockDirections, versions: Sequence[BlockVersion], residual_positions: Array
+) -> Pass:
+    """What the rows of a block add for every version: C'[Delta, probes] and its draws.
 
     Args:
+        block: its rows.
         system: the inputs' side, with its leading directions.
-        inputs: embeddings (rows, d), as the encoder gave them.
-        targets: (rows,) or (rows, q).
-        predictive: by version.
         versions: those to add up.
-        first: position of the block's first row in the split.
         residual_positions: sorted positions at which Delta is kept, to read the residual on.
     """
-    points, _ = system.points(inputs, first)
+    predictive = {version.name: block.predictive(version.name) for version in versions}
+    targets, first = block.targets(), block.first
+    points, _ = system.points(block.inputs(), first)
     sums = {version.name: BlockSums() for version in versions}
     for rows, columns, vectors in system.tiles(points):
         positions = np.arange(first + rows.start, first + rows.stop)

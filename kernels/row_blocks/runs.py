@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from congruence.kernels.block_sums import BlockSums
-from congruence.kernels.row_blocks.passes import Pass, RowBlocks
+from congruence.kernels.row_blocks.rows import BlockRows, Pass, RowBlocks
 from congruence.kernels.threads import single_threaded_blas
 
 
@@ -20,7 +20,7 @@ class BlockPasses(Protocol):
         """Valid rows of each block."""
 
     def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
-        """``function(blocks, block, first row, *context)`` of every block that has rows."""
+        """``function(rows, *context)`` of every block that has rows."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,6 @@ def sums_of_blocks(function: Callable[..., Pass], places: list[tuple[int, int]],
     total: Pass = {}
     with single_threaded_blas():
         for block, first in places:
-            for name, sums in function(blocks, block, first, *context).items():
+            for name, sums in function(BlockRows(blocks, block, first), *context).items():
                 total.setdefault(name, BlockSums()).merge(sums)
     return total

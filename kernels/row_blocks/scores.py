@@ -23,11 +23,11 @@ from congruence.kernels.congruence.influence_sums import (
 )
 from congruence.kernels.congruence.noise_floor import FloorCoefficients
 from congruence.kernels.congruence.test import simulated_errors
-from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.thin_products import product, projected
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
 from congruence.kernels.row_blocks.inputs import BlockDirections
 from congruence.kernels.row_blocks.right_hand_sides import errors_of
+from congruence.kernels.row_blocks.rows import BlockRows, Pass, RowBlocks, Write
 from congruence.kernels.row_blocks.system import BlockSystem
 from congruence.kernels.row_blocks.versions import BlockVersion
 
@@ -76,22 +76,20 @@ def version_answer(system: BlockSystem, version: BlockVersion, sums: BlockSums) 
     )
 
 
-def score_sums(
+def scores_pass(
+    block: BlockRows[RowBlocks],
     system: BlockDirections,
-    inputs: Array,
-    targets: Array,
-    predictive: Mapping[str, Distribution],
     answers: Sequence[VersionAnswer],
-    first: int,
     checked: CheckedInputs | None,
-    weights: Array | None = None,
-) -> tuple[dict[str, BlockSums], dict[str, dict[str, Array]]]:
-    """What a block adds for every version, and the columns of its rows: cce, noise_floor, p_value, statistic.
+    write: Write,
+) -> Pass:
+    """What a block adds for every version; the columns of its rows are written: cce, noise_floor, p_value, statistic.
 
-    ``checked``: for arithmetic in single precision. ``weights``: what each row counts in means, of mean 1 over the
-    split; they are a column then.
+    ``checked``: for arithmetic in single precision. Rows that count unequally in means have a column of their weights.
     """
-    points, x = system.points(inputs, first)
+    predictive = {answer.version.name: block.predictive(answer.version.name) for answer in answers}
+    targets, weights, first = block.targets(), block.weights(), block.first
+    points, x = system.points(block.inputs(), first)
     doubles = x.astype(np.float64) if checked is not None else x
     if checked is not None and system.center is not None:
         doubles = doubles - system.center
@@ -125,11 +123,11 @@ def score_sums(
             if answer.simulated is not None:
                 scored |= _point_tests(added, answer.simulated, vectors[:, : answer.version.simulated.directions])
             columns[name].append(scored)
-    return sums, {
-        name: {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
-        for name, parts in columns.items()
-        if parts
-    }
+    for name, parts in columns.items():
+        if parts:
+            joined = {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+            write(block.block, name, joined)
+    return sums
 
 
 class _ReadRows:
@@ -174,16 +172,16 @@ def _add_residual(
         sums.add("exact", double.T @ value)
 
 
-def influence_sums(
+def influence_pass(
+    block: BlockRows[RowBlocks],
     system: BlockDirections,
-    inputs: Array,
-    targets: Array,
-    predictive: Mapping[str, Distribution],
     known: Mapping[str, tuple[BlockVersion, InfluenceWeights]],
-    first: int,
-) -> tuple[dict[str, BlockSums], dict[str, dict[str, Array]]]:
-    """What a block adds for the standard errors of every version, and the columns of its rows' influences."""
-    points, _ = system.points(inputs, first)
+    write: Write,
+) -> Pass:
+    """What a block adds for the standard errors of every version; the columns of its rows' influences are written."""
+    predictive = {name: block.predictive(name) for name in known}
+    targets, first = block.targets(), block.first
+    points, _ = system.points(block.inputs(), first)
     sums = {name: BlockSums() for name in known}
     columns: dict[str, dict[str, Array]] = {
         name: {column: np.empty(len(points.x)) for column in ("influence", "influence_squared")} for name in known
@@ -194,7 +192,9 @@ def influence_sums(
             delta = errors_of(version, targets[rows], predictive[name][rows]).delta
             for column, values in weights.add_rows(sums[name], vectors, delta, version.rows(positions)).items():
                 columns[name][column][rows] = values
-    return sums, columns
+    for name, written in columns.items():
+        write(block.block, name, written)
+    return sums
 
 
 def _point_tests(sums: BlockSums, simulated: Array, vectors: Array) -> dict[str, Array]:

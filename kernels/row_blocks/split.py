@@ -27,10 +27,17 @@ from congruence.kernels.row_blocks.calibration import (
     calibrate_vector_blocks,
 )
 from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_versions, dependent_rows
-from congruence.kernels.row_blocks.inputs import RowSample
-from congruence.kernels.row_blocks.passes import Pass, SampledRows, Write
+from congruence.kernels.row_blocks.inputs import RowSample, inputs_pass
+from congruence.kernels.row_blocks.right_hand_sides import right_hand_sides_pass
+from congruence.kernels.row_blocks.rows import Pass, SampledRows, Write
 from congruence.kernels.row_blocks.runs import BlockPasses, PassesHere
-from congruence.kernels.row_blocks.scores import CheckedInputs, VersionAnswer, version_answer
+from congruence.kernels.row_blocks.scores import (
+    CheckedInputs,
+    VersionAnswer,
+    influence_pass,
+    scores_pass,
+    version_answer,
+)
 from congruence.kernels.row_blocks.system import BlockSystem, chosen_inputs, solved_system
 from congruence.kernels.row_blocks.versions import (
     ALL_TAILS,
@@ -119,7 +126,7 @@ class BlockSplit:
         """Landmarks, C'C, right-hand sides and scores."""
         system, positions = self._system(landmarks)
         plans = self._plans(system, versions, draws, tested)
-        sums = self.run("right-hand sides", passes.right_hand_sides, system.inputs, plans, positions)
+        sums = self.run("right-hand sides", right_hand_sides_pass, system.inputs, plans, positions)
         answers = [version_answer(system, plan, sums[plan.name]) for plan in plans]
         checked = None
         if self.dtype.itemsize == 4:
@@ -129,7 +136,7 @@ class BlockSplit:
                 system.checked if center is None else system.checked - center.astype(self.dtype),
                 double if center is None else double - center,
             )
-        scores = self.run("scores", passes.scores, system.inputs, answers, checked, write)
+        scores = self.run("scores", scores_pass, system.inputs, answers, checked, write)
         stated = {a.version.name: certificate(system, a, sums[a.version.name], scores[a.version.name]) for a in answers}
         return SolvedSplit(system, answers, sums, scores, stated)
 
@@ -150,7 +157,7 @@ class BlockSplit:
             )
             for a in solved.answers
         }
-        influence = self.run("influence", passes.influence, system.inputs, known, write)
+        influence = self.run("influence", influence_pass, system.inputs, known, write)
         measurements = {}
         for answer in solved.answers:
             name = answer.version.name
@@ -174,7 +181,7 @@ class BlockSplit:
         rows = self.run("sample", passes.sample, self.protocol, self.dtype, sample.positions)[""].rows("inputs")
         inputs, checked = chosen_inputs(self.protocol, sample, rows, self.n, landmarks, self.seed)
         warn_if_nearly_constant(kernel_variation(inputs.residual, self.protocol.input_kernel), stacklevel=5)
-        sums = self.run("inputs", passes.inputs, inputs)[""]
+        sums = self.run("inputs", inputs_pass, inputs)[""]
         return solved_system(inputs, sums, checked, sample.checked), sample.residual
 
     def _plans(

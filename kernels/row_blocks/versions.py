@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.arrays import Array
 from congruence.kernels.bandwidths import OutputScale, scaled_rbf
 from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.congruence.influence_sums import FittedRows
@@ -66,18 +65,6 @@ class BlockVersion:
     def rows(self, positions: Array) -> FittedRows:
         """Of rows at some positions of the split: which share a sign, and which a fit."""
         return FittedRows.at(positions, self.blocks)
-
-
-def block_targets(targets: Any, rows: int, first: int) -> Array:
-    """Targets of a block that begins at row ``first``, checked.
-
-    Raises:
-        InvalidInputError: not numbers, another number of rows, or not finite; rows count from the block's first.
-    """
-    try:
-        return require_targets(targets, "targets", rows)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{error} (in the block that begins at row {first} of the split)") from error
 
 
 def target_sums(targets: Array, first: int, n: int) -> BlockSums:

@@ -17,7 +17,7 @@ import numpy as np
 from distributed import Client, as_completed
 
 from congruence.kernels.block_sums import BlockSums
-from congruence.kernels.row_blocks.passes import Pass, RowBlocks
+from congruence.kernels.row_blocks.rows import Pass, RowBlocks
 from congruence.kernels.row_blocks.runs import BlockPasses, places_of, sums_of_blocks
 from congruence.tasks.solving.least_busy import LeastBusy
 from congruence.tasks.solving.solve_progress import SolveProgress

@@ -20,7 +20,7 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
 from congruence.kernels.row_blocks.dependence import BlocksInference
-from congruence.kernels.row_blocks.passes import RowBlocks, Write
+from congruence.kernels.row_blocks.rows import RowBlocks, Write
 from congruence.kernels.row_blocks.runs import BlockPasses
 from congruence.kernels.row_blocks.split import BlockSplit, SolvedSplit
 from congruence.tasks.scores.names import requested_metrics

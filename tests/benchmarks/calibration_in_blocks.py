@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels import EXACT, Distribution, Normal
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.row_blocks.calibration import calibrate_blocks
-from congruence.kernels.row_blocks.passes import Pass
+from congruence.kernels.row_blocks.rows import Pass
+from congruence.kernels.row_blocks.runs import PassesHere
 
 BLOCK_ROWS = 2**16
 
@@ -60,11 +60,8 @@ class FileBlocks:
         return np.array(whole[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS])
 
     def run(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
-        started, total, first = time.process_time(), {}, 0
-        for block, size in enumerate(self.sizes):
-            for key, sums in function(self, block, first, *context).items():
-                total.setdefault(key, BlockSums()).merge(sums)
-            first += size
+        started = time.process_time()
+        total = PassesHere(self)(name, function, *context)
         self.seconds[name] = time.process_time() - started
         return total
 

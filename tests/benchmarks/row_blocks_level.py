@@ -15,73 +15,42 @@ import numpy as np
 from kept_p_values import KeptPValues, share, uniformity
 
 from congruence.kernels import EXACT, Distribution, Mixture, NegativeBinomial, Normal, Samples
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.congruence.outcome import TIE
-from congruence.kernels.row_blocks.inputs import RowSample, input_sums, protocol_inputs
-from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
-from congruence.kernels.row_blocks.scores import score_sums, version_answer
-from congruence.kernels.row_blocks.system import BlockSystem, chosen_inputs, solved_system
-from congruence.kernels.row_blocks.versions import (
-    FIRST_TAILS,
-    planned_version,
-    prediction_sums,
-    resolved_kernel,
-    target_sums,
-)
+from congruence.kernels.row_blocks.rows import SampledRows
+from congruence.kernels.row_blocks.runs import PassesHere
+from congruence.kernels.row_blocks.split import BlockSplit
 
 SPLITS_PER_INPUTS = 40
 DRAWS = 199
 LANDMARKS = 200
 
 
-def cuts(n: int) -> list[tuple[int, int]]:
-    return [(0, n // 5), (n // 5, n // 2), (n // 2, n)]
+class Cut(SampledRows):
+    """Held rows in three uneven blocks."""
+
+    @property
+    def sizes(self) -> list[int]:
+        return [stop - start for start, stop in self._cuts()]
+
+    def inputs(self, block: int) -> np.ndarray:
+        return self.rows[slice(*self._cuts()[block])]
+
+    def targets(self, block: int) -> np.ndarray:
+        return self.held_targets[slice(*self._cuts()[block])]
+
+    def predictive(self, block: int, version: str) -> Distribution:
+        return self.models[version][slice(*self._cuts()[block])]
+
+    def _cuts(self) -> list[tuple[int, int]]:
+        n = len(self.rows)
+        return [(0, n // 5), (n // 5, n // 2), (n // 2, n)]
 
 
-def added(parts: list[BlockSums]) -> BlockSums:
-    total = BlockSums()
-    for part in parts:
-        total.merge(part)
-    return total
-
-
-def prepared(x: np.ndarray, y: np.ndarray) -> tuple[BlockSystem, RowSample]:
-    n = len(x)
-    sample = RowSample.draw(n, LANDMARKS, 0)
-    rows = protocol_inputs(EXACT, x, 0, np.float64)[sample.positions]
-    inputs, checked = chosen_inputs(EXACT, sample, rows, n, LANDMARKS, 0)
-    sums = added([input_sums(inputs, x[a:b], y[a:b], a) for a, b in cuts(n)])
-    return solved_system(inputs, sums, checked, sample.checked), sample
-
-
-def p_value(
-    system: BlockSystem, sample: RowSample, x: np.ndarray, y: np.ndarray, law: Distribution, seed: int
-) -> float:
-    """Of one split, as ``tasks.linalg.row_blocks`` makes it."""
-    n, name = len(x), "version"
-    targets = added([target_sums(y[a:b], a, n) for a, b in cuts(n)])
-    predictions = added([prediction_sums(y[a:b], law[a:b], a, n, FIRST_TAILS) for a, b in cuts(n)])
-    plan = planned_version(
-        name,
-        targets,
-        predictions,
-        resolved_kernel(EXACT, targets, system),
-        n=n,
-        filters=system.inputs.filters,
-        scale=EXACT.output_scale,
-        fixed_kernel=EXACT.output_kernel,
-        tested=True,
-        draws=DRAWS,
-        seed=seed,
-    )
-    inputs, residual = system.inputs, sample.residual
-    sums = added(
-        [right_hand_side_sums(inputs, x[a:b], y[a:b], {name: law[a:b]}, [plan], a, residual)[name] for a, b in cuts(n)]
-    )
-    answer = version_answer(system, plan, sums)
-    scored = added(
-        [score_sums(inputs, x[a:b], y[a:b], {name: law[a:b]}, [answer], a, None)[0][name] for a, b in cuts(n)]
-    )
+def p_value(x: np.ndarray, y: np.ndarray, law: Distribution, seed: int) -> float:
+    """Of one split, by all passes up to the scores."""
+    split = BlockSplit(PassesHere(Cut(x, y, {"version": law})), EXACT, seed)
+    split.look_at(["version"])
+    scored = split.solve(LANDMARKS, ["version"], lambda *_: None, draws=DRAWS, tested=True).scores["version"]
     reached = np.count_nonzero(scored.added["null statistics"] >= TIE * scored.added["statistic"])
     return (1 + reached) / (1 + DRAWS)
 
@@ -123,11 +92,10 @@ def main() -> None:
             rng = np.random.default_rng([1, split, arguments.seed])
             x = rng.standard_normal((arguments.rows, 8)) * np.arange(1.0, 9.0) ** -0.7
             mean = 2.0 + np.tanh(x[:, 0]) + np.sin(2.0 * x[:, 1])
-            system, sample = prepared(x, mean)
         of_targets, of_test = seeds(arguments.seed, split)
         for family in arguments.families:
             y, law = drawn(family, mean, of_targets)
-            kept.add(family, p_value(system, sample, x, y, law, of_test))
+            kept.add(family, p_value(x, y, law, of_test))
     kept.save()
     print(f"\n{arguments.rows} rows, {DRAWS} draws; {time.process_time() - started:.0f} CPU s; (standard errors)\n")
     print(

@@ -173,7 +173,7 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
     from congruence.kernels import ECAI, Cholesky, ConjugateGradient, Normal, Nystrom, Poisson, Samples
     from congruence.kernels.congruence.preparation import prepare
     from congruence.kernels.protocol.protocol import EvaluationProtocol
-    from congruence.kernels.row_blocks.passes import SampledRows
+    from congruence.kernels.row_blocks.rows import SampledRows
     from congruence.kernels.row_blocks.runs import PassesHere
     from congruence.kernels.row_blocks.split import BlockSplit
     from congruence.tasks.dask.clusters import dask_client

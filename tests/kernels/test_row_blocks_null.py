@@ -5,30 +5,29 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from congruence.kernels import EXACT, NegativeBinomial, Normal, Samples
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.resampling.keyed import row_choices, row_draws
-from congruence.kernels.row_blocks.inputs import RowSample, input_sums, protocol_inputs
-from congruence.kernels.row_blocks.right_hand_sides import right_hand_side_sums
-from congruence.kernels.row_blocks.scores import score_sums, version_answer
-from congruence.kernels.row_blocks.system import chosen_inputs, solved_system
-from congruence.kernels.row_blocks.versions import (
-    FIRST_TAILS,
-    planned_version,
-    prediction_sums,
-    resolved_kernel,
-    target_sums,
-)
+from congruence.kernels.row_blocks.rows import SampledRows
+from congruence.kernels.row_blocks.runs import PassesHere
+from congruence.kernels.row_blocks.split import BlockSplit
 
 N, DRAWS, SEED = 150, 40, 5
 BLOCKS = [slice(0, 30), slice(30, 70), slice(70, N)]
 PURPOSE = "targets of a true version"
 
 
-def over_blocks(sums_of):
-    total = BlockSums()
-    for rows in BLOCKS:
-        total.merge(sums_of(rows))
-    return total
+class Cut(SampledRows):
+    """Held rows in blocks."""
+
+    sizes = (30, 40, 80)
+
+    def inputs(self, block):
+        return self.rows[BLOCKS[block]]
+
+    def targets(self, block):
+        return self.held_targets[BLOCKS[block]]
+
+    def predictive(self, block, version):
+        return self.models[version][BLOCKS[block]]
 
 
 def version(family, mean):
@@ -56,33 +55,10 @@ def test_statistics_of_blocks_are_those_of_the_chosen_targets(family):
     x = rng.normal(size=(N, 6))
     mean = 1.0 + np.tanh(x[:, 0])
     law, y = version(family, mean)
-    sample = RowSample.draw(N, 60, 0)
-    rows = protocol_inputs(EXACT, x, 0, np.float64)[sample.positions]
-    inputs, checked = chosen_inputs(EXACT, sample, rows, N, 60, 0)
-    sums = over_blocks(lambda rows: input_sums(inputs, x[rows], y[rows], rows.start))
-    system = solved_system(inputs, sums, checked, sample.checked)
-    targets = over_blocks(lambda rows: target_sums(y[rows], rows.start, N))
-    plan = planned_version(
-        "a",
-        targets,
-        over_blocks(lambda rows: prediction_sums(y[rows], law[rows], rows.start, N, FIRST_TAILS)),
-        resolved_kernel(EXACT, targets, system),
-        n=N,
-        filters=system.inputs.filters,
-        scale=EXACT.output_scale,
-        fixed_kernel=None,
-        tested=True,
-        draws=DRAWS,
-        seed=SEED,
-    )
-    told, residual = system.inputs, sample.residual
-    added = over_blocks(
-        lambda rows: right_hand_side_sums(told, x[rows], y[rows], {"a": law[rows]}, [plan], rows.start, residual)["a"]
-    )
-    answer = version_answer(system, plan, added)
-    scored = over_blocks(
-        lambda rows: score_sums(told, x[rows], y[rows], {"a": law[rows]}, [answer], rows.start, None)[0]["a"]
-    )
+    split = BlockSplit(PassesHere(Cut(x, y, {"a": law})), EXACT, SEED)
+    split.look_at(["a"])
+    solved = split.solve(60, ["a"], lambda *_: None, draws=DRAWS, tested=True)
+    scored, plan, told = solved.scores["a"], solved.answers[0].version, solved.system.inputs
     found = np.concatenate([[scored.added["statistic"]], scored.added["null statistics"]])
 
     pools, chosen = pools_of(family, law, y), plan.simulated.splits.choices(np.arange(N))

@@ -1,8 +1,7 @@
 """Calibration given the input by row blocks: the numbers of the definition, whatever the cuts; faults are found."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,6 @@ import pandas as pd
 import pytest
 
 from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson, Samples
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
@@ -27,7 +25,7 @@ from congruence.kernels.conditional_calibration.version_calibration import (
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import PREPRINT, EvaluationProtocol
 from congruence.kernels.row_blocks.calibration import CalibrationInBlocks, calibrate_blocks
-from congruence.kernels.row_blocks.passes import Pass
+from congruence.kernels.row_blocks.runs import PassesHere
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
@@ -67,13 +65,6 @@ class KeptBlocks:
     def predictive(self, block: int, version: str) -> Distribution:
         return self.models[version][slice(self.cuts[block], self.cuts[block + 1])]
 
-    def run(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
-        total: Pass = {}
-        for block, first in zip(range(len(self.sizes)), accumulate(self.sizes, initial=0), strict=False):
-            for key, sums in function(self, block, first, *context).items():
-                total.setdefault(key, BlockSums()).merge(sums)
-        return total
-
 
 def split(n: int = N, d: int = 4) -> KeptBlocks:
     rng = np.random.default_rng(7)
@@ -98,7 +89,7 @@ def calibrated(
         parts.setdefault(version, []).append(columns)
 
     found = calibrate_blocks(
-        blocks.run, len(blocks.x), protocol, list(blocks.models), write, seed=3, dtype=dtype, **options
+        PassesHere(blocks), len(blocks.x), protocol, list(blocks.models), write, seed=3, dtype=dtype, **options
     )
     columns = {name: {key: np.concatenate([p[key] for p in some]) for key in some[0]} for name, some in parts.items()}
     return found, columns
