@@ -67,8 +67,7 @@ VECTOR_DRAWS = 199
 
 def can_be_tested(protocol: EvaluationProtocol, targets: Array, query: Array | None) -> bool:
     """Whether calibration given the input is measured: of targets judged at their own rows, all of them, once."""
-    repeated = protocol.samples is not None or protocol.bootstraps or protocol.downsampling is not None
-    return query is None and not repeated and len(targets) >= FEWEST_ROWS
+    return query is None and not protocol.is_repeated and len(targets) >= FEWEST_ROWS
 
 
 @dataclass(frozen=True)

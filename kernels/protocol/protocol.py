@@ -116,6 +116,11 @@ class EvaluationProtocol:
         return references * (self.draws if self.samples is not None else 1)
 
     @property
+    def is_repeated(self) -> bool:
+        """Whether samples are drawn, or the reference is not the split as it is."""
+        return self.samples is not None or self.bootstraps > 0 or self.downsampling is not None
+
+    @property
     def digest(self) -> str:
         """Twelve hexadecimal digits that differ wherever two protocols' numbers do not compare."""
         return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:12]

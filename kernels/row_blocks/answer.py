@@ -40,7 +40,7 @@ class BlockMeasurement:
         uncertainty: standard errors, without the influences of rows.
         expected: what the mean CCE would be if the version were the truth.
         test: of congruence, without its points, where it was asked for.
-        solver: in words.
+        landmarks: that the answer stands on.
         output_kernel: k_Y with its resolved bandwidth.
     """
 
@@ -51,8 +51,18 @@ class BlockMeasurement:
     uncertainty: CongruenceUncertainty
     expected: ExpectedCongruence
     test: CongruenceTest | None
-    solver: str
+    landmarks: int
     output_kernel: dict[str, Any]
+
+    @property
+    def solver(self) -> str:
+        """In words."""
+        return f"Nystrom on {self.landmarks} landmarks, by row blocks"
+
+    @property
+    def share(self) -> float:
+        """The certificate as a share of the mean CCE, or of its noise floor where that is larger."""
+        return self.certificate.in_mean / max(self.mean, self.noise_floor, float(np.finfo(float).tiny))
 
 
 def certificate(
@@ -139,7 +149,7 @@ def measurement(
         uncertainty=uncertainty,
         expected=expected,
         test=_test(scores, n, weights.blocks) if version.simulated.tested is not None else None,
-        solver=f"Nystrom on {len(system.inputs.landmarks)} landmarks, by row blocks",
+        landmarks=len(system.inputs.landmarks),
         output_kernel=version.kernel.describe(),
     )
 

@@ -118,7 +118,7 @@ def measure_versions(
     ready = time.perf_counter()
     kernel = resolved_output_kernel(protocol, targets, x, judged.prepared if protocol.downsampling is None else None)
     solved: Mapping[str, SolvedErrors | RepeatedResult]
-    if protocol.samples is not None or protocol.bootstraps or protocol.downsampling is not None:
+    if protocol.is_repeated:
         laws = {name: rows.read().predictive for name, rows in versions.items()}
         solved = evaluate_references(protocol, references, targets, laws, kernel, seed=settings.seed, uncertainty=True)
     else:

@@ -71,9 +71,9 @@ class MeasurementInBlocks:
 
     Attributes:
         measurement: all that is of constant size.
-        seconds: wall time of each pass.
+        seconds: of each pass, summed over the landmark counts that were tried (``PassesOnCluster``).
         calibration: given the input, where it was asked for.
-        reason: why this solver, in one sentence.
+        reason: why so many landmarks, in one sentence.
         inference: by what blocks of rows; None where they are independent.
     """
 

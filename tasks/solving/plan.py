@@ -119,8 +119,7 @@ def is_by_row_blocks(
     Raises:
         BudgetError: in memory, and it does not fit.
     """
-    repeated = protocol.samples is not None or protocol.bootstraps > 0 or protocol.downsampling is not None
-    held = has_query or repeated or protocol.reference != "test"
+    held = has_query or protocol.is_repeated or protocol.reference != "test"
     exact = settings.kind in ("cholesky", "conjugate_gradient")
     if not held and not exact:
         return _is_long(n, d) if on_cards else n > DENSE_LIMIT

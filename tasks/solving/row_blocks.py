@@ -7,53 +7,27 @@ whoever works on them: so are the numbers. A lost worker costs its own tasks, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from distributed import Client
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
-from congruence.kernels.row_blocks.dependence import BlocksInference
 from congruence.kernels.row_blocks.rows import RowBlocks, Write
 from congruence.kernels.row_blocks.runs import BlockPasses
 from congruence.kernels.row_blocks.split import BlockSplit, SolvedSplit
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.solving.measurement import MeasurementSettings
+from congruence.tasks.solving.measurement_store import MeasurementInBlocks
 from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError
 from congruence.tasks.solving.solve_progress import SolveProgress
 
 SAMPLED = 16_384  # rows that tell with how many landmarks to begin
 SPLITS_SAMPLED = 6  # times as long a split must be for that to be worth it
-
-
-@dataclass(frozen=True)
-class BlockRun:
-    """What the passes over a split took.
-
-    Attributes:
-        measurements: by version.
-        seconds: of each pass, summed over the landmark counts that were tried (``PassesOnCluster``).
-        landmarks: of the answer.
-        accurate: whether the certificate of every version's mean CCE meets what was asked for.
-        calibration: given the input, by version, where it was asked for.
-        reason: for so many landmarks, in one sentence.
-        inference: by what blocks of rows each version is judged, where rows depend on each other.
-    """
-
-    measurements: dict[str, BlockMeasurement]
-    seconds: dict[str, float] = field(default_factory=dict)
-    landmarks: int = 0
-    accurate: bool = True
-    calibration: Mapping[str, CalibrationInBlocks | VersionCalibration] = field(default_factory=dict)
-    reason: str = ""
-    inference: dict[str, BlocksInference | None] = field(default_factory=dict)
 
 
 def measure_blocks(
@@ -68,7 +42,7 @@ def measure_blocks(
     draws: int | None = None,
     calibrated: bool = False,
     announce: Callable[[str], None] = lambda _: None,
-) -> BlockRun:
+) -> dict[str, MeasurementInBlocks]:
     """CCE of every version on a split that is its own reference, with everything a version is told.
 
     Args:
@@ -107,11 +81,12 @@ def measure_blocks(
         with side_by_side(run, calibrate) as calibration:
             best = _best(split, versions, write, accuracy, draws=draws, tested=tested, announce=announce)
             measurements = split.finish(best, write)
-        found = calibration.result()
-    used = len(best.system.inputs.landmarks)
-    accurate = best.worst <= accuracy.share
+        found, reason = calibration.result(), _reason(best, accuracy)
     inference = {name: each.inference for name, each in split.dependent.items()}
-    return BlockRun(measurements, run.seconds, used, accurate, found, _reason(best, accuracy), inference)
+    return {
+        name: MeasurementInBlocks(measurement, run.seconds, found.get(name), reason, inference.get(name))
+        for name, measurement in measurements.items()
+    }
 
 
 def _not_calibrated(run: BlockPasses) -> dict[str, CalibrationInBlocks]:  # noqa: ARG001

@@ -24,7 +24,7 @@ from congruence.tasks.solving.capacity import cluster_capacity
 from congruence.tasks.solving.checkpoint import sweep_iterates
 from congruence.tasks.solving.executor import WorkerExecutor
 from congruence.tasks.solving.measurement import OnCluster, measure_versions
-from congruence.tasks.solving.measurement_store import MeasurementAddress, MeasurementInBlocks, VersionMeasurement
+from congruence.tasks.solving.measurement_store import MeasurementAddress, VersionMeasurement
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError, is_by_row_blocks
 from congruence.tasks.solving.row_blocks import measure_blocks
 from congruence.tasks.solving.version_evaluation import HeldVersion
@@ -134,11 +134,8 @@ def _solve_by_blocks(
         calibrated="calibration" in requested_metrics(settings.metrics),
         announce=announce,
     )
-    for label, measurement in found.measurements.items():
-        calibration = found.calibration.get(label)
-        work.kept[label].write(
-            MeasurementInBlocks(measurement, found.seconds, calibration, found.reason, found.inference.get(label))
-        )
+    for label, measurement in found.items():
+        work.kept[label].write(measurement)
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def _measured(n: int, folder: Path, rng: np.random.Generator) -> MeasurementAddr
     known = CongruenceUncertainty(CongruenceInfluence(1e-4, 1e-2, none, none, rng.random(99)), 1e-4, 1e-6, 1e-6)
     bounds, test = SolverBounds(1e-7, 1e-8, "certified"), CongruenceTest(1.0, 0.5, none, none, rng.random(99))
     expected = ExpectedCongruence(0.01, 0.009, 0.011)
-    solved = BlockMeasurement(n, 0.01, 0.01, bounds, known, expected, test, "nystrom", {"kind": "rbf"})
+    solved = BlockMeasurement(n, 0.01, 0.01, bounds, known, expected, test, 512, {"kind": "rbf"})
     calibration = CalibrationInBlocks(version.test, version.reading.mixing, version.regions.medoids, version.curves)
     kept.write(MeasurementInBlocks(solved, calibration=calibration))
     return kept

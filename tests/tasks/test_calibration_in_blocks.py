@@ -258,13 +258,13 @@ def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: KeptBlocks, 
             for some in (scalar, vector)
         )
         without = measure_blocks(client, scalar, asked, EXACT, ["even"], write, accuracy=accuracy)
-    assert one.calibration["even"].test.null == "exact"
+    assert one["even"].calibration.test.null == "exact"
     assert [len(np.load(tmp_path / f"even-calibration_shift-{block}.npy")) for block in (0, 1)] == [100, 140]
-    assert without.calibration == {}
+    assert without["even"].calibration is None
     split = VectorCalibration(prepared_vectors(EXACT.input_kernel, EXACT.apply(x), 0), vector_rows(n, 0), n)
     direct = {name: split.of_rows(vector.y, law) for name, law in laws.items()}
     for name, p_value in (("right", 0.05), ("narrow", 0.005)):
-        found = two.calibration[name]
+        found = two[name].calibration
         assert isinstance(found, VersionCalibration)
         assert found.rows is None
         assert found.test.by_order == direct[name].test.by_order
