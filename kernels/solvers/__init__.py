@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from congruence.kernels.solvers.base import NormKind as NormKind
     from congruence.kernels.solvers.base import Solution as Solution
     from congruence.kernels.solvers.base import Solver as Solver
-    from congruence.kernels.solvers.base import certificate as certificate
+    from congruence.kernels.solvers.base import certified_error as certified_error
     from congruence.kernels.solvers.base import weakest_kind as weakest_kind
     from congruence.kernels.solvers.cholesky import Cholesky as Cholesky
     from congruence.kernels.solvers.conjugate_gradient import Checkpoint as Checkpoint

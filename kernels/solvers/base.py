@@ -96,17 +96,13 @@ def sampled_norms(residual: Any, n: int) -> Array:
     return np.asarray(np.sqrt(n * (np.mean(squares, axis=0) + error)))
 
 
-def certificate(operator: RegularizedGram, residual_norm: float, kernel_maximum: float) -> float:
+def certified_error(shift: float, residual_norm: float, kernel_maximum: float) -> float:
     """Bound on |computed CCE(x) - CCE(x)|: sqrt(k(x, x) / (4 n lambda)) ||R||_F, for k(x, x) <= ``kernel_maximum``.
 
     The error of k(x)'Z is k(x)' A^-1 R. With k(x) = K^(1/2) u, where |u|^2 <= k(x, x) since the Gram matrix of the
     reference points and x is positive semi-definite, |A^-1 k(x)|^2 <= k(x, x) max_t t / (t + n lambda)^2, t >= 0.
+    ``shift``: n lambda.
     """
-    return certified_error(operator.shift, residual_norm, kernel_maximum)
-
-
-def certified_error(shift: float, residual_norm: float, kernel_maximum: float) -> float:
-    """``certificate`` of a system with the shift n lambda."""
     return float(np.sqrt(kernel_maximum / (4.0 * shift)) * residual_norm)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.rounding import UNIT, CheckedPoints, float64_rounding
-from congruence.kernels.solvers import NormKind, Solution, certificate, weakest_kind
+from congruence.kernels.solvers import NormKind, Solution, weakest_kind
 from congruence.kernels.solvers.base import certified_error
 
 
@@ -86,7 +86,7 @@ class SystemBounds:
         rounding += 8.0 * UNIT * float(np.linalg.norm(rhs))  # of B - n lambda Z
         if self.query is not None:
             at_query, query_kind = self._query_rounding(smoothed, value)
-            bound = certificate(self.operator, read + unread + rounding, self.kernel_maximum)
+            bound = certified_error(self.operator.shift, read + unread + rounding, self.kernel_maximum)
             bound += at_query * float(np.sqrt(self.kernel_maximum))
             return SolverBounds(bound, bound, weakest_kind((kind, query_kind, solution.norm_kind)))
         return bounds_at_reference(
