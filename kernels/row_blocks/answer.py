@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.block_sums import BlockSums
+from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.congruence.expected import (
     ExpectedCongruence,
     expected_at,
@@ -22,6 +23,8 @@ from congruence.kernels.gram.rounding import UNIT, float64_rounding, largest_sha
 from congruence.kernels.gram.thin_products import product
 from congruence.kernels.mean_embeddings.base import FeatureError
 from congruence.kernels.mean_embeddings.gram import REFUSED_SHARE
+from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
+from congruence.kernels.row_blocks.dependence import BlocksInference
 from congruence.kernels.row_blocks.scores import VersionAnswer
 from congruence.kernels.row_blocks.system import BlockSystem
 from congruence.kernels.solvers.base import sampled_norms
@@ -42,6 +45,10 @@ class BlockMeasurement:
         test: of congruence, without its points, where it was asked for.
         landmarks: that the answer stands on.
         output_kernel: k_Y with its resolved bandwidth.
+        inference: by what blocks of rows; None where they are independent.
+        calibration: given the input, where it was asked for.
+        seconds: of each pass, summed over the landmark counts that were tried.
+        reason: why so many landmarks, in one sentence.
     """
 
     rows: int
@@ -49,10 +56,14 @@ class BlockMeasurement:
     noise_floor: float
     certificate: SolverBounds
     uncertainty: CongruenceUncertainty
-    expected: ExpectedCongruence
+    expected: ExpectedCongruence | None
     test: CongruenceTest | None
     landmarks: int
     output_kernel: dict[str, Any]
+    inference: BlocksInference | None = None
+    calibration: CalibrationInBlocks | VersionCalibration | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
 
     @property
     def solver(self) -> str:
@@ -124,6 +135,7 @@ def measurement(
     right_hand_sides: BlockSums,
     scores: BlockSums,
     influence: BlockSums,
+    inference: BlocksInference | None,
 ) -> BlockMeasurement:
     """All that the passes say of a version."""
     n, filters = system.inputs.n, system.inputs.filters
@@ -137,7 +149,10 @@ def measurement(
     uncertainty = weights.uncertainty(
         influence, vectors, scores.rows("smoothed at points"), (mean, mean_square), weights=counts
     )
-    if version.blocks is None:
+    expected: ExpectedCongruence | None
+    if inference is not None and inference.refused:
+        expected = None
+    elif version.blocks is None:
         expected = expected_at(vectors, true_coefficients(right_hand_sides, filters), floor, counts)
     else:
         expected = expected_by_blocks(uncertainty)
@@ -151,6 +166,7 @@ def measurement(
         test=_test(scores, n, weights.blocks) if version.simulated.tested is not None else None,
         landmarks=len(system.inputs.landmarks),
         output_kernel=version.kernel.describe(),
+        inference=inference,
     )
 
 

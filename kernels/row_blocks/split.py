@@ -161,7 +161,8 @@ class BlockSplit:
         measurements = {}
         for answer in solved.answers:
             name = answer.version.name
-            parts = solved.right_hand_sides[name], solved.scores[name], influence[name]
+            inference = self.dependent.get(name, FoundBlocks()).inference
+            parts = solved.right_hand_sides[name], solved.scores[name], influence[name], inference
             measurements[name] = measurement(system, answer, solved.certificates[name], known[name][1], *parts)
         return measurements
 

@@ -65,68 +65,43 @@ class VersionMeasurement:
     inference: BlocksInference | None = None
 
 
-@dataclass(frozen=True)
-class MeasurementInBlocks:
-    """What a split in blocks of rows said of one version, beside the columns that lie block by block.
-
-    Attributes:
-        measurement: all that is of constant size.
-        seconds: of each pass, summed over the landmark counts that were tried (``PassesOnCluster``).
-        calibration: given the input, where it was asked for.
-        reason: why so many landmarks, in one sentence.
-        inference: by what blocks of rows; None where they are independent.
-    """
-
-    measurement: BlockMeasurement
-    seconds: dict[str, float] = field(default_factory=dict)
-    calibration: CalibrationInBlocks | VersionCalibration | None = None
-    reason: str = ""
-    inference: BlocksInference | None = None
-
-    def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
-        """The measurement with the columns of all blocks."""
-        found = self.measurement
-        known = found.uncertainty
-        influence = replace(known.influence, squared=columns["influence_squared"], root=columns["influence"])
-        result = CongruenceResult(
-            columns["cce"],
-            columns["noise_floor"],
-            found.certificate.at_point,
-            found.certificate.in_mean,
-            sum(self.seconds.values()),
-            0,
-            uncertainty=replace(known, influence=influence),
-            bound_kind=found.certificate.kind,
-            weights=columns.get("weight"),
-        )
-        test = found.test
-        if test is not None:
-            test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
-        read = {name: values for name, values in columns.items() if name.startswith(PREFIX)}
-        return VersionMeasurement(
-            result,
-            found.solver,
-            found.output_kernel,
-            test,
-            found.expected if self.inference is None or not self.inference.refused else None,
-            seconds=dict(self.seconds),
-            calibration=_whole(self.calibration, read),
-            reason=self.reason,
-            inference=self.inference,
-        )
-
-
-def _whole(
-    calibration: CalibrationInBlocks | VersionCalibration | None, columns: dict[str, Array]
-) -> VersionCalibration | None:
-    return calibration.whole(columns) if isinstance(calibration, CalibrationInBlocks) else calibration
+def with_columns(found: BlockMeasurement, columns: Mapping[str, Array]) -> VersionMeasurement:
+    """What a split in blocks of rows said of one version, with the columns of all blocks."""
+    known = found.uncertainty
+    influence = replace(known.influence, squared=columns["influence_squared"], root=columns["influence"])
+    result = CongruenceResult(
+        columns["cce"],
+        columns["noise_floor"],
+        found.certificate.at_point,
+        found.certificate.in_mean,
+        sum(found.seconds.values()),
+        0,
+        uncertainty=replace(known, influence=influence),
+        bound_kind=found.certificate.kind,
+        weights=columns.get("weight"),
+    )
+    test, calibration = found.test, found.calibration
+    if test is not None:
+        test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
+    if isinstance(calibration, CalibrationInBlocks):
+        calibration = calibration.whole({name: column for name, column in columns.items() if name.startswith(PREFIX)})
+    return VersionMeasurement(
+        result,
+        found.solver,
+        found.output_kernel,
+        test,
+        found.expected,
+        seconds=dict(found.seconds),
+        calibration=calibration,
+        reason=found.reason,
+        inference=found.inference,
+    )
 
 
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         VersionMeasurement,
-        MeasurementInBlocks,
         BlockMeasurement,
         SolverBounds,
         CongruenceResult,
@@ -156,7 +131,7 @@ class MeasurementAddress:
     key: str
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def write(self, measurement: VersionMeasurement | MeasurementInBlocks) -> None:
+    def write(self, measurement: VersionMeasurement | BlockMeasurement) -> None:
         """Keep ``measurement``, whole or not at all."""
         self._objects().put(self.key, to_bytes(measurement))
 
@@ -176,7 +151,7 @@ class MeasurementAddress:
             kept = from_bytes(content)
             if isinstance(kept, VersionMeasurement):
                 return kept
-            return kept.whole(self._columns(objects, kept.measurement.rows))
+            return with_columns(kept, self._columns(objects, kept.rows))
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -233,7 +208,7 @@ def _named(columns: Mapping[str, Array]) -> str:
     return names if len(names) <= _LONGEST_NAME else hashlib.sha256(names.encode()).hexdigest()[:16]
 
 
-def to_bytes(measurement: VersionMeasurement | MeasurementInBlocks) -> bytes:
+def to_bytes(measurement: VersionMeasurement | BlockMeasurement) -> bytes:
     """``measurement`` as an NPZ file."""
     arrays: dict[str, Array] = {}
     described = _describe(measurement, "", arrays)
@@ -243,7 +218,7 @@ def to_bytes(measurement: VersionMeasurement | MeasurementInBlocks) -> bytes:
     return stream.getvalue()
 
 
-def from_bytes(content: bytes) -> VersionMeasurement | MeasurementInBlocks:
+def from_bytes(content: bytes) -> VersionMeasurement | BlockMeasurement:
     """The measurement that ``to_bytes`` wrote.
 
     Raises:
@@ -251,7 +226,7 @@ def from_bytes(content: bytes) -> VersionMeasurement | MeasurementInBlocks:
     """
     arrays = _arrays(content)
     restored = _restore(json.loads(arrays[_DESCRIPTION].tobytes()), arrays)
-    if not isinstance(restored, VersionMeasurement | MeasurementInBlocks):
+    if not isinstance(restored, VersionMeasurement | BlockMeasurement):
         raise ValueError(f"a {type(restored).__name__}, not a measurement")
     return restored
 

@@ -8,6 +8,7 @@ whoever works on them: so are the numbers. A lost worker costs its own tasks, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from distributed import Client
@@ -15,13 +16,13 @@ from distributed import Client
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
 from congruence.kernels.row_blocks.rows import RowBlocks, Write
 from congruence.kernels.row_blocks.runs import BlockPasses
 from congruence.kernels.row_blocks.split import BlockSplit, SolvedSplit
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.solving.measurement import MeasurementSettings
-from congruence.tasks.solving.measurement_store import MeasurementInBlocks
 from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError
 from congruence.tasks.solving.solve_progress import SolveProgress
@@ -42,7 +43,7 @@ def measure_blocks(
     draws: int | None = None,
     calibrated: bool = False,
     announce: Callable[[str], None] = lambda _: None,
-) -> dict[str, MeasurementInBlocks]:
+) -> dict[str, BlockMeasurement]:
     """CCE of every version on a split that is its own reference, with everything a version is told.
 
     Args:
@@ -82,10 +83,9 @@ def measure_blocks(
             best = _best(split, versions, write, accuracy, draws=draws, tested=tested, announce=announce)
             measurements = split.finish(best, write)
         found, reason = calibration.result(), _reason(best, accuracy)
-    inference = {name: each.inference for name, each in split.dependent.items()}
     return {
-        name: MeasurementInBlocks(measurement, run.seconds, found.get(name), reason, inference.get(name))
-        for name, measurement in measurements.items()
+        name: replace(each, calibration=found.get(name), seconds=run.seconds, reason=reason)
+        for name, each in measurements.items()
     }
 
 

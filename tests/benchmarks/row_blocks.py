@@ -126,17 +126,16 @@ def main() -> None:
             wall = time.perf_counter() - started
             cpu = sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids) - before
             one = next(iter(run.values()))
-            worst = max(each.measurement.share for each in run.values())
+            worst = max(each.share for each in run.values())
             print({name: round(seconds, 1) for name, seconds in one.seconds.items()})
             print(
-                f"wall {wall:.1f} s, workers {cpu:.1f} CPU s, landmarks {one.measurement.landmarks}, "
+                f"wall {wall:.1f} s, workers {cpu:.1f} CPU s, landmarks {one.landmarks}, "
                 f"certificate {worst:.1e} of the mean"
             )
             peaks = [peak_bytes(pid) / 2**20 for pid in pids]
             print("workers' peak MiB", [round(p) for p in peaks], "idle", [round(i / 2**20) for i in idle])
             print("client's peak MiB", round(peak_bytes(psutil.Process().pid) / 2**20))
-        for name, each in run.items():
-            said = each.measurement
+        for name, said in run.items():
             test = said.test
             print(
                 f"{name}: mean {said.mean:.6f}, floor {said.noise_floor:.6f}, expected {said.expected.mean:.6f} "

@@ -48,7 +48,7 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.memory import give_back
 from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.measurement_store import MeasurementAddress, MeasurementInBlocks
+from congruence.tasks.solving.measurement_store import MeasurementAddress
 
 MEASURED, BLOCK_ROWS = 3_000, 2**16
 VERSION = ModelVersion("normal", "1", "models:/normal/1")
@@ -142,9 +142,9 @@ def _measured(n: int, folder: Path, rng: np.random.Generator) -> MeasurementAddr
     known = CongruenceUncertainty(CongruenceInfluence(1e-4, 1e-2, none, none, rng.random(99)), 1e-4, 1e-6, 1e-6)
     bounds, test = SolverBounds(1e-7, 1e-8, "certified"), CongruenceTest(1.0, 0.5, none, none, rng.random(99))
     expected = ExpectedCongruence(0.01, 0.009, 0.011)
-    solved = BlockMeasurement(n, 0.01, 0.01, bounds, known, expected, test, 512, {"kind": "rbf"})
     calibration = CalibrationInBlocks(version.test, version.reading.mixing, version.regions.medoids, version.curves)
-    kept.write(MeasurementInBlocks(solved, calibration=calibration))
+    solved = BlockMeasurement(n, 0.01, 0.01, bounds, known, expected, test, 512, {"kind": "rbf"}, None, calibration)
+    kept.write(solved)
     return kept
 
 

@@ -24,12 +24,13 @@ from congruence.kernels.conditional_calibration.version_calibration import (
 )
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol.protocol import PREPRINT, EvaluationProtocol
+from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.calibration import CalibrationInBlocks, calibrate_blocks
 from congruence.kernels.row_blocks.runs import PassesHere
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.solving.measurement_store import MeasurementAddress, MeasurementInBlocks, from_bytes, to_bytes
+from congruence.tasks.solving.measurement_store import MeasurementAddress, from_bytes, to_bytes
 from congruence.tasks.solving.plan import BlockAccuracy
 from congruence.tasks.solving.row_blocks import measure_blocks
 
@@ -223,11 +224,9 @@ def test_single_precision_counts_and_laws_without_ends(blocks: KeptBlocks) -> No
 
 
 def test_it_is_kept_with_the_measurement_and_its_columns(made: Any, tmp_path: Path) -> None:
-    kept = MeasurementInBlocks.__new__(MeasurementInBlocks)
-    for name, value in (("measurement", None), ("seconds", {}), ("calibration", made[0]["even"])):
-        object.__setattr__(kept, name, value)
+    kept: Any = BlockMeasurement(0, 0.0, 0.0, *[None] * 4, 0, {}, calibration=made[0]["even"])
     found = from_bytes(to_bytes(kept))
-    assert isinstance(found, MeasurementInBlocks)
+    assert isinstance(found, BlockMeasurement)
     assert found.calibration is not None
     assert found.calibration.test.effects == made[0]["even"].test.effects
     address = MeasurementAddress(str(tmp_path), "measurements/split/version.npz")

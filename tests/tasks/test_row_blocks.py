@@ -131,7 +131,7 @@ def bits(run) -> list[object]:
     """All numbers, to the last bit."""
     return [
         (repr(said), said.test.null_statistics.tobytes(), said.uncertainty.influence.noise.tobytes())
-        for said in (each.measurement for each in run.values())
+        for said in run.values()
     ]
 
 
@@ -145,7 +145,7 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, family, n,
     model = version(family, mean, y)
     blocks = HeldBlocks(x, y, {"a": model}, [0, 700, 700, 3111, n], counts=weights)
     run = measured(threads, blocks, tmp_path / "columns", draws=99)
-    said, written = run["a"].measurement, Written(tmp_path / "columns")
+    said, written = run["a"], Written(tmp_path / "columns")
 
     held = prepare(
         EXACT.apply(x.astype(np.float64 if n <= 5000 else np.float32)),
@@ -239,7 +239,7 @@ def test_a_sample_of_the_rows_says_with_how_many_landmarks_to_begin(threads, tmp
         found = measure_blocks(
             threads, blocks, settings, EXACT, ["a"], Written(tmp_path), accuracy=accuracy, announce=said.append
         )
-        return found["a"].measurement, sum(" rows in " in line for line in said)
+        return found["a"], sum(" rows in " in line for line in said)
 
     accuracy = BlockAccuracy(first=10, largest=400)
     every, tries = run(accuracy)
@@ -275,17 +275,17 @@ def test_landmarks_are_doubled_until_the_certificate_holds(threads, tmp_path):
         accuracy=BlockAccuracy(first=20, largest=400),  # the kernel's rank is 35
         announce=said.append,
     )
-    assert run["a"].measurement.share <= 1e-3
-    assert 20 < run["a"].measurement.landmarks <= 40
+    assert run["a"].share <= 1e-3
+    assert 20 < run["a"].landmarks <= 40
     assert "20 landmarks" in said[0]
-    assert run["a"].measurement.test is None
+    assert run["a"].test is None
     exact = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1)
     mean_cce = exact.conditional_congruence_error(y, Normal(mean, np.ones(3000))).mean
-    bound = run["a"].measurement.certificate.in_mean
+    bound = run["a"].certificate.in_mean
     assert bound <= 1e-3 * mean_cce
-    assert abs(run["a"].measurement.mean - mean_cce) <= bound
+    assert abs(run["a"].mean - mean_cce) <= bound
     few = measured(threads, blocks, tmp_path, landmarks=12, draws=9)
-    assert few["a"].measurement.share > 1e-3
+    assert few["a"].share > 1e-3
 
 
 @pytest.mark.parametrize("scale", ["residual", "multiscale"])
@@ -299,7 +299,7 @@ def test_output_scales_are_those_of_a_split_in_memory(threads, tmp_path, scale):
         EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1, solver=Nystrom(60)
     )
     there = output_kernel(scale, y, held).describe()
-    here = run["a"].measurement.output_kernel
+    here = run["a"].output_kernel
     if scale == "residual":
         assert here["gamma"] == pytest.approx(there["gamma"], rel=1e-6)
     else:
@@ -312,7 +312,7 @@ def test_vector_targets_by_features_whose_error_is_measured_on_all(threads, tmp_
     y = np.random.default_rng(3).normal(np.stack([mean, -mean], axis=1), 1.0)
     model = MultivariateNormal(np.stack([mean, -mean], axis=1), np.ones((n, 2)))
     blocks = HeldBlocks(x, y, {"a": model}, [0, 1000, n])
-    said = measured(threads, blocks, tmp_path / "near", draws=19)["a"].measurement
+    said = measured(threads, blocks, tmp_path / "near", draws=19)["a"]
     held = prepare(
         EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1, solver=Nystrom(60)
     )
@@ -334,7 +334,7 @@ def test_the_test_is_exact_with_a_pool_of_draws(threads, tmp_path):
     for seed in range(30):
         blocks = HeldBlocks(x, rng.normal(mean, 1.0), {"a": model}, [0, 30, n])
         said = measured(threads, blocks, tmp_path, landmarks=10, draws=19, seed=seed)  # of the pool, too
-        p.append(said["a"].measurement.test.p_value)
+        p.append(said["a"].test.p_value)
         points.append(Written(tmp_path).column("a", "p_value", blocks)[::20])
     assert 0.35 < np.mean(p) < 0.70
     assert np.mean(np.array(p) <= 0.1) <= 0.275
@@ -458,7 +458,7 @@ def test_landmarks_that_span_the_kernel_are_taken_in_double_precision_where_sing
         accuracy=BlockAccuracy(share=5e-6, first=32, largest=256, exact_work=1e30), announce=told.append,
     )  # fmt: skip
     assert "span the kernel, so once more in double precision" in told[-1]
-    result = found["a"].measurement
+    result = found["a"]
     assert result.share <= 5e-6
     exact = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, solver=Cholesky())
     errors = exact.conditional_congruence_error(y, Normal(mean, np.ones(3000)))
