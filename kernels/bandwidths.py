@@ -24,12 +24,23 @@ def variance_gamma(values: Any) -> float:
     targets = require_targets(values, "targets")
     if len(targets) < 2:
         raise InvalidInputError("targets: one row has no variance; give an explicit gamma or at least two rows")
-    variance = float(np.sum(np.var(targets, axis=0, ddof=1)))
+    flat = np.ravel(targets)
+    return gamma_of_variance(
+        float(np.sum(np.var(targets, axis=0, ddof=1))), len(targets), float(flat[np.argmax(np.abs(flat))])
+    )
+
+
+def gamma_of_variance(variance: float, n: int, farthest: float) -> float:
+    """1 / (2 var) of n targets of which ``farthest`` is the largest in size.
+
+    Raises:
+        InvalidInputError: constant targets.
+    """
     # Values that differ by rounding alone are constant; a small spread far from the origin is a spread.
-    if not np.sqrt(variance) > 16.0 * np.finfo(np.float64).eps * float(np.max(np.abs(targets), initial=0.0)):
+    if not np.sqrt(variance) > 16.0 * np.finfo(np.float64).eps * abs(farthest):
         raise InvalidInputError(
-            f"targets: all {len(targets)} values are (almost) {np.ravel(targets)[0]}, so gamma = 1/(2 var) is not "
-            "defined; give an explicit output kernel, or check the target column"
+            f"targets: all {n} values are (almost) {farthest}, so gamma = 1/(2 var) is not defined; give an explicit "
+            "output kernel, or check the target column"
         )
     return 1.0 / (2.0 * variance)
 

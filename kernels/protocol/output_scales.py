@@ -12,8 +12,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.bandwidths import OutputScale, multiscale_rbf, variance_gamma
+from congruence.kernels.arrays import require_targets
+from congruence.kernels.bandwidths import OutputScale, scaled_rbf, variance_gamma
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
@@ -41,21 +41,25 @@ def output_kernel(
     if isinstance(scale, EvaluationProtocol):
         return scale.output_kernel or output_kernel(scale.output_scale, y, prepared)
     targets = require_targets(y, "y")
-    if scale == "marginal":
-        return RBF(variance_gamma(targets))
-    if scale == "multiscale":
-        return multiscale_rbf(targets)
-    if scale != "residual":
+    if scale not in SCALES:
         raise InvalidInputError(f"output scale: unknown {scale!r}; use one of {', '.join(SCALES)}")
+    gamma = variance_gamma(targets)
+    if scale != "residual":
+        return kernel_at_scale(scale, gamma)
     if prepared is None:
         raise InvalidInputError("output scale 'residual' needs the inputs: pass the prepared reference split")
-    return RBF(1.0 / (2.0 * _residual_variance(prepared, targets)))
-
-
-def _residual_variance(prepared: PreparedCongruence, y: Array) -> float:
     require_targets(y, "y", prepared.operator.n)
-    marginal = 1.0 / (2.0 * variance_gamma(y))
-    return float(np.clip(residual_variance(prepared.spectrum, y), FINEST * marginal, marginal))
+    return kernel_at_scale(scale, gamma, residual_variance(prepared.spectrum, targets))
+
+
+def kernel_at_scale(scale: OutputScale, gamma: float, residual: float = 0.0) -> Kernel:
+    """k_Y at a scale from the papers' gamma = 1 / (2 var y), and for ``residual`` the variance of y given x."""
+    if scale == "marginal":
+        return RBF(gamma)
+    if scale == "multiscale":
+        return scaled_rbf(gamma)
+    marginal = 1.0 / (2.0 * gamma)
+    return RBF(1.0 / (2.0 * float(np.clip(residual, FINEST * marginal, marginal))))
 
 
 def scale_sensitivity(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.bandwidths import OutputScale, scaled_rbf
+from congruence.kernels.bandwidths import OutputScale, gamma_of_variance
 from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.congruence.influence_sums import FittedRows
 from congruence.kernels.congruence.null_draws import TABLE_TAIL, SeenTargets, pilot_rows
@@ -29,7 +29,7 @@ from congruence.kernels.mean_embeddings.feature_maps import FeatureMap
 from congruence.kernels.mean_embeddings.gram import require_share
 from congruence.kernels.mean_embeddings.model_scales import stated_kernel
 from congruence.kernels.mean_embeddings.residuals import target_errors
-from congruence.kernels.protocol.output_scales import FINEST
+from congruence.kernels.protocol.output_scales import kernel_at_scale
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.system import BlockSystem
 
@@ -132,24 +132,13 @@ def resolved_kernel(protocol: EvaluationProtocol, targets: BlockSums, system: Bl
     """
     if protocol.output_kernel is not None:
         return protocol.output_kernel
-    gamma = _marginal_gamma(targets)
-    if protocol.output_scale == "marginal":
-        return RBF(gamma)
-    if protocol.output_scale == "multiscale":
-        return scaled_rbf(gamma)
-    marginal = 1.0 / (2.0 * gamma)
-    return RBF(1.0 / (2.0 * float(np.clip(_residual_variance(targets, system), FINEST * marginal, marginal))))
+    gamma, scale = _marginal_gamma(targets), protocol.output_scale
+    return kernel_at_scale(scale, gamma, _residual_variance(targets, system) if scale == "residual" else 0.0)
 
 
 def _marginal_gamma(targets: BlockSums) -> float:
-    variance = targets.variance("targets")
-    reach = max(abs(targets.largest["high"]), abs(targets.largest["-low"]))
-    if not np.sqrt(variance) > 16.0 * np.finfo(np.float64).eps * reach:
-        raise InvalidInputError(
-            f"targets: all values are (almost) {targets.largest['high']}, so gamma = 1/(2 var) is not defined; give an "
-            "explicit output kernel, or check the target column"
-        )
-    return 1.0 / (2.0 * variance)
+    ends = -targets.largest["-low"], targets.largest["high"]
+    return gamma_of_variance(targets.variance("targets"), int(targets.moments["targets"][0]), max(ends, key=abs))
 
 
 def _residual_variance(targets: BlockSums, system: BlockSystem) -> float:

@@ -9,12 +9,12 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.bandwidths import scaled_rbf, variance_gamma
+from congruence.kernels.bandwidths import variance_gamma
 from congruence.kernels.congruence.noise_floor import PROBES
 from congruence.kernels.congruence.null_draws import PILOT_ROWS
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.mean_embeddings.feature_maps import output_features
+from congruence.kernels.protocol.output_scales import kernel_at_scale
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -107,9 +107,9 @@ def expected_columns(protocol: EvaluationProtocol, rows: EvaluatedRows, label: s
     try:
         kernel = protocol.output_kernel
         if kernel is None:
-            gamma = variance_gamma(y)
             # The scale of the residuals is known once the system is; the finest of several scales is about as fine.
-            kernel = RBF(gamma) if protocol.output_scale == "marginal" else scaled_rbf(gamma)
+            scale = "multiscale" if protocol.output_scale == "residual" else protocol.output_scale
+            kernel = kernel_at_scale(scale, variance_gamma(y))
         return output_features(kernel, y, law).rank + PROBES
     except (InvalidInputError, BudgetError):  # said of all targets where they are read
         return EXPECTED_COLUMNS

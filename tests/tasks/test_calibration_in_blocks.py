@@ -106,8 +106,7 @@ def made(blocks: KeptBlocks) -> tuple[dict[str, CalibrationInBlocks], dict[str, 
     return calibrated(blocks, settings=SETTINGS)
 
 
-@pytest.mark.parametrize("null", ["exact", "gaussian"])
-@pytest.mark.parametrize("cuts", [(0, 700, 2100, N), tuple(range(0, N + 1, 250))])
+@pytest.mark.parametrize(("null", "cuts"), [("exact", (0, 700, 2100, N)), ("gaussian", tuple(range(0, N + 1, 250)))])
 def test_memory_and_blocks_of_any_size_give_the_same_numbers(blocks: KeptBlocks, null: str, cuts: Any) -> None:
     settings = replace(SETTINGS, null=null)
     models = {name: blocks.models[name] for name in ("even", "members")}
