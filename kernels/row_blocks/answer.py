@@ -62,7 +62,7 @@ class BlockMeasurement:
     output_kernel: dict[str, Any]
     inference: BlocksInference | None = None
     calibration: CalibrationInBlocks | VersionCalibration | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict, repr=False)
     reason: str = ""
 
     @property
