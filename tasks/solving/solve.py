@@ -82,8 +82,9 @@ def solve_versions(
     worker_bytes = capacity.memory_bytes // max(1, len(client.nthreads()))
     columns = {label: expected_columns(work.protocol, work.reference, label) for label in missing}
     reason = ""
-    if _by_row_blocks(settings, work, worker_bytes, on_cards=on_cards):
-        n, d = sum(work.reference.sizes), work.reference.store.dimension
+    n, d = sum(work.reference.sizes), work.reference.store.dimension
+    asked = settings.solver, work.protocol, n, d
+    if is_by_row_blocks(*asked, has_query=work.query is not None, memory_bytes=worker_bytes, on_cards=on_cards):
         accuracy = BlockAccuracy.of(settings.solver, n, d, sum(columns.values()))
         try:
             _solve_by_blocks(client, settings, work, missing, accuracy, announce)
@@ -94,7 +95,7 @@ def solve_versions(
             announce(reason)
         else:
             return
-    at_once = versions_at_once(sum(work.reference.sizes), max(columns.values()), worker_bytes)
+    at_once = versions_at_once(n, max(columns.values()), worker_bytes)
     for start in range(0, len(missing), at_once):
         group = missing[start : start + at_once]
         planned = sum(columns[label] for label in group)
@@ -223,16 +224,3 @@ def versions_at_once(n: int, columns: int, worker_bytes: int) -> int:
     """
     per_version = 8 * _VECTORS * columns * max(1, n)
     return int(np.clip(worker_bytes // _SHARE // per_version, 1, VERSIONS_AT_ONCE))
-
-
-def _by_row_blocks(settings: EvaluationSettings, work: SolveWork, worker_bytes: int, *, on_cards: bool) -> bool:
-    rows = work.reference
-    return is_by_row_blocks(
-        settings.solver,
-        work.protocol,
-        sum(rows.sizes),
-        rows.store.dimension,
-        has_query=work.query is not None,
-        memory_bytes=worker_bytes,
-        on_cards=on_cards,
-    )

@@ -80,7 +80,7 @@ def test_columns_of_an_interrupted_solve_by_other_blocks_are_not_mixed_with_a_la
         address.write(measured(EXACT))
 
     monkeypatch.setattr(solve, "_solve_by_blocks", by_one_block)
-    monkeypatch.setattr(solve, "_by_row_blocks", lambda *_, **__: True)
+    monkeypatch.setattr(solve, "is_by_row_blocks", lambda *_, **__: True)
     monkeypatch.setattr(solve, "expected_columns", lambda *_: 30)
     rows: Any = SimpleNamespace(sizes=[60], store=SimpleNamespace(dimension=3))
     settings = EvaluationSettings.model_validate(
