@@ -35,7 +35,7 @@ _LARGEST_CORRELATION = 0.98
 _LAGS = 5  # from which phi is read
 _CLEAR = 3.0  # standard errors of the partial correlation at lag 2, from which on there is more than an autoregression
 _CLEAR_SKEWNESS = 24.0  # over B: two standard errors of a skewness, squared
-_OF_COUNTS = 4.0  # by which the skewness of sums of counts enlarges a null
+_OF_COUNTS = 6.0  # by which the skewness of sums of counts enlarges a null
 
 _WORDS = {"groups": "groups", "time": "runs of rows that do not depend on each other"}
 
@@ -111,12 +111,13 @@ def enlargement(blocks: int, counts: Array | None = None) -> float:
     inputs, where this called .04; what skewness asks for beyond it is in ``enlargements``.
 
     Sparse counts that fall together in a few groups make sums whose skewness G lasts over fifty groups. Where
-    ``counts`` (B,), observed minus expected by block, are given, it is multiplied by
-    sqrt(1 + 4 max(G^2 - 24 / B, 0) / B): 24 / B is two standard errors of G, squared, and 4 is by simulation
-    (``tests/benchmarks/dependent_rows.md``).
+    ``counts`` (B,), observed minus expected by block, are given and sum to less than 0, it is multiplied by
+    sqrt(1 + 6 max(G^2 - 24 / B, 0) / B): 24 / B is two standard errors of G, squared, and 6 is by simulation
+    (``tests/benchmarks/dependent_rows.md``). Sums vary too little where by chance no group holds many; where more fall
+    than expected they vary enough.
     """
     factor = (blocks / (blocks - 1.0)) ** (1.0 / 3.0)
-    if counts is None:
+    if counts is None or np.sum(counts) >= 0.0:
         return float(factor)
     clear = max(float(skewness(counts)) ** 2 - _CLEAR_SKEWNESS / blocks, 0.0)
     return float(factor * np.sqrt(1.0 + _OF_COUNTS * clear / blocks))

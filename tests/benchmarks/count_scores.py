@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=60)
     parser.add_argument("--rows", type=int, nargs="+", default=[2_000])
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--means", type=float, nargs="+", choices=EFFECTS, default=list(EFFECTS), help="with --level")
     parser.add_argument("--level", action="store_true", help="of the means alone, a third of the time")
     arguments = parser.parse_args()
     if arguments.level:
@@ -73,8 +74,8 @@ def level_of_means(arguments: argparse.Namespace) -> None:
     for n in arguments.rows:
         x = np.random.default_rng(0).standard_normal((n, 3))
         prepared = prepare_calibration(x, settings=SETTINGS)
-        for mean, effect in EFFECTS.items():
-            rate = mean * np.exp(effect * np.sqrt(2_000 / n) * x[:, 0])
+        for mean in arguments.means:
+            rate = mean * np.exp(EFFECTS[mean] * np.sqrt(2_000 / n) * x[:, 0])
             for family in arguments.families:
                 law, started = FAMILIES[family](rate), time.process_time()
                 drawn = law.sample(arguments.splits, seed=1)
