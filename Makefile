@@ -11,7 +11,9 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.installed
 	@$(BIN)/congruence demo
 
-test: lint types unit
+# The types are checked beside the tests: one reads files while the other waits for servers.
+test: lint
+	@$(MAKE) --no-print-directory -j 2 types unit
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -21,7 +23,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.installed-dev
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not exercise'
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not exercise'
 
 # Takes longer than the tests: commands stopped and killed in every stage, with an MLflow that hangs, and a slow machine.
 exercise: $(VENV)/.installed-dev
