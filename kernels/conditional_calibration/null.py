@@ -93,7 +93,7 @@ def projected_scores(vectors: Any, count: int, scores_at: Callable[[slice], Any]
     xp, (n, k) = array_namespace(vectors), vectors.shape
     total = xp.zeros((k, len(ORDERS) * count), dtype=np.float32)
     for rows in row_slices(n, ROWS_AT_ONCE if xp is np else ROWS_AT_ONCE_ON_CARD):
-        drawn = xp.ascontiguousarray(scores_at(rows), dtype=np.float32)
+        drawn = scores_at(rows).astype(np.float32, copy=False)
         total += vectors[rows].T @ drawn.reshape(len(drawn), -1)
     return to_numpy(total).reshape(k, len(ORDERS), count)
 

@@ -38,10 +38,10 @@ def passes(two: Client, heard: list[int]) -> PassesOnCluster:
     return PassesOnCluster(two, SimpleNamespace(sizes=[1] * BLOCKS), SolveProgress(heard.append, 1, 1))
 
 
-def _done(blocks, block, first, seconds, told):
+def _done(rows, seconds, told):
     time.sleep(seconds)
     sums = BlockSums()
-    sums.keep("by", [(block, get_worker().address)])
+    sums.keep("by", [(rows.block, get_worker().address)])
     sums.add("one", 1.0)
     return {"": sums}
 
@@ -75,8 +75,8 @@ def test_workers_share_calls_whatever_these_are_told(two):
     assert len({worker for _, worker in made.values()}) == 2
 
 
-def _fails(blocks, block, first):
-    if block == 3:
+def _fails(rows):
+    if rows.block == 3:
         raise ValueError("block 3")
     return {"": BlockSums()}
 
