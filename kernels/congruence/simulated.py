@@ -86,13 +86,12 @@ class SimulatedVersion:
         leading = np.ascontiguousarray(vectors[:, : self.directions])
         if self.blocks is not None:
             if self.tested is not None:
-                if predictive.is_discrete and targets.ndim == 1:
-                    excess = targets - predictive.mean()
-                    labels = self.blocks.labels[positions]
-                    sums.add("counts of blocks", np.bincount(labels, excess, self.blocks.count))
-                observed = self.tested.draws(targets, predictive).observed()
+                labels, observed = self.blocks.labels[positions], self.tested.draws(targets, predictive).observed()
                 signed = observed if weights is None else observed * weights
-                sums.add("null", signed_sums(leading, signed, self.blocks.labels[positions], self.draws, self.seed))
+                sums.add("null", signed_sums(leading, signed, labels, self.draws, self.seed))
+                if self.blocks.sparse:
+                    counts = np.bincount(labels, targets - predictive.mean(), self.blocks.count)
+                    sums.add("counts of blocks", counts)
             return
         count = 2**POOL_BITS - 1 if self.expected is None else SPLITS
         drawn = drawn_targets(targets, predictive, positions, count, self.seed)

@@ -359,7 +359,7 @@ def _solved_test(
             advance(rhs.shape[1])
     errors = np.concatenate(values, axis=1)
     if blocks is not None:
-        counts = blocks.sums(y - predictive.mean()) if predictive.is_discrete and y.ndim == 1 else None
+        counts = blocks.sums(y - predictive.mean()) if blocks.sparse else None
         errors[:, 1:] *= enlargement(blocks.count, counts)
     reached = np.count_nonzero(errors[:, 1:] >= TIE * errors[:, :1], axis=1)
     means = np.mean(errors, axis=0)

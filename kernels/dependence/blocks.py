@@ -14,7 +14,7 @@ runs decides.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +35,7 @@ _LARGEST_CORRELATION = 0.98
 _LAGS = 5  # from which phi is read
 _CLEAR = 3.0  # standard errors of the partial correlation at lag 2, from which on there is more than an autoregression
 _CLEAR_SKEWNESS = 24.0  # over B: two standard errors of a skewness, squared
+_ROUNDING = 1e-9  # of sums of counts over blocks
 _OF_COUNTS = 6.0  # by which the skewness of sums of counts enlarges a null
 
 _WORDS = {"groups": "groups", "time": "runs of rows that do not depend on each other"}
@@ -52,11 +53,13 @@ class DependentBlocks:
         labels: the block of each row, 0 to ``count`` - 1, (n,).
         count: of blocks.
         kind: "groups" or "time".
+        sparse: whether targets are counts of which more than half are the same, see ``enlargement``.
     """
 
     labels: Array = field(repr=False)
     count: int
     kind: str
+    sparse: bool = False
 
     def sums(self, values: Array) -> Array:
         """Sums of values (n, ...) within the blocks, (count, ...)."""
@@ -92,7 +95,7 @@ class DependentBlocks:
     def of_rows(self, rows: Any) -> DependentBlocks:
         """Of some rows alone, by their numbers or a mask; blocks without any of them are gone."""
         found, labels = np.unique(self.labels[rows], return_inverse=True)
-        return DependentBlocks(labels.reshape(-1), len(found), self.kind)
+        return replace(self, labels=labels.reshape(-1), count=len(found))
 
     def __str__(self) -> str:
         return f"{self.count:,} groups" if self.kind == "groups" else f"{self.count:,} runs of time"
@@ -110,14 +113,14 @@ def enlargement(blocks: int, counts: Array | None = None) -> float:
     Bell and McCaffrey 2002), called .005 of true laws wrong by the congruence test with ten groups that share their
     inputs, where this called .04; what skewness asks for beyond it is in ``enlargements``.
 
-    Sparse counts that fall together in a few groups make sums whose skewness G lasts over fifty groups. Where
-    ``counts`` (B,), observed minus expected by block, are given and sum to less than 0, it is multiplied by
-    sqrt(1 + 6 max(G^2 - 24 / B, 0) / B): 24 / B is two standard errors of G, squared, and 6 is by simulation
-    (``tests/benchmarks/dependent_rows.md``). Sums vary too little where by chance no group holds many; where more fall
-    than expected they vary enough.
+    Sparse counts that fall together in a few groups make sums whose skewness G lasts over fifty groups. Where their
+    ``counts`` (B,), observed minus expected by block, are given and sum to less than 0 by more than rounding, it is
+    multiplied by sqrt(1 + 6 max(G^2 - 24 / B, 0) / B): 24 / B is two standard errors of G, squared, and 6 is by
+    simulation (``tests/benchmarks/dependent_rows.md``). Sums vary too little where by chance no group holds many; where
+    more fall than expected they vary enough.
     """
     factor = (blocks / (blocks - 1.0)) ** (1.0 / 3.0)
-    if counts is None or np.sum(counts) >= 0.0:
+    if counts is None or np.sum(counts) > -_ROUNDING * np.sum(np.abs(counts)):
         return float(factor)
     clear = max(float(skewness(counts)) ** 2 - _CLEAR_SKEWNESS / blocks, 0.0)
     return float(factor * np.sqrt(1.0 + _OF_COUNTS * clear / blocks))
@@ -204,9 +207,7 @@ class RowDependence:
             found = blocks_of_time(self.time, scores(), noisy=noisy)
         if found.count == len(found.labels):
             return None
-        if counts is not None:
-            _require_varied(found, counts)
-        return found
+        return found if counts is None else _of_counts(found, counts)
 
     def of_rows(self, rows: Any) -> RowDependence:
         """Of some rows alone."""
@@ -305,7 +306,7 @@ def _enough(blocks: DependentBlocks, name: str) -> DependentBlocks:
     return blocks
 
 
-def _require_varied(blocks: DependentBlocks, counts: Array) -> None:
+def _of_counts(blocks: DependentBlocks, counts: Array) -> DependentBlocks:
     values, times = np.unique(counts, return_counts=True)
     commonest = values[np.argmax(times)]
     held = len(np.unique(blocks.labels[counts != commonest]))
@@ -313,6 +314,7 @@ def _require_varied(blocks: DependentBlocks, counts: Array) -> None:
         raise _too_few(
             f"{blocks.kind}: {held} of {blocks.count} {_WORDS[blocks.kind]} hold a target other than {commonest:g}"
         )
+    return replace(blocks, sparse=bool(2 * np.max(times) > len(counts)))
 
 
 def _too_few(found: str) -> TooFewBlocksError:

@@ -81,9 +81,10 @@ def dependent_rows(rows: BlockRows[DesignedBlocks], versions: list[str]) -> Pass
     for name, column in (("groups", dependence.groups), ("time", dependence.time)):
         if column is not None:
             sums.keep(name, column)
-    sums.keep("targets", targets)
-    for version in versions:
-        law = rows.predictive(version)
+    laws = {version: rows.predictive(version) for version in versions}
+    if any(law.is_discrete for law in laws.values()):
+        sums.keep("targets", targets)
+    for version, law in laws.items():
         sums.raise_to(f"noise {version}", float(law.is_discrete))
         if dependence.groups is None:
             sums.keep(f"scores {version}", dependence_scores(targets, law).astype(np.float32))

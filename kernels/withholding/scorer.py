@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 FEWEST_ROWS = 2.0
 """Effective rows below which nothing is said of the version at an input."""
 
-_TILE = 512
-
 
 @dataclass(frozen=True)
 class InputScorer:

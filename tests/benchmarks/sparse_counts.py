@@ -1,9 +1,11 @@
-"""Level of the congruence test of sparse counts in groups whose rows depend on each other.
+"""Level of the tests of sparse counts in groups whose rows depend on each other.
 
     python tests/benchmarks/sparse_counts.py [--groups 50] [--size 50] [--means 0.05] [--truths 0.02]
+    python tests/benchmarks/sparse_counts.py --calibration [--means 0.05] [--splits 1000]
 
 Poisson counts with a correlation of .5 within groups by a Gaussian copula. "signs": with the same null, not enlarged
-for sparse counts. Power is the share where ``--truths`` are other means than those stated. The record is
+for sparse counts. Power is the share where ``--truths`` are other means than those stated. ``--calibration``: level of
+the test of calibration, and the share of 95 % intervals of means over points that hold the mean. The record is
 dependent_rows.md.
 """
 
@@ -14,11 +16,15 @@ import argparse
 import numpy as np
 import scipy.special
 import scipy.stats
-from dependent_rows import AT, Case
+from dependent_rows import AT, SETTINGS, Case
 
 from congruence.kernels import RBF, Poisson, prepare
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.dependence.blocks import TooFewBlocksError, enlargement
 from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.resampling.aggregation import ScoreStatistics
+from congruence.kernels.scores import point_scores
+from congruence.tasks.scores.dependence import blocks_of_means
 
 
 def rejected(groups: int, size: int, mean: float, truth: float, shared: bool, splits: int) -> str:
@@ -38,13 +44,42 @@ def rejected(groups: int, size: int, mean: float, truth: float, shared: bool, sp
             continue
         assert blocks is not None
         test = split.congruence_test(y, law, draws=199)
-        by_block = blocks.sums(y - mean)
+        by_block = blocks.sums(y - mean) if blocks.sparse else None
         null = test.null_statistics * enlargement(blocks.count) / enlargement(blocks.count, by_block)
         signs = (1 + np.count_nonzero(null >= test.statistic * (1.0 - 1e-5))) / (len(null) + 1)
         found.append((signs <= AT, test.p_value <= AT))
     shares = " | ".join("" if not found else f"{share:.3f}" for share in np.mean(found or [[np.nan] * 2], axis=0))
     inputs = "shared" if shared else "own"
     return f"| {groups} of {size} | {inputs} | {mean:g} | {truth:g} | {refused} | {len(found)} | {shares} |"
+
+
+def calibrated(groups: int, size: int, mean: float, shared: bool, splits: int) -> str:
+    """A row of the table of the test of calibration and of intervals."""
+    case = Case(groups * size, 0.5, shared, size)
+    rng = np.random.default_rng([9, int(100 * mean), int(shared), splits])
+    prepared = prepare_calibration(case.inputs(), settings=SETTINGS)
+    law, support = Poisson(np.full(case.n, mean)), np.arange(200.0)
+    at, mass = point_scores(Poisson(np.full(200, mean)), support), scipy.stats.poisson.pmf(support, mean)
+    truth = {name: float(mass @ at[name]) for name in ("nll", "crps", "absolute_error")}
+    below = scipy.stats.poisson.cdf(support, mean)
+    called: list[bool] = []
+    covered: list[list[bool]] = []
+    refused = 0
+    for _ in range(splits):
+        y = np.searchsorted(below, scipy.special.ndtr(case.z(rng))).astype(np.float64)
+        try:
+            called.append(prepared.test_version(y, law, **case.named).p_value <= AT)
+        except TooFewBlocksError:
+            refused += 1
+            continue
+        points = point_scores(law, y)
+        columns = {name: points[name] for name in truth}
+        blocks = blocks_of_means(case.dependence, columns, law, y).blocks
+        assert blocks is not None
+        estimates = ScoreStatistics.of(columns, keys=blocks.labels).estimates(blocks=blocks, resamples=500)
+        covered.append([estimates[name].low <= value <= estimates[name].high for name, value in truth.items()])
+    shares = " | ".join(f"{share:.3f}" for share in (np.mean(called), *np.mean(covered, axis=0)))
+    return f"| {groups} of {size} | {'shared' if shared else 'own'} | {mean:g} | {refused} | {shares} |"
 
 
 def main() -> None:
@@ -55,7 +90,14 @@ def main() -> None:
     parser.add_argument("--means", type=float, nargs="+", default=[0.02, 0.05, 0.2, 0.5, 3.0])
     parser.add_argument("--truths", type=float, nargs="+", help="by default the means")
     parser.add_argument("--splits", type=int, default=400)
+    parser.add_argument("--calibration", action="store_true")
     asked = parser.parse_args()
+    if asked.calibration:
+        print("| groups | inputs | mean | refused | calibration | NLL | CRPS | MAE |\n" + "|---" * 8 + "|")
+        for mean in asked.means:
+            for shared in (True, False):
+                print(calibrated(asked.groups, asked.size, mean, shared, asked.splits), flush=True)
+        return
     print(
         "| groups | inputs | mean | truth | refused | splits | signs | now |\n|---|---|---:|---:|---:|---:|---:|---:|"
     )

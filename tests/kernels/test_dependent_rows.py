@@ -16,6 +16,7 @@ from congruence.kernels.conditional_calibration.settings import CalibrationSetti
 from congruence.kernels.conditional_calibration.test import conditional_calibration_test
 from congruence.kernels.dependence.blocks import (
     DependentBlocks,
+    RowDependence,
     TooFewBlocksError,
     block_length,
     blocks_of_groups,
@@ -26,6 +27,7 @@ from congruence.kernels.dependence.blocks import (
     t_quantile,
 )
 from congruence.kernels.dependence.correlation import correlations
+from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
@@ -217,6 +219,13 @@ def test_sparse_counts_that_fall_together_in_a_few_of_fifty_groups_are_not_calle
     skewed, even = np.append(np.zeros(49), 1.0), np.arange(50.0)
     assert enlargement(50, skewed - 0.1) > 1.5 > enlargement(50, even - 30.0) == enlargement(50)
     assert enlargement(50, skewed) == enlargement(50)  # more fall than expected: their sums vary enough
+    balanced = skewed - np.mean(skewed)  # to rounding, by which no p-value may jump
+    assert enlargement(50, balanced - 1e-15) == enlargement(50, balanced + 1e-15) == enlargement(50)
+    for mean, sparse in ((0.05, True), (3.0, False)):
+        counts = rng.poisson(mean, 2_500).astype(float)
+        found = version_blocks(RowDependence(groups), counts, Poisson(np.full(2_500, mean)))
+        assert found is not None
+        assert found.sparse == sparse
 
 
 def test_a_calibration_error_of_ten_groups_has_an_interval_that_holds_it() -> None:
