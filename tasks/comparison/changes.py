@@ -10,8 +10,8 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, SIGNIFICANCE
+from congruence.tasks.scores.names import REGION
 
-REGION = "calibration_region"
 _SENTENCES = 3
 _FEWEST = 30
 

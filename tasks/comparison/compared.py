@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
-
-import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.evaluation import Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.evaluation import Columns, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.wrong import WrongPlace
-
-
-class Columns(Protocol):
-    """A table that is read column by column: a data frame, or one that fetches each column when it is asked for."""
-
-    def __contains__(self, name: object, /) -> bool: ...
-
-    def __getitem__(self, name: str, /) -> pd.Series: ...
 
 
 @dataclass(frozen=True)

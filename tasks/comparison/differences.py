@@ -23,9 +23,9 @@ from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile, tw
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
 from congruence.kernels.weights import mean_one
-from congruence.tasks.comparison.compared import Columns, ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.dependence import dependence_of
-from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, ROW_WEIGHT
+from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, ROW_WEIGHT, Columns
 from congruence.tasks.scores.names import EFFECTS, MEANS
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"

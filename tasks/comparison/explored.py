@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,17 +11,16 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.streams import stream
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.comparison.differences import REACH
+from congruence.tasks.scores.names import REGION
+from congruence.tasks.scores.summary import slice_groups, tenths
 
 ROWS = 1_000
 SCORES = ("crps", "nll", "absolute_error")
 """The score by which rows are won and lost: the first that both versions have. Rows are independent in it."""
 
-REGION = "calibration_region"
 LARGEST = 50
 _COLUMNS = ("cce", "mean", "std", "nll", "crps")
-_REACH = 1.959963984540054
-_TENTHS = 10
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class DifferenceAlong:
     name: str
     column: str
     groups: tuple[str, ...]
-    edges: tuple[float, ...] | None
+    edges: list[float] | None
     rows: Array = field(repr=False)
     value: Array = field(repr=False)
     low: Array = field(repr=False)
@@ -44,7 +42,7 @@ class DifferenceAlong:
     @property
     def explained(self) -> float:
         """What the groups explain of the difference's variance, less what chance gives, in squared units of it."""
-        error = (self.high - self.low) / (2.0 * _REACH)
+        error = (self.high - self.low) / (2.0 * REACH)
         mean = self.rows @ self.value / self.rows.sum()
         return float(max(0.0, self.rows @ ((self.value - mean) ** 2 - error**2) / self.rows.sum()))
 
@@ -96,7 +94,7 @@ def rows_apart(first: ComparedVersion, second: ComparedVersion, rows: Array) -> 
             values = second.scores[column].to_numpy()
             largest[column], table[column] = values[most], values[places]
             if column == "target" and len(valid):
-                along.append(_along(column, column, *_tenths(values[valid].astype(float)), lead))
+                along.append(_along(column, column, *tenths(values[valid].astype(float)), lead))
     for column in _COLUMNS:
         if column in first.scores and column in second.scores:
             for name, version in (("first", first), ("second", second)):
@@ -104,7 +102,7 @@ def rows_apart(first: ComparedVersion, second: ComparedVersion, rows: Array) -> 
                 largest[f"{column}_{name}"], table[f"{column}_{name}"] = values[most], values[places]
                 if column == "mean" and len(valid):
                     title = f"prediction of {version.label}"
-                    along.append(_along(title, f"mean_{name}", *_tenths(values[valid]), lead))
+                    along.append(_along(title, f"mean_{name}", *tenths(values[valid]), lead))
     if score is None or not len(valid):
         return pd.DataFrame(largest), None
     groups = []
@@ -134,21 +132,11 @@ def _chosen(difference: Array) -> Array:
     return np.concatenate([order[: ROWS // 2], rest[np.sort(drawn)]])
 
 
-def _tenths(values: Array) -> tuple[Array, list[str], tuple[float, ...]]:
-    edges = np.unique(np.quantile(values, np.linspace(0.0, 1.0, _TENTHS + 1)[1:-1]))
-    ends = [f"{edge:.3g}" for edge in edges]
-    names = [f"up to {ends[0]}", *(f"{a} to {b}" for a, b in itertools.pairwise(ends)), f"{ends[-1]} and more"]
-    codes = np.searchsorted(edges, values, side="right")
-    used, compact = np.unique(codes, return_inverse=True)
-    inner = tuple(float(edges[k - 1]) for k in used[1:])
-    return compact, [names[k] for k in used], inner
-
-
 def _along(
-    name: str, column: str, codes: Array, groups: list[str], edges: tuple[float, ...] | None, difference: Array
+    name: str, column: str, codes: Array, groups: list[str], edges: list[float] | None, difference: Array
 ) -> DifferenceAlong:
     rows = np.bincount(codes, minlength=len(groups)).astype(float)
     mean = np.bincount(codes, difference, len(groups)) / rows
     squares = np.bincount(codes, (difference - mean[codes]) ** 2, len(groups))
-    error = _REACH * np.sqrt(np.where(rows > 1, squares / np.maximum(rows - 1, 1), np.var(difference)) / rows)
+    error = REACH * np.sqrt(np.where(rows > 1, squares / np.maximum(rows - 1, 1), np.var(difference)) / rows)
     return DifferenceAlong(name, column, tuple(groups), edges, rows, mean, mean - error, mean + error)

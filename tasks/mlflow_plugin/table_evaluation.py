@@ -25,7 +25,7 @@ from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.moments import standardisation
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.scores.names import MetricName, requested_metrics
-from congruence.tasks.scores.points import score_points, summarise
+from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.settings.protocol import ProtocolSettings
 from congruence.tasks.settings.strict import Strict
 from congruence.tasks.solving.measurement import measure
@@ -81,21 +81,11 @@ def evaluate_table(
         protocol = replace(protocol, encoder=f"{encoder.id} {encoder.preprocessing_digest}")
     keys = None if settings.key is None else _column(frame, settings.key).to_numpy()
     found = measure(settings, protocol, x, y, {"model": predictive}, keys=keys)["model"]
-    result, test, calibration = found.result, found.test, found.calibration
-    points = score_points(result, predictive, y, seed=settings.seed, keys=keys, test=test, calibration=calibration)
-    requested = requested_metrics(settings.metrics)
-    summary = summarise(
-        result,
-        predictive,
-        y,
-        points,
-        requested,
-        seed=settings.seed,
-        keys=keys,
-        test=test,
-        expected=found.expected,
-        calibration=calibration,
+    points = score_points(
+        found.result, predictive, y, seed=settings.seed, keys=keys, test=found.test, calibration=found.calibration
     )
+    requested = requested_metrics(settings.metrics)
+    summary, _ = version_metrics(requested, points, predictive, y, found, seed=settings.seed, keys=keys)
     metrics = {name: metric.value for name, metric in summary.items()}
     scores = pd.DataFrame(points)
     scores.insert(0, "row" if keys is None else "key", np.arange(len(frame)) if keys is None else keys)

@@ -13,37 +13,13 @@ from congruence.kernels import plots
 from congruence.kernels.collector import collector_paused
 from congruence.kernels.pit_interpreter import interpret_pit
 from congruence.kernels.plots.style import figure_of, png
-from congruence.tasks.plots.calibration import (
-    local_reliability,
-    pit_histogram,
-    pit_of,
-    reliability_diagram,
-)
-from congruence.tasks.plots.points import cce_histogram, extreme_rows, extremes
-from congruence.tasks.plots.rejection import rejection_curves, rejection_panels, risk_coverage
+from congruence.tasks.plots.calibration import local_reliability, pit_histogram, pit_of, reliability_diagram
+from congruence.tasks.plots.points import cce_histogram, extremes
+from congruence.tasks.plots.rejection import rejection_curves, rejection_panels
 from congruence.tasks.plots.slices import cce_by_slice
-from congruence.tasks.plots.versions import versions_figure
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import Evaluation
-
-__all__ = [
-    "cce_by_slice",
-    "cce_histogram",
-    "evaluation_figures",
-    "evaluation_pictures",
-    "extreme_rows",
-    "extremes",
-    "local_reliability",
-    "pit_histogram",
-    "png",
-    "rejection_curves",
-    "rejection_panels",
-    "reliability_diagram",
-    "risk_coverage",
-    "versions_figure",
-]
-
-FEWEST_INTERPRETED = 30  # what the PIT interpreter has been trained on
+from congruence.tasks.scores.reading_pit import FEWEST_INTERPRETED
 
 
 def evaluation_figures(evaluation: Evaluation, *, counts: CountFit | None = None) -> Iterator[tuple[str, Figure]]:

@@ -8,14 +8,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from congruence.kernels import plots
-from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots.style import BLUE, GREEN, MUTED, ORANGE, dressed, figure_or_new, legend
 from congruence.kernels.rejection import RejectionCurve, rejection_curve
 from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.scores.meanings import COLUMN_LABELS
 
 _LINES = (BLUE, ORANGE, GREEN)
-_SHOWN_SHARE = 0.9  # the last few rows are noise and would set the scale
-LOSSES = {"absolute_error": "mean absolute error", "nll": "mean NLL", "crps": "mean CRPS"}
+SHOWN_SHARE = 0.9
+"""Of the rows: the last few are noise and would set the scale."""
+
+LOSSES = {name: f"mean {COLUMN_LABELS[name]}" for name in ("absolute_error", "nll", "crps")}
 
 
 def rejection_curves(evaluation: Evaluation) -> dict[str, RejectionCurve]:
@@ -26,14 +28,8 @@ def rejection_curves(evaluation: Evaluation) -> dict[str, RejectionCurve]:
 
 
 def rejection_panels(curves: Mapping[str, RejectionCurve], criterion: str) -> Figure:
-    """``plots.rejection_curves`` of curves by their loss columns.
-
-    Raises:
-        InvalidInputError: there are none.
-    """
-    if not curves:
-        raise InvalidInputError(f"scores: none of the columns {', '.join(LOSSES)}; a rejection curve needs a loss")
-    return plots.rejection_curves({LOSSES.get(name, name): curves[name] for name in curves}, criterion=criterion)
+    """``plots.rejection_curves`` of curves by their loss columns, of which there are some."""
+    return plots.rejection_curves({LOSSES[name]: curve for name, curve in curves.items()}, criterion=criterion)
 
 
 def risk_coverage(curves: Mapping[str, Mapping[str, RejectionCurve]]) -> Figure:
@@ -47,7 +43,7 @@ def risk_coverage(curves: Mapping[str, Mapping[str, RejectionCurve]]) -> Figure:
     for axes, (loss, by_criterion) in zip(panels, curves.items(), strict=True):
         axes = dressed(axes, "", "share of rows withheld", f"mean {loss} of the rest", width=3.4, height=3.4)
         for number, (name, curve) in enumerate(by_criterion.items()):
-            shown = curve.withheld <= _SHOWN_SHARE
+            shown = curve.withheld <= SHOWN_SHARE
             if number == 0:
                 low, high = curve.random_low[shown], curve.random_high[shown]
                 axes.fill_between(curve.withheld[shown], low, high, color=MUTED, alpha=0.2, linewidth=0)
@@ -55,7 +51,7 @@ def risk_coverage(curves: Mapping[str, Mapping[str, RejectionCurve]]) -> Figure:
                     curve.random_loss, color=MUTED, linewidth=1.2, linestyle="--", label="at random (95 % band)"
                 )
             axes.plot(curve.withheld[shown], curve.kept_loss[shown], color=_LINES[number % 3], linewidth=2, label=name)
-        axes.set_xlim(0, _SHOWN_SHARE)
+        axes.set_xlim(0, SHOWN_SHARE)
         legend(axes)
     figure.suptitle("Withholding on the labelled split, each row judged without its own target", x=0.01, ha="left")
     return figure

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
-from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots.by_slice import FEWEST_ROWS, SLICES, Slice, slice_panels
 from congruence.kernels.plots.style import shorten
 from congruence.tasks.scores.evaluation import Evaluation
@@ -17,26 +15,18 @@ from congruence.tasks.scores.summary import slice_groups
 _NAME_LETTERS, _VALUE_LETTERS = 20, 28
 
 
-def cce_by_slice(evaluation: Evaluation, *, slices: int = SLICES) -> Figure:
-    """``plots.cce_by_slice`` of the evaluation's slices, the ``slices`` highest.
-
-    Raises:
-        InvalidInputError: the evaluation has no slices.
-    """
+def cce_by_slice(evaluation: Evaluation) -> Figure:
+    """``plots.cce_by_slice`` of the evaluation's slices, of which there are some: the highest."""
     table = evaluation.slices
-    if table.empty:
-        raise InvalidInputError("slices: this evaluation has none; name slice columns in the split's settings")
-    if "cce_mean" not in table:
-        raise InvalidInputError(f"slices: no column cce_mean; there are {', '.join(map(str, table.columns))}")
     readings, q_values = slice_readings(evaluation)
     parts = []
-    for (_, row), excess in zip(table.iterrows(), _excess(table).tolist(), strict=True):
+    for (_, row), excess in zip(table.iterrows(), table["cce_excess"].tolist(), strict=True):
         key = (str(row["slice"]), str(row["value"]))
         name = f"{shorten(key[0], _NAME_LETTERS)} = {shorten(key[1], _VALUE_LETTERS)}"
         parts.append(Slice(name, int(row["rows"]), excess, readings.get(key), q_values.get(key, 1.0)))
     whole = evaluation.metrics.get("cce_excess")
     value = None if whole is None else whole.value
-    return slice_panels(parts, whole=value, most=slices, label=evaluation.model.label)
+    return slice_panels(parts, whole=value, most=SLICES, label=evaluation.model.label)
 
 
 def slice_readings(
@@ -59,10 +49,3 @@ def slice_readings(
                 groups[f"{column}\n{value}"] = rows
     readings, q_values = group_readings(scores["pit"].to_numpy(float), groups)
     return {keys[name]: found for name, found in readings.items()}, {keys[name]: q for name, q in q_values.items()}
-
-
-def _excess(table: pd.DataFrame) -> Array:
-    if "cce_excess" in table:
-        return table["cce_excess"].to_numpy(float)
-    floor = table["cce_noise_floor"].to_numpy(float) if "cce_noise_floor" in table else 0.0
-    return np.asarray(np.sqrt(np.maximum(table["cce_mean"].to_numpy(float) ** 2 - floor**2, 0.0)))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
 from congruence.kernels import plots
-from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.plots import Measured
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.meanings import BAND, COMPARED, meaning
@@ -16,21 +15,12 @@ SHOWN = tuple(name for name in COMPARED if name != "rmse")  # which says what th
 _READING = f"dot: value; bar: 95 % confidence interval; green: {BAND}; lower is better"
 
 
-def versions_figure(metrics: Mapping[str, Mapping[str, Metric]], names: Sequence[str] = SHOWN) -> Figure:
-    """``plots.versions`` of the metrics (lower is better everywhere).
+def versions_figure(metrics: Mapping[str, Mapping[str, Metric]]) -> Figure:
+    """``plots.versions`` of the metrics by name, by the label of the version (lower is better everywhere).
 
     Behind the mean CCE lies the band in which it would be if the version were true.
-
-    Args:
-        metrics: metrics by name, by the label of the version.
-        names: the metrics to show; those that no version has are left out.
-
-    Raises:
-        InvalidInputError: no version has any of them.
     """
-    shown = [name for name in names if any(name in values for values in metrics.values())]
-    if not shown:
-        raise InvalidInputError(f"metrics: no version has any of {', '.join(names)}")
+    shown = [name for name in SHOWN if any(name in values for values in metrics.values())]
     panels = {
         meaning(name).label: {label: _measured(name, values) for label, values in metrics.items() if name in values}
         for name in shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.calibration.totals import actual_over_expected, has_total
 from congruence.kernels.conditional_calibration.by_group import Band, GroupCalibrations, calibration_by_group
 from congruence.tasks.report.packing import LETTERS, rounded
-from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.scores.summary import is_numeric, slice_groups, tenths
 
-BINS = 10
 FEW_VALUES = 12
 """Numbers of at most as many distinct values are taken value by value."""
 
@@ -23,8 +21,8 @@ MOST_FEATURES = 60
 
 
 def bins_of(values: pd.Series[Any]) -> tuple[Array, list[str], list[float] | None]:
-    """The bin of each row, the bins' names, and the inner edges of tenths of a column of numbers."""
-    is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    """The bin of each row, the bins' names, and the edges between tenths of a column of numbers."""
+    is_number = is_numeric(values)
     if not is_number or values.nunique() <= FEW_VALUES:
         codes, names = slice_groups(values)
         if is_number:
@@ -33,14 +31,7 @@ def bins_of(values: pd.Series[Any]) -> tuple[Array, list[str], list[float] | Non
             place[order] = np.arange(len(order))
             codes, names = place[codes], names[order]
         return codes, [str(name)[:LETTERS] for name in names], None
-    column = values.to_numpy(float, na_value=np.nan)
-    known = np.isfinite(column)
-    edges = np.unique(np.quantile(column[known], np.linspace(0.0, 1.0, BINS + 1)[1:-1]))
-    found = np.where(known, np.searchsorted(edges, column, side="right"), len(edges) + 1)
-    used, codes = np.unique(found, return_inverse=True)
-    every = [f"up to {edges[0]:.3g}", *(f"{a:.3g} to {b:.3g}" for a, b in itertools.pairwise(edges))]
-    every += [f"{edges[-1]:.3g} and more", "missing"]
-    return codes, [every[k] for k in used], edges.tolist()
+    return tenths(values.to_numpy(float, na_value=np.nan))
 
 
 def along_each(

@@ -10,27 +10,19 @@ import pandas as pd
 from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.versions import Comparison, PairedComparison
 from congruence.tasks.report.packing import LETTERS, as_json, category_column, number_column, rounded
-from congruence.tasks.report.rendering import records, render, script, style
+from congruence.tasks.report.rendering import records, render
+from congruence.tasks.scores.correction import listed
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, cce_status
-from congruence.tasks.scores.meanings import meaning, significant
+from congruence.tasks.scores.meanings import COLUMN_LABELS, COMPARED, meaning, significant
+from congruence.tasks.scores.names import EFFECTS
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "rows", "comparison")
-MATRIX = ("cce_mean", "nll_mean", "crps_mean", "ece", "mae", "rmse", "calibration_effect_bias",
-          "calibration_effect_spread", "calibration_effect_skew", "calibration_effect_tails")  # fmt: skip
+MATRIX = (*COMPARED, *EFFECTS)
 DECIDING = ("cce_mean", "nll_mean", "crps_mean", "mae", "ece")
 """The metrics on which versions win, in the order in which they are named."""
 
 _POINTS = 12
 _PAIRS = 20
-_LABELS = {
-    "difference": "difference of {score}",
-    "target": "target",
-    "mean": "prediction",
-    "std": "predicted spread",
-    "crps": "CRPS",
-    "nll": "NLL",
-    "cce": "CCE",
-}
 
 
 @dataclass(frozen=True)
@@ -107,8 +99,7 @@ def comparison_report(comparison: Comparison) -> str:
             (label, pair, records(pair.largest.drop(columns="row").head(_POINTS)))
             for label, pair in comparison.pairs.items()
         ],
-        style=style(),
-        script=script(*SCRIPTS),
+        scripts=SCRIPTS,
     )
 
 
@@ -125,10 +116,10 @@ def _sentence(label: str, baseline: str, cells: dict[str, Cell]) -> str:
     for name in DECIDING:
         if (cell := cells.get(name)) is not None and cell.difference is not None:
             sides[cell.side].append(_by(name, cell.difference) if cell.side else meaning(name).label)
-    parts = [f"{side} on {_listed(sides[side])}" for side in ("better", "worse") if sides[side]]
+    parts = [f"{side} on {listed(sides[side])}" for side in ("better", "worse") if sides[side]]
     if not parts:
         return f"{label} and {baseline} differ on nothing by more than chance explains."
-    same = f"; on {_listed(sides[''])} chance explains the difference" if sides[""] else ""
+    same = f"; on {listed(sides[''])} chance explains the difference" if sides[""] else ""
     return f"{label} is {', '.join(parts)} than {baseline}{same}."
 
 
@@ -146,11 +137,11 @@ def _summary(baseline: str, matrix: dict[str, dict[str, Cell]]) -> str:
         others = len(clear) - 1
         many = "versions are" if others > 1 else "version is"
         more = f" {others} more {many} better and nowhere worse." if others else ""
-        return f"{best} wins: better than {baseline} on {_listed(gains)}, worse on nothing.{more}"
+        return f"{best} wins: better than {baseline} on {listed(gains)}, worse on nothing.{more}"
     mixed = [label for label, cells in matrix.items() if on(cells, "better")]
     if mixed:
         gain, lose = ("gains", "loses") if len(mixed) == 1 else ("gain", "lose")
-        return f"Nobody wins on everything: {_listed(mixed)} {gain} something on {baseline} and {lose} something else."
+        return f"Nobody wins on everything: {listed(mixed)} {gain} something on {baseline} and {lose} something else."
     beaten = [label for label, cells in matrix.items() if on(cells, "worse")]
     if len(beaten) == len(matrix):
         label = beaten[0]
@@ -173,10 +164,6 @@ def _by(name: str, difference: MetricDifference) -> str:
     return f"{label} by {size} ({significant(low)} to {significant(high)})"
 
 
-def _listed(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
-
-
 def _across(frame: pd.DataFrame) -> str:
     """What the map draws the difference over: the target, or the baseline's prediction of counts, which are few."""
     if "target" not in frame:
@@ -190,14 +177,15 @@ def _pair(label: str, pair: PairedComparison) -> dict[str, Any] | None:
     found = pair.explored
     if found is None:
         return None
-    frame, score = found.frame, {"crps": "CRPS", "nll": "NLL"}.get(found.score, "absolute error")
+    frame, score = found.frame, COLUMN_LABELS[found.score]
+    labels = COLUMN_LABELS | {"difference": f"difference of {score}"}
     columns = []
     for name in frame.columns:
         if name in ("row", "key") or name in found.groups:
             continue
         stem, _, which = str(name).rpartition("_")
         version = {"first": pair.first.label, "second": pair.second.label}.get(which)
-        text = _LABELS[stem if version else str(name)].format(score=score) + (f" of {version}" if version else "")
+        text = labels[stem if version else str(name)] + (f" of {version}" if version else "")
         columns.append(number_column(str(name), frame[name].to_numpy(), text))
     columns += [category_column(name, frame[name]) for name in found.groups]
     return {
@@ -213,7 +201,7 @@ def _pair(label: str, pair: PairedComparison) -> dict[str, Any] | None:
         "along": [
             {
                 "name": each.name, "column": each.column, "bins": [name[:LETTERS] for name in each.groups],
-                "edges": None if each.edges is None else list(each.edges),
+                "edges": each.edges,
                 "rows": rounded(each.rows), "explained": each.explained,
                 "difference": [*map(rounded, (each.value, each.low, each.high)), *2 * [[None] * len(each.rows)]],
             }

@@ -19,7 +19,7 @@ from congruence.tasks.report.decision import Decision, Headline, decision, headl
 from congruence.tasks.report.metric_groups import Row, grouped
 from congruence.tasks.report.page import PageData, page_data
 from congruence.tasks.report.quantiles import quantiles_read
-from congruence.tasks.report.rendering import records, render, script, style
+from congruence.tasks.report.rendering import records, render
 from congruence.tasks.report.selections import Selection, of_segment, of_sentence, places_of
 from congruence.tasks.report.totals import Totals, totals_of
 from congruence.tasks.scores.counts import CountFit, count_fit
@@ -122,8 +122,7 @@ def evaluation_report(
         more_slices=max(0, len(evaluation.slices) - _MOST_PLACES),
         reasons=invalid["reason"].astype(str).value_counts().head(20).to_dict(),
         provenance=json.dumps(mask_secrets(evaluation.provenance), indent=1, default=str, ensure_ascii=False),
-        style=style(),
-        script=script(*SCRIPTS),
+        scripts=SCRIPTS,
     )
 
 
@@ -162,18 +161,15 @@ def _segments(evaluation: Evaluation) -> list[Segment]:
         return []
     assert evaluation.features is not None
     scores = evaluation.valid_scores
-    seed = evaluation.provenance.get("seed", 0)
-    rows = searched_rows(len(scores), seed if isinstance(seed, int) else 0)
-    columns = [scores[name].iloc[rows].to_numpy(float) for name in ("pit", "cce", "cce_noise_floor")]
-    pit, cce, floor = columns
+    rows = searched_rows(len(scores), evaluation.seed)
+    pit, cce, floor = (scores[name].iloc[rows].to_numpy(float) for name in ("pit", "cce", "cce_noise_floor"))
     if_true = floor * floor_share(evaluation.metrics)
     predictive, targets = evaluation.predictive, evaluation.targets
-    counts = jumps = None
+    counts, jumps, found = None, None, FoundBlocks()
     if predictive is not None and targets is not None:
-        counts, jumps = CountRows.of(targets[rows], predictive[rows]), JumpScores.of(targets[rows], predictive[rows])
-    found = FoundBlocks()
-    if predictive is not None and targets is not None:
-        found = blocks_of_version(dependence_of(scores, rows), targets[rows], predictive[rows])
+        y, laws = targets[rows], predictive[rows]
+        counts, jumps = CountRows.of(y, laws), JumpScores.of(y, laws)
+        found = blocks_of_version(dependence_of(scores, rows), y, laws)
     if found.refused:
         return []
     some = evaluation.features.loc[scores.index[rows]]

@@ -10,18 +10,16 @@ import numpy as np
 
 from congruence.kernels.monitoring import Monitor
 from congruence.tasks.report.packing import as_json
-from congruence.tasks.report.rendering import render, script, style
+from congruence.tasks.report.rendering import render
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.meanings import meaning
+from congruence.tasks.scores.names import EFFECTS
 
 SCRIPTS = ("page", "charts", "over_time")
 SHOWN = (
     "cce_excess",
     "cce_mean",
-    "calibration_effect_bias",
-    "calibration_effect_spread",
-    "calibration_effect_skew",
-    "calibration_effect_tails",
+    *EFFECTS,
     "nll_mean",
     "crps_mean",
     "mae",
@@ -129,8 +127,7 @@ def over_time_page(model: str, series: Sequence[Series]) -> str:
         title=f"{model} over time",
         series=ordered,
         json=as_json({"series": [each.plain() for each in ordered]}),
-        style=style(),
-        script=script(*SCRIPTS),
+        scripts=SCRIPTS,
     )
 
 

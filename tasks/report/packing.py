@@ -26,10 +26,10 @@ def number_column(name: str, values: Array, label: str = "") -> dict[str, Any]:
     return {"name": name, "label": label or name, "kind": "number", **numbers(values)}
 
 
-def category_column(name: str, values: pd.Series[Any], label: str = "") -> dict[str, Any]:
+def category_column(name: str, values: pd.Series[Any]) -> dict[str, Any]:
     """A column of at most 30 values; rarer ones are "other"."""
     codes, names = slice_groups(values)
-    return coded_column(name, codes, [str(each)[:LETTERS] for each in names], label)
+    return coded_column(name, codes, [str(each)[:LETTERS] for each in names])
 
 
 def coded_column(name: str, codes: Array, values: list[str], label: str = "") -> dict[str, Any]:
@@ -38,9 +38,9 @@ def coded_column(name: str, codes: Array, values: list[str], label: str = "") ->
     return {"name": name, "label": label or name, "kind": "category", "u8": packed, "values": values}
 
 
-def rounded(values: Any, digits: int = 6) -> list[float | None]:
-    """Numbers for JSON, to ``digits`` significant digits; None for what is not finite."""
-    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=float)]
+def rounded(values: Any) -> list[float | None]:
+    """Numbers for JSON, to six significant digits; None for what is not finite."""
+    return [float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=float)]
 
 
 def as_json(value: Any) -> str:

@@ -14,25 +14,23 @@ from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.wording import short_name
 from congruence.tasks.report.along import along_each
 from congruence.tasks.report.laws import drawn_laws
-from congruence.tasks.report.packing import LETTERS, as_json, coded_column, number_column, numbers, rounded
-from congruence.tasks.report.sample import MOST_ROWS, REGION, shown_rows
+from congruence.tasks.report.packing import (
+    LETTERS,
+    as_json,
+    category_column,
+    coded_column,
+    number_column,
+    numbers,
+    rounded,
+)
+from congruence.tasks.report.sample import MOST_ROWS, shown_rows
 from congruence.tasks.report.selections import SLICE
-from congruence.tasks.scores.evaluation import ROW_WEIGHT, Evaluation
+from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.scores.meanings import COLUMN_LABELS
+from congruence.tasks.scores.names import REGION
 from congruence.tasks.scores.segments import searched_rows
-from congruence.tasks.scores.summary import decomposed, slice_groups
+from congruence.tasks.scores.summary import decomposed, is_numeric, slice_groups
 
-LABELS = {
-    "cce": "CCE",
-    "cce_excess": "excess CCE",
-    "cce_noise_floor": "CCE if right",
-    "target": "target",
-    "mean": "prediction",
-    "std": "predicted spread",
-    "pit": "PIT",
-    "nll": "NLL",
-    "crps": "CRPS",
-    "absolute_error": "absolute error",
-}
 EVIDENCE = "evidence"
 MOST_COLUMNS = 40
 BUDGET = 3_500_000
@@ -68,11 +66,10 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
         features = None
     looked_at = evaluation.embedding_map if features is None else features
     known = None if looked_at is None else np.searchsorted(scores.index.to_numpy(), looked_at.index.to_numpy())
-    seed = evaluation.provenance.get("seed", 0)
-    most = _room(evaluation)
-    chosen = shown_rows(scores, known, most=most, seed=seed if isinstance(seed, int) else 0)
+    chosen = shown_rows(scores, known, most=_room(evaluation), seed=evaluation.seed)
     rows = scores.index.to_numpy()[chosen]
-    columns = [number_column(name, scores[name].iloc[chosen].to_numpy(float), LABELS[name]) for name in LABELS
+    columns = [number_column(name, scores[name].iloc[chosen].to_numpy(float), label)
+               for name, label in COLUMN_LABELS.items()
                if name in scores]  # fmt: skip
     columns += _calibration(scores, chosen)
     places = {}
@@ -98,7 +95,7 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
         drawn_laws(evaluation.predictive, chosen),
         "along": _along(evaluation, scores, features),
         "pit": _histogram(scores),
-        "levels": _by_level(evaluation, scores),
+        "levels": _by_level(evaluation),
         "pictures": pictures(evaluation, rows.tolist()),
         "images": evaluation.thumbnails is not None,
     }  # fmt: skip
@@ -108,7 +105,7 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
 
 def _room(evaluation: Evaluation) -> int:
     features = 0 if evaluation.features is None else min(MOST_COLUMNS, len(evaluation.features.columns))
-    columns = len(LABELS) + len(ORDERS) + features + len(evaluation.slice_names) + 3
+    columns = len(COLUMN_LABELS) + len(ORDERS) + features + len(evaluation.slice_names) + 3
     plane = 0 if evaluation.embedding_map is None else evaluation.embedding_map.shape[1]
     return int(min(MOST_ROWS, BUDGET // (16 * (columns + plane) // 3 + 24)))
 
@@ -141,11 +138,10 @@ def _features(features: pd.DataFrame, rows: Array) -> list[dict[str, Any]]:
     found = []
     for name in list(features.columns)[:MOST_COLUMNS]:
         column = known[name]
-        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        if is_numeric(column):
             found.append(number_column(str(name), column.to_numpy(float, na_value=np.nan)))
         else:
-            codes, values = slice_groups(column)
-            found.append(coded_column(str(name), codes, [str(value)[:LETTERS] for value in values]))
+            found.append(category_column(str(name), column))
     return found
 
 
@@ -161,8 +157,7 @@ def _along(evaluation: Evaluation, scores: pd.DataFrame, features: pd.DataFrame 
     columns = scores[[name for name in evaluation.slice_names if name in scores]]
     places = np.arange(len(scores))
     if features is not None:
-        seed = evaluation.provenance.get("seed", 0)
-        at_random = searched_rows(len(scores), seed if isinstance(seed, int) else 0)
+        at_random = searched_rows(len(scores), evaluation.seed)
         features = features.loc[features.index.intersection(scores.index[np.sort(at_random)])]  # without the worst
         columns = pd.concat(
             [features, columns.loc[features.index].drop(columns=features.columns, errors="ignore")], axis=1
@@ -172,20 +167,19 @@ def _along(evaluation: Evaluation, scores: pd.DataFrame, features: pd.DataFrame 
     return along_each(columns, targets[places], *of_rows, counts=True)
 
 
-def _by_level(evaluation: Evaluation, scores: pd.DataFrame) -> dict[str, list[float | None]]:
+def _by_level(evaluation: Evaluation) -> dict[str, list[float | None]]:
     """The pinball loss by level, of the version and of the law of all targets, and what recalibration would take off.
 
     Of the same rows as the CRPS's parts among the metrics.
     """
-    predictive, targets, seed = evaluation.predictive, evaluation.targets, evaluation.provenance.get("seed", 0)
+    predictive, targets = evaluation.predictive, evaluation.targets
     if "crps_miscalibration" not in evaluation.metrics or predictive is None or targets is None:
         return {}
-    weights = scores[ROW_WEIGHT].to_numpy(float) if ROW_WEIGHT in scores else None
-    found = decomposed(predictive, targets, seed if isinstance(seed, int) else 0, weights)
+    found = decomposed(predictive, targets, evaluation.seed, evaluation.weights)
     return {name: rounded(getattr(found, name)) for name in ("levels", "score", "miscalibration", "uncertainty")}
 
 
-def _histogram(scores: pd.DataFrame, bins: int = 20) -> list[int]:
+def _histogram(scores: pd.DataFrame) -> list[int]:
     if "pit" not in scores:
         return []
-    return [int(count) for count in np.histogram(scores["pit"].to_numpy(float), bins, (0.0, 1.0))[0]]
+    return [int(count) for count in np.histogram(scores["pit"].to_numpy(float), 20, (0.0, 1.0))[0]]

@@ -9,27 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from congruence.kernels.plots.style import png
 from congruence.kernels.rejection import RejectionCurve
-from congruence.tasks.plots import png, rejection_panels, risk_coverage
+from congruence.tasks.plots.rejection import SHOWN_SHARE, rejection_panels, risk_coverage
 from congruence.tasks.report.packing import as_json, rounded
-from congruence.tasks.report.rendering import records, render, script, style
+from congruence.tasks.report.rendering import records, render
+from congruence.tasks.scores.meanings import COLUMN_LABELS
 from congruence.tasks.scores.reliability import LOSSES, TABLE, Reliability
 
 SCORES_FILE, CSV_FILE, REPORT_FILE, SUMMARY_FILE = "scores.parquet", "scores.csv", "report.html", "summary.json"
 SCRIPTS = ("page", "tables", "charts", "trust")
 _ROWS = 1000
-_SHOWN_SHARE = 0.9  # the last few rows are noise and would set the scale
 _SHOWN = ("support_p_value", "effective_rows", "cce", "cce_expected", "cce_p_value", "mean", "std", "target")
-_LABELS = {
+_LABELS = COLUMN_LABELS | {
     "support_p_value": "support p",
     "effective_rows": "effective rows",
-    "cce": "CCE",
     "cce_expected": "CCE if true",
     "cce_p_value": "CCE p",
-    "mean": "prediction",
-    "std": "predicted spread",
 }
-_LOSSES = {"absolute_error": "absolute error", "nll": "NLL", "crps": "CRPS"}
 
 
 def write_reliability(found: Reliability, folder: Path) -> list[Path]:
@@ -58,7 +55,7 @@ def reliability_page(found: Reliability) -> str:
     shown = [name for name in _SHOWN if name in withheld]
     curves = {
         "labelled": [_panel(loss, by_criterion) for loss, by_criterion in found.judgement.curves.items()],
-        "inputs": [_panel(_LOSSES[name], {"highest CCE": curve}) for name, curve in found.curves.items()],
+        "inputs": [_panel(_LABELS[name], {"highest CCE": curve}) for name, curve in found.curves.items()],
     }
     return render(
         "reliability.html",
@@ -81,8 +78,7 @@ def reliability_page(found: Reliability) -> str:
         more=max(0, len(withheld) - _ROWS),
         table=SCORES_FILE,
         json=as_json(curves),
-        style=style(),
-        script=script(*SCRIPTS),
+        scripts=SCRIPTS,
     )
 
 
@@ -99,7 +95,7 @@ def _notes(found: Reliability) -> list[str]:
 def _panel(loss: str, curves: Mapping[str, RejectionCurve]) -> dict[str, Any]:
     """The curves of one loss, by what is withheld first, as the page's script reads them."""
     first = next(iter(curves.values()))
-    drawn = first.withheld <= _SHOWN_SHARE
+    drawn = first.withheld <= SHOWN_SHARE
     return {
         "loss": loss,
         "share": rounded(first.withheld[drawn]),

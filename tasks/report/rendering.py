@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,19 +33,11 @@ def _environment() -> Environment:
     return environment
 
 
-def render(template: str, **values: Any) -> str:
-    """The template of that name with its values."""
-    return _environment().get_template(template).render(**values)
-
-
-def script(*names: str) -> str:
-    """The page's scripts of these names, one after the other."""
-    return "\n".join((_SCRIPTS / f"{name}.js").read_text() for name in names)
-
-
-def style() -> str:
-    """The style sheet of the pages that people explore."""
-    return (_SCRIPTS / "page.css").read_text()
+def render(template: str, *, scripts: Sequence[str] = (), **values: Any) -> str:
+    """The template of that name with its values, and with the scripts and the style of pages that people explore."""
+    script = "\n".join((_SCRIPTS / f"{name}.js").read_text() for name in scripts)
+    style = (_SCRIPTS / "page.css").read_text()
+    return _environment().get_template(template).render(script=script, style=style, **values)
 
 
 def number(value: Any, digits: int = 4) -> str:

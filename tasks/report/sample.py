@@ -7,6 +7,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.streams import stream
+from congruence.tasks.scores.names import REGION
 
 MOST_ROWS = 20_000
 WORST = 0.1
@@ -14,8 +15,6 @@ WORST = 0.1
 
 _DRAWN = 50
 """Rows drawn for each that is shown, of which regions have their share."""
-
-REGION = "calibration_region"
 
 
 def shown_rows(scores: pd.DataFrame, features: Array | None, *, most: int = MOST_ROWS, seed: int = 0) -> Array:

@@ -66,7 +66,14 @@ class ScoreBlocks:
         return None if self._weights is None else self._weights[rows]
 
     def slice_table(self, labels: pd.DataFrame, floor_share: float = 1.0) -> pd.DataFrame:
-        """``summary.slice_table`` of the labels (v, slices)."""
+        """The mean-type metrics of each value of each slice column: columns slice, value, rows and one per metric.
+
+        A numeric column of more than 30 values is cut into tenths; of another's values the 29 commonest are kept.
+
+        Args:
+            labels: (v, slices).
+            floor_share: see ``mean_metrics``; a slice's expected CCE is taken to be the same share of its noise floor.
+        """
         groups = {str(name): slice_groups(labels[name]) for name in labels.columns}
         found: dict[str, dict[Any, ScoreStatistics]] = {name: {} for name in groups}
         for rows, columns in self if groups else ():

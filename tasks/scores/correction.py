@@ -46,13 +46,14 @@ def judgement(rows: Sequence[PreviewRow]) -> str:
     worse = [row.name for row in rows if row.is_worse]
     parts = []
     if better:
-        parts.append(f"{_listed(better)} {'falls' if len(better) == 1 else 'fall'} (better)")
+        parts.append(f"{listed(better)} {'falls' if len(better) == 1 else 'fall'} (better)")
     if worse:
-        parts.append(f"{_listed(worse)} {'rises' if len(worse) == 1 else 'rise'} (worse)")
+        parts.append(f"{listed(worse)} {'rises' if len(worse) == 1 else 'rise'} (worse)")
     return ", ".join(parts) if parts else "nothing changes beyond chance"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """One or more names as a sentence has them: "NLL, CRPS and CCE"."""
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 

@@ -20,7 +20,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.scores import central_intervals
 from congruence.kernels.streams import stream
 from congruence.tasks.scores.evaluation import Metric, finite_metrics
-from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.scores.summary import is_numeric, slice_groups
 
 LEVEL = 0.9
 FEWEST_ROWS, MOST_ROWS = 500, 10_000
@@ -70,7 +70,7 @@ def _numbers(inputs: pd.DataFrame) -> Array:
     columns = []
     for name in inputs.columns:
         column = inputs[name]
-        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        if is_numeric(column):
             values = column.to_numpy(float, na_value=np.nan)
             known = values[np.isfinite(values)]
             columns.append(np.where(np.isfinite(values), values, known.min() - 1.0 if len(known) else 0.0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from congruence.kernels.dependence.correlation import Correlation, correlations
 from congruence.kernels.dependence.scores import dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.row_blocks.dependence import FoundBlocks, found_blocks
+from congruence.tasks.scores.evaluation import Columns
 
 ROW_GROUP, ROW_TIME = "row_group", "row_time"
 """Columns of the scores: codes of the split's groups, and its times as numbers."""
@@ -32,13 +33,7 @@ _SORTED = 0.98
 _MOST_ROWS, _RUNS = 250_000, 16
 
 
-class _Columns(Protocol):
-    def __contains__(self, name: object, /) -> bool: ...
-
-    def __getitem__(self, name: str, /) -> pd.Series[Any]: ...
-
-
-def dependence_of(scores: _Columns, rows: Array | None = None) -> RowDependence | None:
+def dependence_of(scores: Columns, rows: Array | None = None) -> RowDependence | None:
     """Which rows of a table of scores may depend on each other: of those chosen, by a mask or numbers."""
     found = {}
     for role, name in (("groups", ROW_GROUP), ("time", ROW_TIME)):

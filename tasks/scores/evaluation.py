@@ -6,13 +6,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.models.registry import ModelVersion
 
 if TYPE_CHECKING:
@@ -23,9 +22,12 @@ if TYPE_CHECKING:
     from congruence.tasks.scores.correction import CorrectionPreview
     from congruence.tasks.scores.wrong import WhatIsWrong
 
-REQUIRED_SCORES = ("key", "valid", "reason", "cce", "cce_noise_floor")
 SCORES = (
-    *REQUIRED_SCORES,
+    "key",
+    "valid",
+    "reason",
+    "cce",
+    "cce_noise_floor",
     "target",
     "mean",
     "std",
@@ -90,6 +92,14 @@ class SplitSummary:
     target: str = ""
 
 
+class Columns(Protocol):
+    """A table that is read column by column: a data frame, or one that fetches each column when it is asked for."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def __getitem__(self, name: str, /) -> pd.Series[Any]: ...
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """One model version on one split under one protocol.
@@ -140,43 +150,21 @@ class Evaluation:
     preview: CorrectionPreview | None = field(default=None, repr=False)
     features: pd.DataFrame | None = field(default=None, repr=False)
 
-    def __post_init__(self) -> None:
-        missing = [name for name in REQUIRED_SCORES if name not in self.scores.columns]
-        if missing:
-            raise InvalidInputError(
-                f"scores: no column {', '.join(missing)}; there are {', '.join(self.scores.columns)}"
-            )
-        if len(self.scores) != self.split.rows:
-            raise InvalidInputError(
-                f"scores: {len(self.scores)} rows, but split '{self.split.name}' has {self.split.rows}; "
-                "invalid rows stay in the table with a reason"
-            )
-        valid = int(self.scores["valid"].sum())
-        if valid != self.split.valid_rows:
-            raise InvalidInputError(f"scores: {valid} valid rows, but the split counts {self.split.valid_rows}")
-        if self.influence is not None and list(self.influence.columns) != list(INFLUENCE):
-            raise InvalidInputError(
-                f"influence: columns {', '.join(map(str, self.influence.columns))}; expected {', '.join(INFLUENCE)}"
-            )
-        for name, metric in self.metrics.items():
-            if not np.isfinite(metric.value):
-                raise InvalidInputError(
-                    f"metrics.{name}: {metric.value} is not a number; leave out what does not exist"
-                )
-        for name, rows, expected in self._lengths():
-            if rows != expected:
-                raise InvalidInputError(f"{name}: {rows} rows, expected {expected}")
-
-    def _lengths(self) -> Iterable[tuple[str, int, int]]:
-        if self.predictive is not None:
-            yield "predictive", len(self.predictive), self.split.valid_rows
-        if self.targets is not None:
-            yield "targets", len(self.targets), self.split.valid_rows
-
     @property
     def requested_metrics(self) -> tuple[str, ...]:
         """The metric list by which this evaluation is found again."""
         return tuple(sorted(self.metric_list or self.metrics))
+
+    @property
+    def seed(self) -> int:
+        """Of what was drawn for it."""
+        return int(self.provenance.get("seed", 0))
+
+    @property
+    def weights(self) -> Array | None:
+        """What each valid row counts in means, (v,); None where all count alike."""
+        scores = self.valid_scores
+        return scores[ROW_WEIGHT].to_numpy(float) if ROW_WEIGHT in scores else None
 
     @property
     def slice_names(self) -> tuple[str, ...]:

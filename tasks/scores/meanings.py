@@ -41,6 +41,20 @@ DISTANCE = "distance in the output kernel's space"
 TARGET = "unit of the target"
 SHARE = "share"
 
+COLUMN_LABELS = {
+    "cce": "CCE",
+    "cce_excess": "excess CCE",
+    "cce_noise_floor": "CCE if right",
+    "target": "target",
+    "mean": "prediction",
+    "std": "predicted spread",
+    "pit": "PIT",
+    "nll": "NLL",
+    "crps": "CRPS",
+    "absolute_error": "absolute error",
+}
+"""What the columns of the scores are called on pages and pictures."""
+
 EFFECTS = {
     "bias": "Large: targets lie above or below the predictions; look for a missing input, or shift the predictions.",
     "spread": "Large: predicted spreads are too small or too large; recalibrate them, or let the model learn them.",

@@ -34,6 +34,9 @@ EFFECTS = {
 }
 """The effects of calibration given the input, and the column of what each row contributes to them."""
 
+REGION = "calibration_region"
+"""A column of the scores: the region of the inputs that each row lies in."""
+
 METRICS: tuple[MetricName, ...] = get_args(MetricName)
 
 

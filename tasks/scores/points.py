@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
-from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
 from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.row_blocks.dependence import FoundBlocks
 from congruence.kernels.scores import point_scores
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.block_statistics import ScoreBlocks
+from congruence.tasks.scores.dependence import blocks_of_means
+from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Metric
 from congruence.tasks.scores.summary import (
+    INDEPENDENT,
     calibration_metrics,
     congruence_metrics,
-    estimated,
-    mean_columns,
+    estimated_of,
+    floor_share,
     other_metrics,
-    whole_columns,
 )
+from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 CHUNK_ROWS = 2**16  # scores make several arrays of their rows in passing
 
@@ -62,24 +67,56 @@ def score_points(
     return points | {name: values for name, values in found.items() if scored[name] == len(targets)}
 
 
-def summarise(
-    result: CongruenceResult,
+def version_metrics(
+    requested: tuple[str, ...],
+    points: dict[str, Array],
     predictive: Distribution,
     targets: Array,
-    points: dict[str, Array],
-    requested: tuple[str, ...],
+    measurement: VersionMeasurement,
     *,
     seed: int,
-    keys: Array | None,
-    test: CongruenceTest | None = None,
-    expected: ExpectedCongruence | None = None,
-    calibration: VersionCalibration | None = None,
+    keys: Array | None = None,
+    labels: pd.DataFrame | None = None,
     weights: Array | None = None,
-) -> dict[str, Metric]:
-    """The metrics of a version from the scores of its rows (``score_points``), with intervals where they are means."""
-    metrics = congruence_metrics(result, test, expected)
-    whole = {**points, **whole_columns(requested, points, predictive, targets, weights)}
-    metrics |= estimated(mean_columns(requested, whole, predictive, targets), keys, seed, weights)
-    if calibration is not None:
-        metrics |= calibration_metrics(calibration.test)
-    return metrics | other_metrics(requested, points, predictive, targets, seed, weights)
+    dependence: RowDependence | None = None,
+    found: FoundBlocks = INDEPENDENT,
+) -> tuple[dict[str, Metric], pd.DataFrame]:
+    """The metrics of a version, with intervals where they are means, and the table of its slices.
+
+    The columns that they are means of are made block by block.
+
+    Args:
+        requested: which.
+        points: the scores of its v rows (``score_points``).
+        predictive: v laws.
+        targets: (v,) or (v, q).
+        measurement: what its Gram system said.
+        seed: of the bootstrap, and of samples of rows.
+        keys: numbers that stand for the rows' keys, (v,); row numbers by default.
+        labels: slice columns, (v, slices).
+        weights: what each row counts in means, (v,); equal by default.
+        dependence: which rows may depend on each other.
+        found: blocks of these by the version's scores.
+    """
+    inference = measurement.inference
+    averaged = blocks_of_means(dependence, points, predictive, targets)
+    names = np.arange(len(targets)) if keys is None else keys
+    resampled = names if averaged.blocks is None else averaged.blocks.labels
+    blocks = ScoreBlocks(requested, points, predictive, targets, resampled, weights)
+    metrics = congruence_metrics(
+        measurement.result,
+        measurement.test,
+        measurement.expected,
+        has_intervals=inference is None or not inference.refused,
+    )
+    metrics |= estimated_of(blocks.statistics(), seed, averaged.blocks, has_intervals=not averaged.refused)
+    slices = pd.DataFrame() if labels is None else blocks.slice_table(labels, floor_share(metrics))
+    del blocks  # and with it the columns that it made of all rows
+    metrics |= other_metrics(requested, points, predictive, targets, seed, weights, found)
+    if inference is not None and inference.blocks is not None:
+        metrics[DEPENDENT_BLOCKS] = Metric(float(inference.blocks))
+    if measurement.repeat_std is not None:
+        metrics["cce_std"] = Metric(measurement.repeat_std)
+    if measurement.calibration is not None:
+        metrics |= calibration_metrics(measurement.calibration.test)
+    return metrics, slices

@@ -27,6 +27,7 @@ from congruence.kernels.congruence.result import excess_over
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.hold_out import halves_of_blocks
 from congruence.kernels.streams import stream
+from congruence.tasks.scores.summary import is_numeric
 
 DEPTH, LEAVES = 3, 8
 FEWEST_ROWS = 400
@@ -166,11 +167,11 @@ def _columns(features: pd.DataFrame) -> pd.DataFrame:
     parts: dict[str, Any] = {}
     for name in features.columns:
         column = features[name]
-        if pd.api.types.is_bool_dtype(column) or not pd.api.types.is_numeric_dtype(column):
+        if is_numeric(column):
+            parts[str(name)] = column.to_numpy(np.float32, na_value=np.nan)
+        else:
             words = column.astype("string").fillna("missing")
             parts |= {f"{name} = {word}": (words == word).to_numpy(np.float32) for word in sorted(words.unique())}
-        else:
-            parts[str(name)] = column.to_numpy(np.float32, na_value=np.nan)
     frame = pd.DataFrame(parts, index=features.index)
     return frame[[name for name in frame if len(frame[name].unique()) > 1]]
 

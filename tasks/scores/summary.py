@@ -1,15 +1,12 @@
 """Metrics of one version: means of per-point columns, functions of such means, and tests, by the names of `metrics:`.
 
 Every mean-type metric gets its interval from one bootstrap of mergeable statistics, for the split and for each slice.
-
-Nearly all of it needs the columns of a version alone, wherever they are read from: only the kernel calibration error
-(``kernel_calibration_error``) and the intervals behind the coverage (``coverage_columns``, which may be kept among the
-columns) ask the predictive distributions themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,10 +23,10 @@ from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics, sliced_statistics
+from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics
 from congruence.kernels.row_blocks.dependence import FoundBlocks
 from congruence.kernels.scores import central_intervals, covered, sharpness_of
-from congruence.kernels.streams import hashed_keys, stream
+from congruence.kernels.streams import stream
 from congruence.kernels.weights import mean_over
 from congruence.tasks.scores.evaluation import Metric, finite_metrics
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
@@ -37,7 +34,6 @@ from congruence.tasks.scores.names import MEANS, SHARES_OF_QUANTILES
 
 PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(even_levels())}
 COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)
-COVERAGE_COLUMNS = tuple(f"{kind}_{level}" for level in COVERAGE_LEVELS for kind in ("covered", "width"))
 WHOLE_COLUMNS = ("marginal_crps", "actual", "expected", "poisson_deviance")
 _REQUESTED_MEANS = {name.removesuffix("_mean"): column for name, column in MEANS.items()}
 DECOMPOSED_ROWS = 10_000
@@ -45,41 +41,24 @@ PIT_P_VALUES = ("pit_ks_p_value", "pit_cvm_p_value", "pit_chi2_p_value")
 SLICE_VALUES = 30
 CCE_MEANS = ("cce_mean", "cce_noise_floor", "cce_excess")
 
+INDEPENDENT = FoundBlocks()
 Means = Mapping[str, Any]
 
 
 def mean_columns(
-    requested: tuple[str, ...],
-    points: Mapping[str, Array],
-    predictive: Distribution | None = None,
-    targets: Array | None = None,
+    requested: tuple[str, ...], points: Mapping[str, Array], predictive: Distribution, targets: Array
 ) -> dict[str, Array]:
     """The per-point columns whose means make the mean-type metrics, each (v,).
 
-    Args:
-        requested: the metrics.
-        points: the scores of the rows by column.
-        predictive: for the coverage, where ``points`` does not hold the ``coverage_columns``.
-        targets: the same, and for the CRPS of their marginal law.
+    ``points`` are the scores of the rows by column, with the ``whole_columns`` among them.
     """
-    columns = {
-        "cce": points["cce"],
-        "cce_noise_floor": points["cce_noise_floor"],
-    }
-    for metric, column in {**_REQUESTED_MEANS, "rmse": "squared_error"}.items():
-        if metric in requested and column in points:
-            columns[column] = points[column]
-    whole = points
-    if predictive is not None and targets is not None and not set(WHOLE_COLUMNS) & set(points):
-        whole = whole_columns(requested, points, predictive, targets)
-    columns |= {name: whole[name] for name in WHOLE_COLUMNS if name in whole}
+    taken = ["cce", "cce_noise_floor"]
+    taken += [column for metric, column in {**_REQUESTED_MEANS, "rmse": "squared_error"}.items() if metric in requested]
+    columns = {name: points[name] for name in (*taken, *WHOLE_COLUMNS) if name in points}
     if "ece" in requested and "pit" in points:
         columns |= {name: points["pit"] <= level for name, level in PIT_LEVELS.items()}
-    if "coverage" in requested:
-        kept = {name: points[name] for name in COVERAGE_COLUMNS if name in points}
-        if not kept and predictive is not None and targets is not None and targets.ndim == 1:
-            kept = coverage_columns(predictive, targets)
-        columns |= kept
+    if "coverage" in requested and targets.ndim == 1:
+        columns |= coverage_columns(predictive, targets)
     return columns
 
 
@@ -109,7 +88,7 @@ def whole_columns(
 
 
 def coverage_columns(predictive: Distribution, targets: Array) -> dict[str, Array]:
-    """Whether each target lies in its central intervals, and how wide these are, (v,) by ``COVERAGE_COLUMNS``."""
+    """Whether each target lies in its central intervals, and how wide these are, (v,)."""
     columns = {}
     for level, (low, high) in zip(COVERAGE_LEVELS, central_intervals(predictive, COVERAGE_LEVELS), strict=True):
         columns[f"covered_{level}"] = covered(predictive, targets, level, interval=(low, high))
@@ -161,20 +140,13 @@ def _expected_calibration_error(mean: Means) -> Any:
     return sum(abs(mean[name] - level) for name, level in PIT_LEVELS.items()) / len(PIT_LEVELS)
 
 
-def estimated(
-    columns: Mapping[str, Array], keys: Array | None, seed: int, weights: Array | None = None
-) -> dict[str, Metric]:
-    """Every mean-type metric but CCE's, with its 95 % bootstrap interval over the points, which are independent."""
-    return estimated_of(ScoreStatistics.of(columns, keys=keys, weights=weights), seed)
-
-
 def estimated_of(
     statistics: ScoreStatistics, seed: int, blocks: DependentBlocks | None = None, *, has_intervals: bool = True
 ) -> dict[str, Metric]:
-    """``estimated`` from the merged statistics of shards.
+    """Every mean-type metric but CCE's, with its 95 % bootstrap interval, from the merged statistics of blocks of rows.
 
-    ``blocks`` of rows that depend on each other are the keys by which the statistics were made; they are too few for
-    intervals without ``has_intervals``.
+    Points are independent, unless ``blocks`` of rows that depend on each other were the keys of the statistics; these
+    are too few for intervals without ``has_intervals``.
     """
     functions = {name: function for name, function in mean_metrics(statistics.names).items() if name not in CCE_MEANS}
     if not functions:
@@ -242,33 +214,10 @@ def _metric(estimate: Estimate) -> Metric:
     return Metric(estimate.value, min(estimate.low, estimate.value), max(estimate.high, estimate.value))
 
 
-def slice_table(
-    columns: Mapping[str, Array],
-    labels: pd.DataFrame,
-    keys: Array,
-    floor_share: float = 1.0,
-    weights: Array | None = None,
-) -> pd.DataFrame:
-    """The mean-type metrics of each value of each slice column: columns slice, value, rows and one per metric.
-
-    ``floor_share``: see ``mean_metrics``; a slice's expected CCE is taken to be the same share of its noise floor.
-
-    A numeric column of more than 30 values is cut into tenths; of another column's values, the 29 commonest are kept.
-    """
-    hashed = hashed_keys(keys)  # once for all slice columns
-    rows: list[dict[str, Any]] = []
-    for name in labels.columns:
-        codes, values = slice_groups(labels[name])
-        rows += slice_rows(
-            str(name), values, sliced_statistics(columns, codes, keys=hashed, weights=weights), floor_share
-        )
-    return pd.DataFrame(rows)
-
-
 def slice_rows(
     name: str, values: Array, groups: Mapping[Any, ScoreStatistics], floor_share: float
 ) -> Iterator[dict[str, Any]]:
-    """The rows of ``slice_table`` for one slice column: ``values`` names the groups, which go by their numbers."""
+    """The rows of ``ScoreBlocks.slice_table`` for one slice column: ``values`` names the groups by their numbers."""
     for code, statistics in groups.items():
         if not statistics.counts.any():  # none of its rows counts
             continue
@@ -299,6 +248,27 @@ def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
     return (np.cumsum(used, dtype=np.int32) - 1)[groups], every[used]
 
 
+def is_numeric(values: pd.Series[Any]) -> bool:
+    """Whether a column holds numbers, rather than truth values or words."""
+    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+
+
+def tenths(values: Array) -> tuple[Array, list[str], list[float]]:
+    """The bin of each of n numbers by tenths of them, the names of the bins, and the edges between one and the next.
+
+    No bin is empty; what is not finite has the last one, "missing".
+    """
+    known = np.isfinite(values)
+    if not known.any():
+        return np.zeros(len(values), dtype=np.intp), ["missing"], []
+    edges = np.unique(np.quantile(values[known], np.linspace(0.0, 1.0, 11)[1:-1]))
+    ends = [f"{edge:.3g}" for edge in edges]
+    names = [f"up to {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"{ends[-1]} and more", "missing"]
+    found = np.where(known, np.searchsorted(edges, values, side="right"), len(edges) + 1)
+    used, codes = np.unique(found, return_inverse=True)
+    return codes, [names[k] for k in used], [float(edges[k - 1]) for k in used[1:] if k <= len(edges)]
+
+
 def other_metrics(
     requested: tuple[str, ...],
     points: Mapping[str, Array],
@@ -306,7 +276,7 @@ def other_metrics(
     targets: Array,
     seed: int,
     weights: Array | None = None,
-    found: FoundBlocks | None = None,
+    found: FoundBlocks = INDEPENDENT,
 ) -> dict[str, Metric]:
     """Metrics without an interval: sharpness, uniformity of the PIT, CRPS taken apart, the SKCE.
 
@@ -314,13 +284,13 @@ def other_metrics(
     depend on each other, tests of uniformity have no p-value, and the SKCE's is by their blocks.
     """
     metrics = column_metrics(requested, points, weights)
-    if found is not None and found.inference is not None and (found.refused or found.blocks is not None):
+    if found.refused or found.blocks is not None:
         metrics = {name: metric for name, metric in metrics.items() if name not in PIT_P_VALUES}
     if "crps" in requested and "crps" in points and targets.ndim == 1:
         metrics |= score_decomposition(predictive, targets, seed, weights)
     if "skce" in requested:
-        error = kernel_calibration_error(predictive, targets, seed, None if found is None else found.blocks, weights)
-        if found is not None and found.refused:
+        error = kernel_calibration_error(predictive, targets, seed, found.blocks, weights)
+        if found.refused:
             error.pop("skce_p_value", None)
         metrics |= error
     return metrics

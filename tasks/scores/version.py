@@ -31,18 +31,11 @@ from congruence.tasks.data.thumbnails import thumbnails
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.block_statistics import ScoreBlocks, hashed_by_block
+from congruence.tasks.scores.block_statistics import hashed_by_block
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.coverage_risk import coverage_risk
-from congruence.tasks.scores.dependence import MOST_EMBEDDED, blocks_of_means, correlated_rows, runs_looked_at
-from congruence.tasks.scores.evaluation import (
-    DEPENDENT_BLOCKS,
-    ROW_CORRELATION,
-    ROW_WEIGHT,
-    Evaluation,
-    Metric,
-    SplitSummary,
-)
+from congruence.tasks.scores.dependence import MOST_EMBEDDED, correlated_rows, runs_looked_at
+from congruence.tasks.scores.evaluation import ROW_CORRELATION, ROW_WEIGHT, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
 from congruence.tasks.scores.logged_table import (
     influence_columns,
@@ -52,18 +45,11 @@ from congruence.tasks.scores.logged_table import (
     row_frame,
     with_design,
 )
-from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.scores.names import REGION, requested_metrics
 from congruence.tasks.scores.picture import principal_axes
-from congruence.tasks.scores.points import score_points
+from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
-from congruence.tasks.scores.summary import (
-    calibration_metrics,
-    congruence_metrics,
-    estimated_of,
-    floor_share,
-    other_metrics,
-)
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -143,7 +129,19 @@ def score_version(
     searched, looked_at = rows_looked_at(points["cce"], seed)
     features = named_features(split, given.numbers[looked_at])
     measurement, regions = _named_regions(measurement, given, features, searched)
-    summary, slices = _metrics(requested, points, given, measurement)
+    summary, slices = version_metrics(
+        requested,
+        points,
+        predictive,
+        targets,
+        measurement,
+        seed=seed,
+        keys=given.keys,
+        labels=given.labels,
+        weights=given.weights,
+        dependence=given.dependence,
+        found=given.blocks,
+    )
     picture = principal_axes(rows, searched, looked_at)
     if "coverage" in requested:
         inputs = pd.concat([features, picture], axis=1).loc[given.numbers[searched]]
@@ -158,7 +156,7 @@ def score_version(
     known = measurement.result.uncertainty
     influence, noise = (None, None) if known is None else (influence_columns(known.influence), known.influence.noise)
     if regions is not None:
-        points["calibration_region"] = np.array(regions.names, dtype=object)[regions.labels]
+        points[REGION] = np.array(regions.names, dtype=object)[regions.labels]
     columns, weights = logged_columns(points, rows.valid), given.weights
     del measurement, known, regions  # what nothing below reads
     tried = None
@@ -211,33 +209,6 @@ def _named_regions(
         few = calibration.reading.at_points(runs_looked_at(len(given.targets)))
         measurement = replace(measurement, calibration=replace(calibration, reading=few, regions=None, influence=None))
     return measurement, regions
-
-
-def _metrics(
-    requested: tuple[str, ...], points: dict[str, Array], given: _ValidRows, measurement: VersionMeasurement
-) -> tuple[dict[str, Metric], pd.DataFrame]:
-    """The metrics of all rows, and the table of slices; the columns that they are means of are made block by block."""
-    predictive, targets, inference = given.predictive, given.targets, measurement.inference
-    averaged = blocks_of_means(given.dependence, points, predictive, targets)
-    resampled = given.keys if averaged.blocks is None else averaged.blocks.labels
-    blocks = ScoreBlocks(requested, points, predictive, targets, resampled, given.weights)
-    summary = congruence_metrics(
-        measurement.result,
-        measurement.test,
-        measurement.expected,
-        has_intervals=inference is None or not inference.refused,
-    )
-    summary |= estimated_of(blocks.statistics(), given.seed, averaged.blocks, has_intervals=not averaged.refused)
-    slices = blocks.slice_table(given.labels, floor_share(summary))
-    del blocks  # and with it the columns that it made of all rows
-    summary |= other_metrics(requested, points, predictive, targets, given.seed, given.weights, given.blocks)
-    if inference is not None and inference.blocks is not None:
-        summary[DEPENDENT_BLOCKS] = Metric(float(inference.blocks))
-    if measurement.repeat_std is not None:
-        summary["cce_std"] = Metric(measurement.repeat_std)
-    if measurement.calibration is not None:
-        summary |= calibration_metrics(measurement.calibration.test)
-    return summary, slices
 
 
 def _correlation(given: _ValidRows, rows: EvaluatedRows, measurement: VersionMeasurement) -> Correlation | None:

@@ -36,12 +36,13 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.scores import point_scores
+from congruence.kernels.streams import hashed_keys
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.links import run_link
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.scores.block_statistics import ScoreBlocks
 from congruence.tasks.scores.evaluation import Evaluation, Metric, SplitSummary
-from congruence.tasks.scores.summary import mean_columns, slice_table
 
 CITIES = 300
 VISITS = 3
@@ -70,7 +71,7 @@ def evaluation_of(rows: int, model: ModelVersion) -> Evaluation:
     scores["half"] = np.where(angle < np.pi / 2, "left", "right")
     scores = scores.assign(**points)
     requested = ("cce", "nll", "crps", "mae")
-    columns = mean_columns(requested, points, predictive, targets)
+    blocks = ScoreBlocks(requested, points, predictive, targets, hashed_keys(keys))
     means = {"cce_mean": "cce", "cce_noise_floor": "cce_noise_floor", "nll_mean": "nll", "crps_mean": "crps"}
     return Evaluation(
         model=model,
@@ -80,7 +81,7 @@ def evaluation_of(rows: int, model: ModelVersion) -> Evaluation:
         scores=scores,
         predictive=predictive,
         targets=targets,
-        slices=slice_table(columns, scores[["city", "half"]], keys),
+        slices=blocks.slice_table(scores[["city", "half"]]),
         embedding_map=pd.DataFrame(np.column_stack([np.cos(angle), np.sin(angle)]) + 0.1 * rng.normal(size=(rows, 2))),
         thumbnails=lambda chosen: [Image.fromarray(np.full((96, 96, 3), row % 256, np.uint8)) for row in chosen],
         metric_list=requested,

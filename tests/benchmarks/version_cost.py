@@ -49,6 +49,7 @@ from congruence.tasks.mlflow import evaluations as logging_of_evaluations
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, list_versions
+from congruence.tasks.scores.block_statistics import ScoreBlocks
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
 from congruence.tasks.scores.logged_table import influence_columns, influence_table
@@ -60,10 +61,8 @@ from congruence.tasks.scores.summary import (
     calibration_metrics,
     column_metrics,
     congruence_metrics,
-    estimated,
-    mean_columns,
+    estimated_of,
     score_decomposition,
-    slice_table,
 )
 
 FEATURES = 16
@@ -159,8 +158,8 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
         named = calibration.regions.named({})
         points["calibration_region"] = np.array(named.names)[named.labels]
     with account.part("metrics but SKCE"):
-        columns = mean_columns(METRICS, points, predictive, y)
-        metrics = congruence_metrics(result, test, expected) | estimated(columns, hashed, 0)
+        blocks = ScoreBlocks(METRICS, points, predictive, y, hashed)
+        metrics = congruence_metrics(result, test, expected) | estimated_of(blocks.statistics(), 0)
         metrics |= column_metrics(METRICS, points) | calibration_metrics(calibration.test)
     with account.part("score decomposition"):
         metrics |= score_decomposition(predictive, y, 0)
@@ -169,7 +168,7 @@ def evaluated(problem: Problem, family: str, number: int, model: ModelVersion, a
     with account.part("what is wrong"):
         wrong = read_what_is_wrong(calibration, named, points["pit"], metrics, np.arange(len(y)), problem.slices)
     with account.part("slices"):
-        slices = slice_table(columns, problem.slices, hashed)
+        slices = blocks.slice_table(problem.slices)
     with account.part(PREVIEW):
         chosen, half = rows_to_try(hashed, 0)
         rows = problem.embeddings[chosen]

@@ -7,7 +7,7 @@ from congruence.kernels import EXACT, CongruenceTest, Normal, Poisson
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, Metric
 from congruence.tasks.scores.meanings import HEADLINES, MEANINGS, NEW_TARGETS, ROWS, meaning, probability, verdict
 from congruence.tasks.scores.names import METRICS
-from congruence.tasks.scores.points import score_points, summarise
+from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.solving.measurement import measure
 
 
@@ -17,10 +17,9 @@ class Everything:
 
 
 def summary(model, y, x):
-    found = measure(Everything(), EXACT, x, y, {"": model})
-    result, test = found[""].result, found[""].test
-    points = score_points(result, model, y, seed=0, keys=None, test=test)
-    return summarise(result, model, y, points, METRICS, seed=0, keys=None, test=test, expected=found[""].expected)
+    found = measure(Everything(), EXACT, x, y, {"": model})[""]
+    points = score_points(found.result, model, y, seed=0, keys=None, test=found.test)
+    return version_metrics(METRICS, points, model, y, found, seed=0)[0]
 
 
 @pytest.fixture(scope="module")

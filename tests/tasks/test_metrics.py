@@ -21,21 +21,14 @@ from congruence.kernels import (
     ZeroInflatedPoisson,
 )
 from congruence.kernels.calibration import marginal_crps, pit_values
-from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.scores import block_statistics, kernel_calibration
+from congruence.tasks.scores.block_statistics import ScoreBlocks
+from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.names import METRICS, requested_metrics
-from congruence.tasks.scores.points import score_points, summarise
-from congruence.tasks.scores.summary import (
-    column_metrics,
-    coverage_columns,
-    estimated,
-    estimated_of,
-    mean_columns,
-    slice_groups,
-    slice_table,
-)
+from congruence.tasks.scores.points import score_points, version_metrics
+from congruence.tasks.scores.summary import estimated_of, slice_groups
 from congruence.tasks.solving.measurement import measure
 
 ROWS = 120
@@ -49,10 +42,9 @@ class Everything:
 
 
 def metrics_of(predictive: Distribution, y: np.ndarray) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    measurement = measure(Everything(), EXACT, X, y, {"model": predictive})
-    result, test = measurement["model"].result, measurement["model"].test
-    points = score_points(result, predictive, y, seed=0, keys=None, test=test)
-    metrics = summarise(result, predictive, y, points, METRICS, seed=0, keys=None, test=test)
+    found = measure(Everything(), EXACT, X, y, {"model": predictive})["model"]
+    points = score_points(found.result, predictive, y, seed=0, keys=None, test=found.test)
+    metrics, _ = version_metrics(METRICS, points, predictive, y, found, seed=0)
     for name, metric in metrics.items():
         assert np.isfinite(metric.value), name
         if metric.low is not None and metric.high is not None:
@@ -102,8 +94,8 @@ def test_the_excess_is_never_above_the_cce_that_it_is_a_part_of() -> None:
     metrics, points = metrics_of(predictive, y)
     assert np.sqrt(np.mean(points["cce"] ** 2 - points["cce_noise_floor"] ** 2)) > metrics["cce_mean"]
     assert 0.0 < metrics["cce_excess"] < metrics["cce_mean"]
-    columns = mean_columns(requested_metrics([]), points)
-    table = slice_table(columns, pd.DataFrame({"side": np.where(wrong, "wrong", "right")}), np.arange(ROWS), 0.93)
+    blocks = ScoreBlocks(requested_metrics([]), points, predictive, y, np.arange(ROWS))
+    table = blocks.slice_table(pd.DataFrame({"side": np.where(wrong, "wrong", "right")}), 0.93)
     assert (table["cce_excess"] <= table["cce_mean"]).all()
     expected = 0.93 * table["cce_noise_floor"]
     np.testing.assert_allclose(table["cce_excess"] ** 2, np.maximum(table["cce_mean"] ** 2 - expected**2, 0.0))
@@ -113,9 +105,8 @@ def test_slices_have_the_metrics_of_their_rows() -> None:
     y = X[:, 0] + RNG.normal(size=ROWS)
     predictive = Normal(X[:, 0], np.ones(ROWS))
     _, points = metrics_of(predictive, y)
-    columns = mean_columns(requested_metrics(["crps"]), points, predictive, y)
     labels = pd.DataFrame({"side": np.where(X[:, 1] > 0, "right", "left"), "height": X[:, 2]})
-    table = slice_table(columns, labels, np.arange(ROWS))
+    table = ScoreBlocks(requested_metrics(["crps"]), points, predictive, y, np.arange(ROWS)).slice_table(labels)
     right = table[(table["slice"] == "side") & (table["value"] == "right")].iloc[0]
     assert right["rows"] == np.sum(X[:, 1] > 0)
     assert right["crps_mean"] == pytest.approx(points["crps"][X[:, 1] > 0].mean())
@@ -141,42 +132,21 @@ def test_a_missing_slice_value_is_a_group_of_its_own_and_rare_ones_are_gathered(
     assert tenths[-1] == "missing"
 
 
+def estimated(
+    requested: tuple[str, ...], points: dict[str, np.ndarray], law: Distribution, y: np.ndarray
+) -> dict[str, Metric]:
+    return estimated_of(ScoreBlocks(requested, points, law, y, np.arange(len(y))).statistics(), 0)
+
+
 def test_the_interval_of_a_calibrated_models_ece_begins_at_zero_not_at_its_own_value() -> None:
     rng = np.random.default_rng(0)
     rate = rng.uniform(0.5, 3.0, 2000)
     predictive, y = Poisson(rate), rng.poisson(rate).astype(float)
     points = {"cce": np.ones(2000), "cce_noise_floor": np.ones(2000), "pit": pit_values(y, predictive)}
-    found = estimated(mean_columns(("ece",), points, predictive, y), None, 0)["ece"]
+    found = estimated(("ece",), points, predictive, y)["ece"]
     assert found.low is not None
     assert found.high is not None
     assert found.low == 0.0 < found.value < found.high
-
-
-def test_columns_alone_give_every_metric_but_the_kernel_calibration_error() -> None:
-    """From kept columns as from the predictions, and in blocks that are merged as in one piece."""
-    y = X[:, 0] + RNG.normal(size=ROWS)
-    predictive = Normal(X[:, 0], np.ones(ROWS))
-    metrics, points = metrics_of(predictive, y)
-    kept = points | coverage_columns(predictive, y) | {"marginal_crps": marginal_crps(y)}
-    keys = np.array([f"row {row}" for row in range(ROWS)], dtype=object)
-    whole = estimated(mean_columns(METRICS, points, predictive, y), keys, seed=3)
-    blocks = (slice(0, 50), slice(50, ROWS))
-    parts = [{name: values[rows] for name, values in kept.items()} for rows in blocks]
-    statistics = [
-        ScoreStatistics.of(mean_columns(METRICS, part), keys=hashed_keys(keys[rows]))
-        for part, rows in zip(parts, blocks, strict=True)
-    ]
-    merged = estimated_of(statistics[0] + statistics[1], seed=3)
-    assert set(merged) == set(whole)
-    for name, metric in whole.items():
-        np.testing.assert_allclose(list(vars(merged[name]).values()), list(vars(metric).values()), rtol=1e-12)
-    others = column_metrics(METRICS, kept)
-    missing = set(metrics) - set(merged) - set(others)
-    assert {name for name in missing if not name.startswith("cce")} == {
-        *("skce", "skce_p_value"),
-        *("crps_miscalibration", "crps_discrimination", "crps_uncertainty"),
-    }
-    assert others["sharpness"].value == pytest.approx(metrics["sharpness"], rel=1e-14)
 
 
 def test_the_crps_is_taken_apart_and_set_beside_that_of_the_marginal_law() -> None:
@@ -202,7 +172,6 @@ def test_the_kernel_calibration_error_of_a_large_split_is_that_of_a_sample(monke
 
 
 def test_statistics_by_blocks_are_those_of_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_statistics, "BLOCK_ROWS", 700)
     rng = np.random.default_rng(3)
     n = 2000
     law, targets, keys = Normal(rng.normal(size=n), np.ones(n)), rng.normal(size=n), hashed_keys(np.arange(n))
@@ -214,14 +183,23 @@ def test_statistics_by_blocks_are_those_of_all_rows_at_once(monkeypatch: pytest.
         **point_scores(law, targets),
     }
     labels = pd.DataFrame({"side": np.where(rng.random(n) < 0.3, "left", "right"), "part": np.arange(n) % 4})
-    blocks = block_statistics.ScoreBlocks(requested, points, law, targets, keys)
-    columns = mean_columns(requested, points, law, targets)
-    whole = estimated(columns, keys, 0)
+    blocks = ScoreBlocks(requested, points, law, targets, keys)
+    whole, slices = estimated_of(blocks.statistics(), 0), blocks.slice_table(labels, 0.9)
+    monkeypatch.setattr(block_statistics, "BLOCK_ROWS", 700)
     merged = estimated_of(blocks.statistics(), 0)
-    assert merged.keys() == whole.keys()
+    assert {"nll_mean", "crps_skill", "ece", "coverage_90", "rmse"} <= merged.keys() == whole.keys()
     for name, metric in whole.items():
         np.testing.assert_allclose(astuple(merged[name]), astuple(metric), rtol=1e-12)
-    pd.testing.assert_frame_equal(blocks.slice_table(labels, 0.9), slice_table(columns, labels, keys, 0.9), rtol=1e-12)
+    pd.testing.assert_frame_equal(blocks.slice_table(labels, 0.9), slices, rtol=1e-12)
+
+
+def test_targets_without_a_total_have_none_in_any_block_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A negative target in one block of rows: the others would have one, and not merge with it."""
+    monkeypatch.setattr(block_statistics, "BLOCK_ROWS", 40)
+    law, y = Poisson(np.full(ROWS, 2.0)), np.full(ROWS, 2.0)
+    y[-1] = -1.0
+    points = {"cce": np.ones(ROWS), "cce_noise_floor": np.ones(ROWS), "mean": law.mean()}
+    assert estimated(("cce", "deviance", "actual_over_expected"), points, law, y) == {}
 
 
 _N = 2_000
@@ -246,7 +224,7 @@ _PART = Normal(np.zeros(_N), np.ones(_N)), Normal(np.full(_N, 3.0), np.full(_N, 
 def test_every_family_has_coverage_and_width_at_four_levels(law: Distribution) -> None:
     """Of a true version the share inside is the level, of counts at least; wider intervals for higher levels."""
     y = (law if not isinstance(law, (Samples, Quantiles)) else _PART[0]).sample(1, seed=5)[:, 0]
-    found = estimated(mean_columns(("coverage",), {"cce": y, "cce_noise_floor": y}, law, y), None, 0)
+    found = estimated(("coverage",), {"cce": y, "cce_noise_floor": y}, law, y)
     for level in (50, 80, 90, 95):
         inside = found[f"coverage_{level}"].value - level / 100.0
         assert inside > -0.03

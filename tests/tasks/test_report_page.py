@@ -24,6 +24,7 @@ from congruence.tasks.report.sample import shown_rows
 from congruence.tasks.report.selections import of_sentence, places_of
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.meanings import significant
+from congruence.tasks.scores.summary import tenths
 
 
 class Page(HTMLParser):
@@ -129,6 +130,15 @@ def test_a_page_of_many_rows_and_columns_is_small_and_holds_all_of_the_worst(mak
         assert len(page.data["law"]["mass"]["f32"]) > 500_000
     else:
         assert [each["explained"] < 0.005 for each in page.data["along"]] == [True] * 60
+
+
+def test_the_edges_between_bins_are_those_of_the_bins_that_have_rows() -> None:
+    """Where a tenth of the rows or more has the least value, nothing lies up to the first of the tenths' edges."""
+    values = np.concatenate([np.zeros(30), np.arange(1.0, 71.0), [np.nan]])
+    codes, names, edges = tenths(values)
+    assert (names[0], names[-1]) == ("0 to 0.7", "missing")
+    as_the_page_does = np.where(np.isnan(values), len(names) - 1, np.searchsorted(edges, values, side="right"))
+    np.testing.assert_array_equal(codes, as_the_page_does)
 
 
 def test_bins_have_the_intervals_of_their_own_rows_and_of_a_version_that_is_right() -> None:

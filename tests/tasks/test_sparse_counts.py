@@ -15,7 +15,7 @@ from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
-from congruence.tasks.scores.points import score_points, summarise
+from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.segments import searched_rows, weak_segments
 from congruence.tasks.solving.measurement import measure
@@ -39,10 +39,7 @@ def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -
     measured = measure(Asked(), EXACT, np.column_stack([x, 2.0 * hole]), y, {"": law})
     found, calibration = measured[""], measured[""].calibration
     points = score_points(found.result, law, y, seed=0, keys=None, calibration=calibration)
-    metrics = summarise(
-        found.result, law, y, points, tuple(Asked.metrics), seed=0, keys=None, expected=found.expected,
-        calibration=calibration,
-    )  # fmt: skip
+    metrics, _ = version_metrics(tuple(Asked.metrics), points, law, y, found, seed=0)
     regions = calibration.regions.named({"age": x[:, 0]})
     counts, jumps = CountRows.of(y, law), JumpScores.of(y, law)
     wrong = read_what_is_wrong(

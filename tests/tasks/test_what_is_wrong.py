@@ -45,7 +45,7 @@ from congruence.tasks.scores.features import named_features, numbers_of_inputs
 from congruence.tasks.scores.logged_table import over_all_rows
 from congruence.tasks.scores.meanings import meaning, verdict
 from congruence.tasks.scores.names import METRICS
-from congruence.tasks.scores.points import score_points, summarise
+from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import CONTRADICTED, read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.solving.measurement import measure
@@ -84,10 +84,7 @@ def evaluated(name: str, measurement: dict[str, VersionMeasurement], slices: pd.
     calibration = found.calibration
     assert calibration is not None
     points = score_points(found.result, law, Y, seed=0, keys=None, calibration=calibration)
-    metrics = summarise(
-        found.result, law, Y, points, ("cce", "calibration", "pit"), seed=0, keys=None, expected=found.expected,
-        calibration=calibration,
-    )  # fmt: skip
+    metrics, _ = version_metrics(("cce", "calibration", "pit"), points, law, Y, found, seed=0)
     regions = calibration.regions.named({"age": X[:, 0], "income": X[:, 1]})
     points["calibration_region"] = np.array(regions.names)[regions.labels]
     labels = pd.DataFrame(index=range(ROWS)) if slices is None else slices
