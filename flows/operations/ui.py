@@ -25,10 +25,7 @@ def serve_ui(home: Path, host: str, port: int) -> int:
 
 
 def list_pages(home: Path, base: str) -> list[str]:
-    """A line for each split: where its evaluations are listed with their columns. None where there is no database yet.
-
-    An experiment of an earlier release is given its view and its description here.
-    """
+    """A line for each split: where its evaluations are listed. None where there is no database yet."""
     uri = tracking_uri(home)
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
         return []

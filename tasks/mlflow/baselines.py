@@ -44,12 +44,8 @@ def gate_baseline(
     client = connect(settings)
     runs = persist("looking for evaluations", lambda: complete_runs(client, candidate.split.name, settings), settings)
     wanted = Conditions(candidate.split.digest, candidate.protocol_digest)
-    tags = [run.data.tags for run in runs]
-    fitting = [
-        run
-        for run, item in zip(runs, tags, strict=True)
-        if item[PREFIX + "model_uri"] == version.uri and wanted.admit(item)
-    ]
+    own = [run for run in runs if run.data.tags[PREFIX + "model_uri"] == version.uri]
+    fitting = [run for run in own if wanted.admit(run.data.tags)]
     if not fitting:
         raise TrackingError(
             f"{version.uri}: the gate's baseline has no evaluation on split '{candidate.split.name}' "

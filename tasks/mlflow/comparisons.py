@@ -30,8 +30,8 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
         "split_digest": comparison.split.digest,
         "protocol_digest": comparison.baseline.protocol_digest,
         "baseline": comparison.baseline.label,
-        "resamples": str(comparison.resamples),
-        "seed": str(comparison.seed),
+        "resamples": comparison.resamples,
+        "seed": comparison.seed,
     }
     metrics = {
         f"{_metric_name(label)}/{name}{suffix}": value

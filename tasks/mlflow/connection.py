@@ -54,7 +54,7 @@ def use_tracking(settings: TrackingSettings) -> None:
     """Point this process's MLflow at the servers of ``settings``, where they name any: models are loaded from there."""
     # It shows the traceback of every error of a database; we say what the error means.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    uri = settings.uri or mlflow.get_tracking_uri()
+    uri = tracking_address(settings)
     require_local_store(uri)
     make_local_store(uri)
     if settings.uri:
@@ -63,13 +63,14 @@ def use_tracking(settings: TrackingSettings) -> None:
         mlflow.set_registry_uri(settings.registry_uri)
 
 
-def server(settings: TrackingSettings) -> str:
-    """The tracking address, without secrets, for messages."""
-    return mask_text(_address(settings))
-
-
-def _address(settings: TrackingSettings) -> str:
+def tracking_address(settings: TrackingSettings) -> str:
+    """The tracking server or database, with the login that may be in it."""
     return settings.uri or str(mlflow.get_tracking_uri())
+
+
+def server(settings: TrackingSettings) -> str:
+    """The same without secrets, for messages."""
+    return mask_text(tracking_address(settings))
 
 
 def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -> T:
@@ -92,7 +93,7 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
     while True:
         try:
             result = operation()
-            _answered.add(_address(settings))
+            _answered.add(tracking_address(settings))
             return result
         except Exception as error:
             if not _of_a_server(error):
@@ -116,29 +117,32 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
             if not is_transient(error):
                 raise FailedRequestError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
             elapsed = time.monotonic() - started
-            absent = _address(settings) not in _answered and is_refusal(error)
+            absent = tracking_address(settings) not in _answered and is_refusal(error)
             if absent and elapsed + wait > min(settings.patience, REFUSED_SECONDS):
                 raise TrackingError(
                     f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s: it refuses connections, "
                     "so no server listens there; start one (`congruence ui`, `mlflow server`), or correct tracking.uri "
                     "of the evaluation file or MLFLOW_TRACKING_URI"
                 ) from error
-            if elapsed + wait > settings.patience and "database is locked" in str(error):
-                raise TrackingError(
-                    f"{step}: another process has held the database {server(settings)} for {elapsed:.0f} s; wait "
-                    "for it or end it; what was computed is saved: run the same command to resume"
-                ) from error
-            if elapsed + wait > settings.patience and failed is not None:
-                raise TrackingError(
-                    f"{step}: MLflow at {server(settings)} has answered {mask_text(str(failed))} for {elapsed:.0f} s. "
-                    "See the server's log; what was computed is saved: run the same command to resume"
-                ) from error
             if elapsed + wait > settings.patience:
-                raise TrackingError(
-                    f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s ({message}). "
-                    "What was computed is saved: start the server and run the same command to resume, "
-                    "or raise tracking.patience"
-                ) from error
+                resumed = "what was computed is saved: run the same command to resume"
+                if "database is locked" in str(error):
+                    found = (
+                        f"another process has held the database {server(settings)} for {elapsed:.0f} s; wait for it or "
+                        f"end it; {resumed}"
+                    )
+                elif failed is not None:
+                    found = (
+                        f"MLflow at {server(settings)} has answered {mask_text(str(failed))} for {elapsed:.0f} s. See "
+                        f"the server's log; {resumed}"
+                    )
+                else:
+                    found = (
+                        f"MLflow at {server(settings)} did not answer for {elapsed:.0f} s ({message}). What was "
+                        "computed is saved: start the server and run the same command to resume, or raise "
+                        "tracking.patience"
+                    )
+                raise TrackingError(f"{step}: {found}") from error
             what = "does not answer" if failed is None else f"answers {mask_text(str(failed))}"
             log.warning("%s: MLflow at %s %s; trying again in %.1f s", step, server(settings), what, wait)
         time.sleep(wait)
@@ -196,9 +200,15 @@ def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings) -
     return str(experiment.experiment_id)
 
 
+def active_experiment(client: MlflowClient, name: str) -> list[str]:
+    """The id of the experiment of that name; none where it is missing or deleted."""
+    found = client.get_experiment_by_name(name)
+    return [str(found.experiment_id)] if found is not None and found.lifecycle_stage == "active" else []
+
+
 def _artifact_location(experiment: str, settings: TrackingSettings) -> str | None:
     if settings.artifact_location is not None:
         return f"{settings.artifact_location.rstrip('/')}/{experiment}"
-    beside = artifacts_folder(settings.uri or mlflow.get_tracking_uri())
+    beside = artifacts_folder(tracking_address(settings))
     # MLflow would take the working folder of whichever process comes first.
     return None if beside is None else str(beside / experiment)

@@ -6,7 +6,6 @@ artifacts are gone, at the cost of storing them twice.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -30,7 +29,7 @@ from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.mlflow.connection import connect, experiment_id, persist
 from congruence.tasks.mlflow.fitted_rows import fitted_rows, log_fitted_rows
-from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.identity import PREFIX, identity_digest
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.recalibration import recalibrated_model
@@ -84,7 +83,7 @@ class Origin:
             "protocol": self.protocol_digest,
             "seed": self.seed,
         }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+        return identity_digest(parts)
 
 
 def find_recalibrated(origin: Origin, settings: TrackingSettings) -> ModelVersion | None:
@@ -162,8 +161,7 @@ def _packed(
 
 
 def _example(split: Split) -> pd.DataFrame:
-    columns = list(dict.fromkeys([*split.settings.model_input_columns]))
-    frame = split.frame(split.shards[0], columns)
+    frame = split.frame(split.shards[0], list(dict.fromkeys(split.settings.model_input_columns)))
     return frame[frame.notna().all(axis=1)].head(EXAMPLE_ROWS).reset_index(drop=True)
 
 

@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
-from congruence.kernels.masking import mask_secrets, mask_text
+from congruence.kernels.masking import mask_secrets
 from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
 from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, of_deleted_run, persist
 from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG, WRONG_PLACES
@@ -23,7 +23,15 @@ from congruence.tasks.mlflow.links import list_page, run_page
 from congruence.tasks.mlflow.logged_run import DATASET_DIGEST, log_inputs
 from congruence.tasks.mlflow.logged_scores import COLUMNS_FILE, INFLUENCE_FILE, NOISE_FILE
 from congruence.tasks.mlflow.rows import log_rows
-from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, close_run, find_or_create, log_params, set_tags
+from congruence.tasks.mlflow.runs import (
+    MACHINE_PLACE,
+    MACHINE_RUN,
+    close_run,
+    find_or_create,
+    log_metrics,
+    log_params,
+    set_tags,
+)
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import points_table, table_json, write_parquet
 from congruence.tasks.mlflow.version_tags import tag_version
@@ -41,7 +49,6 @@ POINTS_FILE = "tables/points.json"
 PROVENANCE_FILE = "provenance.json"
 REPORT_FILE = "report.html"
 log = logging.getLogger(__name__)
-_LONGEST_PARAM = 500
 _WRITERS = 3
 _MOST_PLACES = 20  # in a tag
 
@@ -109,11 +116,11 @@ def _log(
     inputs = ([(evaluation.split, "evaluation")], evaluation.model.model_id)
     persist("logging the split", lambda: log_inputs(client, run_id, *inputs), settings)
     metrics = _metrics(run, evaluation)
-    persist("logging metrics", lambda: _log_metrics(client, run_id, metrics), settings)
+    persist("logging metrics", lambda: log_metrics(client, run_id, metrics), settings)
     tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
     tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
     tags |= {"mlflow.note.content": _note(evaluation, run, settings), "cce_status": evaluation.status}
-    tags |= rows.tags
+    tags |= rows
     tags[SLICES] = json.dumps(evaluation.slice_names)
     if evaluation.wrong is not None:
         tags[WRONG] = "\n".join(evaluation.wrong.sentences)
@@ -207,7 +214,7 @@ def _run_with_params(
     return run
 
 
-def _params(evaluation: Evaluation) -> dict[str, str]:
+def _params(evaluation: Evaluation) -> dict[str, Any]:
     split, protocol = evaluation.split, evaluation.protocol
     values: dict[str, Any] = {
         "model": evaluation.model.name,
@@ -225,7 +232,7 @@ def _params(evaluation: Evaluation) -> dict[str, str]:
             values |= {f"{name}.{key}": item for key, item in value.items() if not isinstance(item, (Mapping, list))}
         elif isinstance(value, (str, int, float, bool)):
             values[name] = value
-    return {key: mask_text(str(value))[:_LONGEST_PARAM] for key, value in values.items() if value is not None}
+    return values
 
 
 def _metrics(run: Run, evaluation: Evaluation) -> list[Metric]:
@@ -243,11 +250,6 @@ def _metrics(run: Run, evaluation: Evaluation) -> list[Metric]:
         metrics += [Metric(key, value, when, 0, **shared) for key, value in bounds.items() if value is not None]
     metrics += [Metric(SECONDS + name, value, when, 0) for name, value in evaluation.seconds.items()]
     return metrics
-
-
-def _log_metrics(client: MlflowClient, run_id: str, metrics: list[Metric]) -> None:
-    for start in range(0, len(metrics), 500):
-        client.log_batch(run_id, metrics=metrics[start : start + 500])
 
 
 def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
+from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
-from mlflow.store.entities import PagedList
 
 from congruence.tasks.mlflow.connection import connect, persist
-from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, experiments_of
+from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, all_runs, experiments_of
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.mlflow_pages import all_pages
 from congruence.tasks.scores.evaluation import Metric
 
 SLICES = "congruence.slices"
@@ -85,17 +83,7 @@ def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) 
 
 def runs_in(client: MlflowClient, experiments: Sequence[str]) -> list[Run]:
     """Complete evaluations in the experiments of these ids, latest first."""
-    if not experiments:
-        return []
-    wanted, order = (
-        f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'",
-        ["attributes.start_time DESC"],
-    )
-
-    def search(token: str | None) -> PagedList[Run]:
-        return client.search_runs(list(experiments), wanted, ViewType.ACTIVE_ONLY, order_by=order, page_token=token)
-
-    return list(all_pages(search))
+    return all_runs(client, experiments, f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'")
 
 
 def run_metrics(run: Run) -> dict[str, Metric]:
@@ -108,6 +96,6 @@ def run_metrics(run: Run) -> dict[str, Metric]:
     }
 
 
-def _is_bound(name: str, names: object) -> bool:
+def _is_bound(name: str, names: Collection[str]) -> bool:
     stem, _, side = name.rpartition("_")
-    return side in ("low", "high") and stem in names  # type: ignore[operator]
+    return side in ("low", "high") and stem in names

@@ -14,18 +14,17 @@ from congruence.tasks.mlflow.logged_run import RunContent, write_run
 from congruence.tasks.mlflow.runs import open_identified
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
-from congruence.tasks.mlflow.version_tags import set_alias, set_version_tags
+from congruence.tasks.mlflow.version_tags import set_version_tags
 from congruence.tasks.scores.meanings import probability
 
 GATE_FILE = "gate.json"
 
 
-def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: str | None = None) -> str:
+def log_decision(decision: GateDecision, settings: TrackingSettings) -> str:
     """Log a decision and return its run id; the same decision is logged once.
 
     The version's tags ``cce_gate``, ``cce_gate_reasons``, ``cce_gate_protocol`` and ``cce_gate_run`` say it, by which
-    protocol's numbers it was, and lead to the run. ``alias`` moves to the version if it passed, not if it failed or is
-    undecided.
+    protocol's numbers it was, and lead to the run.
     """
     client, model = connect(settings), decision.candidate.model
     run = persist("opening the gate's run", lambda: _open(client, decision, settings), settings)
@@ -44,8 +43,6 @@ def log_decision(decision: GateDecision, settings: TrackingSettings, *, alias: s
     }
     if model.version:
         set_version_tags(model, tags, settings)
-        if alias is not None and decision.passed:
-            set_alias(model, alias, settings)
     return run_id
 
 
@@ -75,7 +72,7 @@ def _content(decision: GateDecision) -> RunContent:
         "baseline": baseline.label if baseline else "none",
         "protocol_digest": candidate.protocol_digest,
         "splits": ", ".join(dict.fromkeys(check.split for check in decision.checks if check.split)),
-        **{f"gate.{name}": str(value) for name, value in rules.model_dump(mode="json").items() if value is not None},
+        **{f"gate.{name}": value for name, value in rules.model_dump(mode="json").items()},
     }
     outcomes = [check.outcome for check in decision.checks]
     counts = {f"rules_{outcome}": float(outcomes.count(outcome)) for outcome in OUTCOMES}

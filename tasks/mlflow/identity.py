@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import Experiment, Run, ViewType
+from mlflow.entities import Run, ViewType
+from mlflow.store.entities import PagedList
 
-from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.connection import active_experiment, connect, persist
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.mlflow_pages import all_pages
@@ -107,36 +108,40 @@ def find_by_digest(digest: str, split: str, settings: TrackingSettings) -> str |
     return next((str(run.info.run_id) for run in runs if run.data.tags.get(STATE) == COMPLETE), None)
 
 
-def find_runs(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> list[Run]:
-    """Every run of this evaluation, finished or not, oldest first."""
-    return runs_of(client, identity.digest, experiments_of(client, identity.split_name, settings))
-
-
-def runs_of(client: MlflowClient, digest: str, experiments: Sequence[str]) -> list[Run]:
+def runs_of(
+    client: MlflowClient, digest: str, experiments: Sequence[str], view: int = ViewType.ACTIVE_ONLY
+) -> list[Run]:
     """Every run with an identity of this digest in the experiments of these ids, oldest first."""
     if not experiments:
         return []
-    runs = client.search_runs(
-        list(experiments),
-        filter_string=f"tags.`{IDENTITY}` = '{digest}'",
-        run_view_type=ViewType.ACTIVE_ONLY,
-    )
+    runs = client.search_runs(list(experiments), f"tags.`{IDENTITY}` = '{digest}'", view)
     return sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id))
+
+
+def all_runs(client: MlflowClient, experiments: Sequence[str], wanted: str) -> list[Run]:
+    """Every run that a filter admits in the experiments of these ids, latest first."""
+    if not experiments:
+        return []
+    order = ["attributes.start_time DESC"]
+
+    def search(token: str | None) -> PagedList[Run]:
+        return client.search_runs(list(experiments), wanted, ViewType.ACTIVE_ONLY, order_by=order, page_token=token)
+
+    return list(all_pages(search))
 
 
 def experiments_of(client: MlflowClient, split: str, settings: TrackingSettings) -> list[str]:
     """The ids of the experiments of the evaluations on a split of this name: one for each target."""
     name = settings.experiment_name(split)
-    found = [client.get_experiment_by_name(name), *_beginning_with(client, f"{name}/")]
-    return [str(item.experiment_id) for item in found if item is not None and item.lifecycle_stage == "active"]
+    return [*active_experiment(client, name), *_beginning_with(client, f"{name}/")]
 
 
 def all_experiments(client: MlflowClient, settings: TrackingSettings) -> list[str]:
     """The ids of all experiments in which evaluations may be."""
-    return [str(item.experiment_id) for item in _beginning_with(client, settings.experiment_name(""))]
+    return list(_beginning_with(client, settings.experiment_name("")))
 
 
-def _beginning_with(client: MlflowClient, start: str) -> Iterator[Experiment]:
+def _beginning_with(client: MlflowClient, start: str) -> Iterator[str]:
     asked = start.partition("'")[0]  # a quotation mark would end the pattern, and "_" stands for any character in it
     found = all_pages(lambda token: client.search_experiments(filter_string=f"name LIKE '{asked}%'", page_token=token))
-    return (experiment for experiment in found if experiment.name.startswith(start))
+    return (str(experiment.experiment_id) for experiment in found if experiment.name.startswith(start))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-import mlflow
-
-from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.connection import connect, persist, tracking_address
 from congruence.tasks.mlflow.settings import TrackingSettings
 
 # Without it a link opens in MLflow's view of language models, which has neither the registry nor the list of runs.
@@ -17,7 +15,7 @@ _USER_INFO = re.compile(r"(?<=://)[^/\s@]*@")
 
 def web_page(settings: TrackingSettings) -> str | None:
     """Where people open MLflow: ``settings.link``, else the tracking server; None for a database, which has no page."""
-    base = settings.link or settings.uri or mlflow.get_tracking_uri()
+    base = settings.link or tracking_address(settings)
     return _USER_INFO.sub("", base).rstrip("/") if base.startswith(("http://", "https://")) else None
 
 

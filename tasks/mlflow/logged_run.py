@@ -13,13 +13,12 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, M
 from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, persist
 from congruence.tasks.mlflow.identity import COMPLETE, STATE
-from congruence.tasks.mlflow.runs import close_run, log_params, set_tags
+from congruence.tasks.mlflow.runs import close_run, log_metrics, log_params, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import SplitSummary
 
 DATASET_DIGEST = 36
 """Characters of a digest that MLflow takes."""
-_LONGEST_PARAM = 500
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class RunContent:
         model_id: of the logged model that it is about.
     """
 
-    params: Mapping[str, str]
+    params: Mapping[str, object]
     metrics: Mapping[str, float]
     tables: Mapping[str, str]
     note: str
@@ -50,8 +49,7 @@ def write_run(run: Run, content: RunContent, settings: TrackingSettings) -> str:
     client, run_id = connect(settings), str(run.info.run_id)
     if run.data.tags.get(STATE) == COMPLETE:
         return run_id
-    params = {name: mask_text(value)[:_LONGEST_PARAM] for name, value in content.params.items()}
-    persist("logging parameters", lambda: log_params(client, run, params), settings)
+    persist("logging parameters", lambda: log_params(client, run, content.params), settings)
 
     def log_files() -> None:
         for path, folder in content.files:
@@ -63,7 +61,7 @@ def write_run(run: Run, content: RunContent, settings: TrackingSettings) -> str:
     persist("logging the inputs", lambda: log_inputs(client, run_id, content.splits, content.model_id), settings)
     when = int(run.info.start_time)
     metrics = [Metric(name, float(value), when, 0) for name, value in content.metrics.items()]
-    persist("logging metrics", lambda: client.log_batch(run_id, metrics=metrics[:1000]), settings)
+    persist("logging metrics", lambda: log_metrics(client, run_id, metrics), settings)
     tags = {"mlflow.loggedArtifacts": json.dumps([{"path": path, "type": "table"} for path in content.tables])}
     tags["mlflow.note.content"] = mask_text(content.note)
     persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)

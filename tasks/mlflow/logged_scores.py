@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet as pq
-from mlflow import MlflowClient
 
 from congruence.tasks.mlflow.connection import connect, fetched_artifact, persist
 from congruence.tasks.mlflow.rows import REFERENCE_FILE, ROWS_FILE, rows_run
@@ -51,6 +50,15 @@ class LoggedFile:
         return self._file
 
 
+def read_column(run_id: str, path: str, name: str, settings: TrackingSettings) -> pd.Series:
+    """One column of a Parquet file of a run, which does not stay on this machine's disk."""
+    file = LoggedFile(run_id, path, settings)
+    try:
+        return file.read([name])[name]
+    finally:
+        file.release()
+
+
 class SharedRows:
     """The rows that several evaluations share, by their digest; nothing is looked up before it is asked for."""
 
@@ -69,14 +77,10 @@ class SharedRows:
     @property
     def reference_keys(self) -> pd.Series:
         """The keys of the reference rows: those of another split, else of the valid rows of this one."""
-        client: MlflowClient = connect(self.settings)
+        client = connect(self.settings)
         present = persist("reading the rows", lambda: client.list_artifacts(self._run), self.settings)
         if REFERENCE_FILE in {item.path for item in present}:
-            kept = LoggedFile(self._run, REFERENCE_FILE, self.settings)
-            try:
-                return kept.read(["key"])["key"]
-            finally:
-                kept.release()
+            return read_column(self._run, REFERENCE_FILE, "key", self.settings)
         rows = self.file.read(["key", "valid"])
         keys: pd.Series = rows.loc[rows["valid"].to_numpy(bool), "key"].reset_index(drop=True)
         return keys

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from mlflow.entities import Metric, Run, ViewType
+from mlflow.entities import Metric, Run
 
 from congruence.kernels.monitoring import Look, Monitor, ScoreSums
-from congruence.tasks.mlflow.connection import connect, fetched_artifact, persist
-from congruence.tasks.mlflow.identity import COMPLETE, OPEN, PREFIX, STATE, EvaluationIdentity, identity_digest
+from congruence.tasks.mlflow.connection import active_experiment, connect, fetched_artifact, persist
+from congruence.tasks.mlflow.identity import (
+    COMPLETE,
+    OPEN,
+    PREFIX,
+    STATE,
+    EvaluationIdentity,
+    all_runs,
+    identity_digest,
+    runs_of,
+)
 from congruence.tasks.mlflow.runs import SOURCE, close_run, note_closed, open_identified, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.runtime.mlflow_pages import all_pages
 
 ROWS_FILE = "rows.npy"
 Rows = npt.NDArray[np.uint64]
@@ -80,7 +87,7 @@ def closed_looks(name: str, settings: TrackingSettings) -> list[LoggedLook]:
 
 def open_evaluations(name: str, settings: TrackingSettings) -> set[str]:
     """The evaluations, by the digest of their identity, of all open looks at versions of a registered model."""
-    return {look.evaluation for run in _search(name, {"state": OPEN}, settings) for look in [_read(run)]}
+    return {run.data.tags[_EVALUATION] for run in _search(name, {"state": OPEN}, settings)}
 
 
 def create_look(
@@ -153,12 +160,16 @@ def finish_look(
 
 
 def read_rows(look: LoggedLook, folder: Path, settings: TrackingSettings) -> Rows:
-    """The rows of a look; they never change, so that ``folder`` keeps a copy."""
-    path = folder / f"{look.run_id}.npy"
+    """The rows of a look, of which ``folder`` keeps a copy."""
+    return kept_rows(look.run_id, ROWS_FILE, folder / f"{look.run_id}.npy", settings)
+
+
+def kept_rows(run_id: str, artifact: str, path: Path, settings: TrackingSettings) -> Rows:
+    """The rows that a run holds; they never change, so that ``path`` keeps a copy."""
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            fetched_artifact(look.run_id, ROWS_FILE, place, settings).replace(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as place:
+            fetched_artifact(run_id, artifact, place, settings).replace(path)
     rows: Rows = np.load(path)
     return rows
 
@@ -174,10 +185,8 @@ def model_run(name: str, settings: TrackingSettings) -> Run:
     client, tags = connect(settings), {PREFIX + "kind": "over time", PREFIX + "model": name}
 
     def opened() -> Run:
-        identity = identity_digest({"over time": name})
-        run = open_identified(
-            client, settings.looks_experiment_name(name), f"{name} over time", identity, tags, settings
-        )
+        experiment, title = settings.looks_experiment_name(name), f"{name} over time"
+        run = open_identified(client, experiment, title, _over_time(name), tags, settings)
         if run.data.tags.get(STATE) == OPEN:
             close_run(client, str(run.info.run_id), COMPLETE)
         return run
@@ -185,31 +194,27 @@ def model_run(name: str, settings: TrackingSettings) -> Run:
     return persist("opening the run of the model", opened, settings)
 
 
+def _over_time(name: str) -> str:
+    return identity_digest({"over time": name})
+
+
 def logged_model_run(name: str, settings: TrackingSettings) -> Run | None:
     """The run of a registered model over time, None where nobody has looked at it."""
     client = connect(settings)
 
     def find() -> Run | None:
-        experiment = client.get_experiment_by_name(settings.looks_experiment_name(name))
-        if experiment is None or experiment.lifecycle_stage != "active":
-            return None
-        found = client.search_runs([experiment.experiment_id], f"tags.`{PREFIX}kind` = 'over time'")
-        return min(found, key=lambda run: (run.info.start_time, run.info.run_id), default=None)
+        experiment = active_experiment(client, settings.looks_experiment_name(name))
+        return next(iter(runs_of(client, _over_time(name), experiment)), None)
 
     return persist("reading the account of looks", find, settings)
 
 
-def _search(name: str, tags: dict[str, str], settings: TrackingSettings) -> Sequence[Run]:
-    client = connect(settings)
+def _search(name: str, tags: dict[str, str], settings: TrackingSettings) -> list[Run]:
+    client, asked = connect(settings), {"kind": "look"} | tags
+    wanted = " and ".join(f"tags.`{PREFIX}{key}` = {_quoted(value)}" for key, value in asked.items())
 
     def search() -> list[Run]:
-        experiment = client.get_experiment_by_name(settings.looks_experiment_name(name))
-        if experiment is None or experiment.lifecycle_stage != "active":
-            return []
-        asked = {"kind": "look"} | tags
-        wanted = " and ".join(f"tags.`{PREFIX}{key}` = {_quoted(value)}" for key, value in asked.items())
-        place = [experiment.experiment_id]
-        runs = all_pages(lambda token: client.search_runs(place, wanted, ViewType.ACTIVE_ONLY, page_token=token))
+        runs = all_runs(client, active_experiment(client, settings.looks_experiment_name(name)), wanted)
         return [run for run in runs if run.data.tags.get(STATE) in (OPEN, COMPLETE)]
 
     return persist("reading the account of looks", search, settings)

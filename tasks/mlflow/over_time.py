@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-import mlflow
-
 from congruence.kernels.monitoring import Monitor
-from congruence.tasks.mlflow.connection import TrackingError, connect, persist
+from congruence.tasks.mlflow.connection import TrackingError, connect, persist, tracking_address
 from congruence.tasks.mlflow.finished import finished_evaluation, finished_evaluations
 from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.looks import LoggedLook, closed_looks, model_run
@@ -71,8 +69,7 @@ def series_of(name: str, monitor: Monitor, settings: TrackingSettings) -> list[S
 
 def _points(looks: Iterable[LoggedLook], settings: TrackingSettings) -> dict[str, LookPoint]:
     """The evaluations of looks, by their run: complete ones never change, so that each is read once a process."""
-    where = settings.uri or str(mlflow.get_tracking_uri())
-    known = _read.setdefault(where, {})
+    known = _read.setdefault(tracking_address(settings), {})
     missing = {look.evaluation_run: look.split for look in looks if look.evaluation_run not in known}
     if len(missing) > _ONE_BY_ONE:
         held = [each for split in set(missing.values()) for each in finished_evaluations(split, settings).values()]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from congruence.kernels.arrays import Array
@@ -25,6 +25,7 @@ from congruence.tasks.mlflow.logged_scores import (
     LoggedInfluence,
     LoggedScores,
     SharedRows,
+    read_column,
 )
 from congruence.tasks.mlflow.rows import ROWS_DIGEST
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -34,14 +35,13 @@ from congruence.tasks.scores.wrong import WrongPlace
 
 
 def logged_versions(
-    split: str, settings: TrackingSettings, *, model: str | None = None, conditions: Conditions | None = None
+    split: str, settings: TrackingSettings, *, conditions: Conditions | None = None
 ) -> list[ComparedVersion]:
     """The latest complete evaluation of every version on ``split``, oldest version first.
 
     Args:
         split: the split's name.
         settings: where evaluations are logged.
-        model: of this registered model alone.
         conditions: under these alone. The content of the split and the protocol are those of the latest evaluation of
             the split, where the conditions leave them open.
 
@@ -50,11 +50,10 @@ def logged_versions(
     """
     client, wanted = connect(settings), conditions or Conditions()
     runs = persist("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
-    admitted = [run for run in runs if wanted.admit(run.data.tags) and model in (None, run.data.tags[PREFIX + "model"])]
+    admitted = [run for run in runs if wanted.admit(run.data.tags)]
     if not admitted:
         raise TrackingError(
             f"split '{split}': no complete evaluation"
-            + (f" of {model}" if model else "")
             + (" as asked" if runs and conditions is not None else "")
             + f" in the experiments {settings.experiment_name(split)}; run `congruence evaluate` first"
         )
@@ -69,13 +68,9 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
     Raises:
         TrackingError: MLflow does not answer, or the run holds no complete evaluation.
     """
-    client = connect(settings)
-    run = persist("reading the run", lambda: client.get_run(run_id), settings)
+    run = _complete_run(run_id, settings)
     tags, params = run.data.tags, run.data.params
-    _require_complete(run)
-    split = _split_of(run)
-    files = _score_files(client, run_id, settings)
-    rows = _shared_rows(run, settings)
+    files, rows = _score_files(run_id, settings), _shared_rows(run, settings)
     influence = LoggedInfluence(LoggedFile(run_id, INFLUENCE_FILE, settings), rows)
     return ComparedVersion(
         model=ModelVersion(
@@ -84,7 +79,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
             uri=tags[PREFIX + "model_uri"],
             model_id=tags[PREFIX + "model_id"] or None,
         ),
-        split=split,
+        split=rows.split,
         protocol_name=params["protocol"],
         protocol_digest=tags[PREFIX + "protocol_digest"],
         metrics=run_metrics(run),
@@ -92,7 +87,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         run_id=run_id,
         settings_digest=tags.get(PREFIX + "settings_digest", ""),
         influence=influence if INFLUENCE_FILE in files else None,
-        influence_noise=_noise(run_id, settings) if NOISE_FILE in files else None,
+        influence_noise=np.asarray(read_column(run_id, NOISE_FILE, "noise", settings)) if NOISE_FILE in files else None,
         rows_digest=rows.digest,
         slices=tuple(json.loads(tags.get(SLICES, "[]"))),
         wrong_places=_wrong_places(tags.get(WRONG_PLACES)),
@@ -121,58 +116,54 @@ def read_scores(
             rows, which the evaluations on a split share, was deleted.
     """
     where = settings or TrackingSettings()
-    run = persist("reading the run", lambda: connect(where).get_run(run_id), where)
-    _require_complete(run)
-    scores = LoggedScores(LoggedFile(run_id, COLUMNS_FILE, where), _shared_rows(run, where))
-    try:
+    with _open_scores(run_id, where) as scores:
         present = scores.columns
         if missing := [name for name in columns or () if name not in present]:
             raise TrackingError(f"run {run_id}: no score {', '.join(missing)}; there are {', '.join(present)}")
         return pd.DataFrame({name: scores[name] for name in (present if columns is None else columns)})
+
+
+@contextmanager
+def _open_scores(run_id: str, settings: TrackingSettings) -> Iterator[LoggedScores]:
+    run = _complete_run(run_id, settings)
+    scores = LoggedScores(LoggedFile(run_id, COLUMNS_FILE, settings), _shared_rows(run, settings))
+    try:
+        yield scores
     finally:
         scores.release()
 
 
-def _require_complete(run: Run) -> None:
+def _complete_run(run_id: str, settings: TrackingSettings) -> Run:
+    run = persist("reading the run", lambda: connect(settings).get_run(run_id), settings)
     if run.data.tags.get(STATE) != COMPLETE or run.data.tags.get(PREFIX + "kind") != "evaluation":
         raise TrackingError(
             f"run {run.info.run_id}: holds no complete evaluation; run `congruence evaluate` on its version"
         )
-
-
-def _split_of(run: Run) -> SplitSummary:
-    tags, params = run.data.tags, run.data.params
-    return SplitSummary(
-        name=tags[PREFIX + "split"],
-        digest=tags[PREFIX + "split_digest"],
-        rows=int(params["rows"]),
-        valid_rows=int(params["valid_rows"]),
-    )
+    return run
 
 
 def _shared_rows(run: Run, settings: TrackingSettings) -> SharedRows:
-    digest = run.data.tags.get(ROWS_DIGEST)
+    tags, params = run.data.tags, run.data.params
+    digest = tags.get(ROWS_DIGEST)
     if digest is None:  # taken off by hand, or refused by the server when the run was tagged
         raise TrackingError(
             f"run {run.info.run_id}: its tag {ROWS_DIGEST} is missing, by which the keys and targets of its rows are "
             "found; evaluate the version again: congruence evaluate FILE --again -m VERSION"
         )
-    return SharedRows(digest, _split_of(run), settings)
+    split = SplitSummary(
+        name=tags[PREFIX + "split"],
+        digest=tags[PREFIX + "split_digest"],
+        rows=int(params["rows"]),
+        valid_rows=int(params["valid_rows"]),
+    )
+    return SharedRows(digest, split, settings)
 
 
-def _score_files(client: MlflowClient, run_id: str, settings: TrackingSettings) -> set[str]:
+def _score_files(run_id: str, settings: TrackingSettings) -> set[str]:
     """The files of scores that the run holds: no influence where CCE was not asked for."""
-    folder = INFLUENCE_FILE.partition("/")[0]
+    client, folder = connect(settings), INFLUENCE_FILE.partition("/")[0]
     found = persist("looking for the influence", lambda: client.list_artifacts(run_id, folder), settings)
     return {item.path for item in found}
-
-
-def _noise(run_id: str, settings: TrackingSettings) -> Array:
-    file = LoggedFile(run_id, NOISE_FILE, settings)
-    try:
-        return np.asarray(file.read(["noise"])["noise"])
-    finally:
-        file.release()
 
 
 def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
@@ -181,16 +172,11 @@ def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
     Raises:
         TrackingError: MLflow does not answer, or the run holds no complete evaluation.
     """
-    run = persist("reading the run", lambda: connect(settings).get_run(run_id), settings)
-    _require_complete(run)
-    scores = LoggedScores(LoggedFile(run_id, COLUMNS_FILE, settings), _shared_rows(run, settings))
-    try:
+    with _open_scores(run_id, settings) as scores:
         if "pit" not in scores:
             return None
         pit = scores["pit"].to_numpy(np.float64)
         return np.asarray(pit[np.isfinite(pit)])
-    finally:
-        scores.release()
 
 
 def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]:

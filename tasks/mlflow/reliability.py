@@ -69,8 +69,8 @@ def _open(client: MlflowClient, found: Reliability, settings: TrackingSettings) 
     )
 
 
-def _params(found: Reliability) -> dict[str, str]:
-    values = {
+def _params(found: Reliability) -> dict[str, object]:
+    return {
         "model": found.model.name,
         "version": found.model.version,
         "reference": found.reference.name,
@@ -84,7 +84,6 @@ def _params(found: Reliability) -> dict[str, str]:
         "protocol_digest": found.protocol.digest,
         "rule": found.rule,
     }
-    return {name: str(value) for name, value in values.items()}
 
 
 def _note(found: Reliability) -> str:

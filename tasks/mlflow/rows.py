@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
-from congruence.tasks.mlflow.connection import TrackingError, connect, experiment_id, of_deleted_run, persist
-from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE
+from congruence.tasks.mlflow.connection import (
+    TrackingError,
+    active_experiment,
+    connect,
+    experiment_id,
+    of_deleted_run,
+    persist,
+)
+from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE, runs_of
 from congruence.tasks.mlflow.links import run_place
 from congruence.tasks.mlflow.runs import SOURCE, close_run
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -32,21 +38,12 @@ _NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class LoggedRows:
-    """The rows that an evaluation shares: their digest, and where people find them."""
+def log_rows(evaluation: Evaluation, settings: TrackingSettings) -> dict[str, str]:
+    """Log the rows of an evaluation, unless their run is there; of several writers at once one run stays.
 
-    digest: str
-    place: str
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """What the run of an evaluation says of them."""
-        return {ROWS_DIGEST: self.digest, ROWS_PLACE: self.place}
-
-
-def log_rows(evaluation: Evaluation, settings: TrackingSettings) -> LoggedRows:
-    """Log the rows of an evaluation, unless their run is there; of several writers at once one run stays."""
+    Returns:
+        What the run of the evaluation says of them, as tags: their digest, and where people find them.
+    """
     client = connect(settings)
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         digest = _write(evaluation, Path(folder))
@@ -59,7 +56,8 @@ def log_rows(evaluation: Evaluation, settings: TrackingSettings) -> LoggedRows:
             except TrackingError as error:  # another writer kept its own run and deleted ours: go on with that one
                 if not of_deleted_run(error) or not left:
                     raise
-    return LoggedRows(digest, run_place(settings, str(run.info.experiment_id), str(run.info.run_id)))
+    place = run_place(settings, str(run.info.experiment_id), str(run.info.run_id))
+    return {ROWS_DIGEST: digest, ROWS_PLACE: place}
 
 
 def rows_run(digest: str, split: SplitSummary, settings: TrackingSettings) -> str:
@@ -135,8 +133,5 @@ def _runs(
     client: MlflowClient, digest: str, split: str, settings: TrackingSettings, view: int = ViewType.ACTIVE_ONLY
 ) -> list[Run]:
     """The runs of these rows: complete ones first, then the oldest."""
-    experiment = client.get_experiment_by_name(settings.rows_experiment_name(split))
-    if experiment is None or experiment.lifecycle_stage != "active":
-        return []
-    found = client.search_runs([experiment.experiment_id], f"tags.`{IDENTITY}` = '{digest}'", view)
-    return sorted(found, key=lambda run: (run.data.tags.get(STATE) != COMPLETE, run.info.start_time, run.info.run_id))
+    found = runs_of(client, digest, active_experiment(client, settings.rows_experiment_name(split)), view)
+    return sorted(found, key=lambda run: run.data.tags.get(STATE) != COMPLETE)

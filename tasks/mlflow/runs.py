@@ -6,10 +6,10 @@ A run whose attempt failed is replaced.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mlflow import MlflowClient
-from mlflow.entities import Param, Run, RunTag, ViewType
+from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.masking import mask_text
@@ -22,7 +22,6 @@ from congruence.tasks.mlflow.identity import (
     STATE,
     EvaluationIdentity,
     experiments_of,
-    find_runs,
     runs_of,
 )
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -32,6 +31,7 @@ from congruence.tasks.runtime.run_journal import closed, opened
 
 ERROR = PREFIX + "error"
 MACHINE_RUN, MACHINE_PLACE = PREFIX + "machine_run", "system_metrics"
+_LONGEST_PARAM = 500
 SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
 
 
@@ -97,10 +97,9 @@ def open_identified(
     """The run of that identity in the experiment of that name, found or made; the oldest where there are several."""
     place = experiment_id(client, experiment, settings)
     prepare_experiment(client, place, tags.get(PREFIX + "kind", ""), settings)
-    found = client.search_runs([place], f"tags.`{IDENTITY}` = '{identity}'", ViewType.ACTIVE_ONLY)
-    run = min(found, key=lambda run: (run.info.start_time, run.info.run_id), default=None)
-    if run is None:
-        run = client.create_run(place, run_name=name, tags={**SOURCE, **tags, IDENTITY: identity, STATE: OPEN})
+    found = runs_of(client, identity, [place])
+    marks = {**SOURCE, **tags, IDENTITY: identity, STATE: OPEN}
+    run = found[0] if found else client.create_run(place, run_name=name, tags=marks)
     if run.data.tags.get(STATE) == OPEN:
         note_open(client, str(run.info.run_id))
     return run
@@ -114,7 +113,7 @@ def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSetti
     client = connect(settings)
 
     def mark() -> None:
-        for run in find_runs(client, identity, settings):
+        for run in runs_of(client, identity.digest, experiments_of(client, identity.split_name, settings)):
             if run.data.tags.get(STATE) == OPEN:
                 client.set_tag(run.info.run_id, ERROR, mask_text(message))
                 client.set_terminated(run.info.run_id, "FAILED")
@@ -142,15 +141,25 @@ def settle_complete(client: MlflowClient, run_id: str) -> None:
         client.set_terminated(run_id, "FINISHED", end_time=run.info.end_time)
 
 
-def log_params(client: MlflowClient, run: Run, params: Mapping[str, str]) -> bool:
-    """Log the parameters that ``run`` lacks; False where one that it has differs, since MLflow never changes one."""
+def log_params(client: MlflowClient, run: Run, params: Mapping[str, object]) -> bool:
+    """Log the parameters that ``run`` lacks, without secrets, those that are None left out.
+
+    False where one that it has differs, since MLflow never changes one.
+    """
     present = run.data.params
-    if any(key in present and present[key] != value for key, value in params.items()):
+    wanted = {key: mask_text(str(value))[:_LONGEST_PARAM] for key, value in params.items() if value is not None}
+    if any(key in present and present[key] != value for key, value in wanted.items()):
         return False
-    missing = [Param(key, value) for key, value in params.items() if key not in present]
+    missing = [Param(key, value) for key, value in wanted.items() if key not in present]
     for start in range(0, len(missing), 100):
         client.log_batch(run.info.run_id, params=missing[start : start + 100])
     return True
+
+
+def log_metrics(client: MlflowClient, run_id: str, metrics: Sequence[Metric]) -> None:
+    """Log metrics, however many: a request takes 1,000."""
+    for start in range(0, len(metrics), 500):
+        client.log_batch(run_id, metrics=metrics[start : start + 500])
 
 
 def set_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:

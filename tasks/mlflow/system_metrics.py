@@ -11,13 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
-import mlflow
 from distributed import Client
 from mlflow import MlflowClient
-from mlflow.entities import RunStatus
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-from congruence.tasks.mlflow.connection import connect, experiment_id, persist
+from congruence.tasks.mlflow.connection import connect, experiment_id, persist, tracking_address
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.links import run_place
 from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE, note_closed, note_open
@@ -59,16 +57,16 @@ def system_metrics(
         yield None
         return
     server = connect(settings)
-    status = RunStatus.FAILED
+    status = "FAILED"
     machine = persist("opening the run of system metrics", lambda: _machine_run(server, run_ids, settings), settings)
     note_open(server, machine)
     try:
         workers = nullcontext() if client is None else worker_metrics(client, machine, settings, interval)
         with _monitored(machine, settings, interval), workers:
             yield machine
-        status = RunStatus.FINISHED
+        status = "FINISHED"
     finally:
-        ended = partial(server.set_terminated, machine, RunStatus.to_string(status))
+        ended = partial(server.set_terminated, machine, status)
         persist("closing the run of system metrics", ended, settings)
         note_closed(server, machine)
 
@@ -77,30 +75,25 @@ def system_metrics(
 def _monitored(machine: str, settings: TrackingSettings, interval: float) -> Iterator[None]:
     # It says what it cannot send with the server's whole address, and the steps of the evaluation say it too.
     logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
-    monitor = None
+    monitor = _Monitor(  # type: ignore[no-untyped-call]
+        machine, sampling_interval=interval, resume_logging=True, tracking_uri=tracking_address(settings)
+    )
     try:
-        monitor = _Monitor(  # type: ignore[no-untyped-call]
-            machine,
-            sampling_interval=interval,
-            resume_logging=True,
-            tracking_uri=settings.uri or mlflow.get_tracking_uri(),
-        )
         monitor.start()  # type: ignore[no-untyped-call]
         yield
     finally:
-        if monitor is not None:
-            monitor.finish()  # type: ignore[no-untyped-call]
+        monitor.finish()  # type: ignore[no-untyped-call]
 
 
 def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: TrackingSettings) -> str:
     runs = [client.get_run(run_id) for run_id in run_ids]
     earlier = {run.data.tags.get(MACHINE_RUN) for run in runs}
     if len(earlier) == 1 and (found := next(iter(earlier))) is not None:
-        client.update_run(found, status=RunStatus.to_string(RunStatus.RUNNING))
+        client.update_run(found, status="RUNNING")
         return found
     for left in earlier - {None}:  # by a process that died with other versions in its hands
-        if client.get_run(str(left)).info.status == RunStatus.to_string(RunStatus.RUNNING):
-            client.set_terminated(str(left), RunStatus.to_string(RunStatus.KILLED))
+        if client.get_run(str(left)).info.status == "RUNNING":
+            client.set_terminated(str(left), "KILLED")
     split = client.get_experiment(runs[0].info.experiment_id).name
     experiment = experiment_id(client, f"{split}/machine", settings)
     prepare_experiment(client, experiment, "machine", settings)
@@ -112,6 +105,6 @@ def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: Trackin
             client.set_tag(run_id, MACHINE_RUN, machine)
             client.set_tag(run_id, MACHINE_PLACE, run_place(settings, experiment, machine))
     except BaseException:  # nobody else knows of the run yet
-        client.set_terminated(machine, RunStatus.to_string(RunStatus.FAILED))
+        client.set_terminated(machine, "FAILED")
         raise
     return machine

@@ -34,17 +34,13 @@ def points_table(evaluation: Evaluation, rows: int) -> pd.DataFrame:
         # Column by column: all at once would be copied, and copied again in order.
         numbers = pd.DataFrame({name: scores[name].quantile(list(QUANTILES)) for name in numeric})
     parts = [
-        worst.assign(row=worst.index).pipe(_labelled, [f"highest CCE {i + 1}" for i in range(count)]),
-        best.assign(row=best.index).pipe(_labelled, [f"lowest CCE {i + 1}" for i in range(count)]),
-        _labelled(numbers, [f"quantile {q:g} of each column" for q in QUANTILES]),
+        worst.assign(row=worst.index, part=[f"highest CCE {i + 1}" for i in range(count)]),
+        best.assign(row=best.index, part=[f"lowest CCE {i + 1}" for i in range(count)]),
+        numbers.assign(part=[f"quantile {q:g} of each column" for q in QUANTILES]),
     ]
     return pd.DataFrame(
         [record for part in parts for record in part.to_dict("records")], columns=["part", "row", *columns, *extra]
     )
-
-
-def _labelled(frame: pd.DataFrame, labels: list[str]) -> pd.DataFrame:
-    return frame.assign(part=labels)
 
 
 def table_json(table: pd.DataFrame) -> str:

@@ -16,7 +16,6 @@ from typing import Any
 from mlflow import MlflowClient
 
 from congruence.tasks.mlflow.connection import connect
-from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.links import list_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.meanings import meaning
@@ -115,17 +114,9 @@ def describe(name: str, experiment: str, kind: str, target: str = "") -> str:
 
 
 def experiments_of_evaluations(settings: TrackingSettings) -> dict[str, str]:
-    """The ids of the experiments that hold evaluations, by name, each prepared (``prepare_experiment``)."""
-    client = connect(settings)
-    found: dict[str, str] = {}
-    for experiment in client.search_experiments(max_results=_MOST_EXPERIMENTS):
-        place = str(experiment.experiment_id)
-        if TAG not in experiment.tags:
-            if not client.search_runs([place], f"tags.`{PREFIX}kind` = 'evaluation'", max_results=1):
-                continue
-            prepare_experiment(client, place, "evaluation", settings)
-        found[experiment.name] = place
-    return dict(sorted(found.items()))
+    """The ids of the experiments that hold evaluations, by name."""
+    found = connect(settings).search_experiments(max_results=_MOST_EXPERIMENTS)
+    return dict(sorted((each.name, str(each.experiment_id)) for each in found if TAG in each.tags))
 
 
 _DESCRIPTIONS = {

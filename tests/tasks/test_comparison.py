@@ -193,7 +193,7 @@ def test_comparisons_in_mlflow(make_evaluation, tmp_path):
     try:
         for version, scale in (("1", 3.0), ("2", 1.0)):
             log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
-        logged = logged_versions("test", settings, model="angle")
+        logged = logged_versions("test", settings)
         comparison = compare_versions(logged, baseline="angle/1", resamples=200)
         run_id = log_comparison(comparison, settings)
         assert log_comparison(comparison, settings) == run_id

@@ -263,7 +263,7 @@ def logged(make_evaluation, tmp_path):
     mlflow.set_tracking_uri(uri)
     for version, scale in (("1", 3.0), ("2", 1.0)):
         log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
-    yield logged_versions("test", settings, model="angle"), settings, client
+    yield logged_versions("test", settings), settings, client
     mlflow.set_tracking_uri(before)
 
 
@@ -294,20 +294,15 @@ def test_a_baseline_is_written_in_every_way_and_a_wrong_one_is_named(logged):
 
 def test_decisions_in_mlflow(logged, tmp_path):
     (first, second), settings, client = logged
-    gate = GateSettings(
-        baseline="champion", not_worse_on=["cce_mean", "nll_mean"], better_on=["cce_mean"], set_alias="champion"
-    )
+    gate = GateSettings(baseline="champion", not_worse_on=["cce_mean", "nll_mean"], better_on=["cce_mean"])
     decision = apply_gate(second, gate_baseline(second, "1", settings), gate)
     assert decision.passed
     decided = log_decision(decision, settings)
     assert log_decision(decision, settings) == decided
-    assert client.get_registered_model("angle").aliases == {}
-    log_decision(decision, settings, alias=gate.set_alias)
-    assert client.get_registered_model("angle").aliases == {"champion": 2}
+    client.set_registered_model_alias("angle", "champion", "2")
     assert client.get_model_version("angle", "2").tags["cce_gate"] == "passed"
     worse = apply_gate(first, gate_baseline(first, "champion", settings), gate)
-    log_decision(worse, settings, alias="champion")
-    assert client.get_registered_model("angle").aliases == {"champion": 2}
+    log_decision(worse, settings)
     tags = client.get_model_version("angle", "1").tags
     assert tags["cce_gate"] == "failed"
     (refused,) = client.search_runs(
@@ -326,18 +321,17 @@ def test_decisions_in_mlflow(logged, tmp_path):
     assert "| **failed** | not worse on cce_mean | test |" in refused.data.tags["mlflow.note.content"]
 
 
-def test_an_undecided_version_moves_no_alias_and_says_so_in_mlflow(logged):
+def test_an_undecided_version_says_so_in_mlflow(logged):
     (first, second), settings, client = logged
     same = replace(first, model=second.model, metrics=first.metrics)
-    gate = GateSettings(baseline="1", not_worse_on=[], better_on=["cce_mean"], set_alias="champion")
+    gate = GateSettings(baseline="1", not_worse_on=[], better_on=["cce_mean"])
     decision = apply_gate(same, first, gate)
     assert decision.outcome == "undecided"
-    run = client.get_run(log_decision(decision, settings, alias="champion"))
+    run = client.get_run(log_decision(decision, settings))
     assert run.data.tags["cce_gate"] == "undecided"
     assert run.data.metrics["rules_undecided"] == 1
     assert "**undecided**" in run.data.tags["mlflow.note.content"]
     assert client.get_model_version("angle", "2").tags["cce_gate"] == "undecided"
-    assert client.get_registered_model("angle").aliases == {}
 
 
 def test_a_first_version_is_tagged_as_not_compared(logged):

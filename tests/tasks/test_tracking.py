@@ -24,7 +24,7 @@ from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, wri
 from congruence.tasks.mlflow.finished import complete_runs
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
-from congruence.tasks.mlflow.rows import log_rows
+from congruence.tasks.mlflow.rows import ROWS_DIGEST, log_rows
 from congruence.tasks.mlflow.runs import open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.system_metrics import system_metrics
@@ -371,13 +371,13 @@ def test_writers_at_once_leave_the_rows_once_and_reference_rows_of_another_split
     evaluation = make_evaluation(model=versions[0], split=split)
     elsewhere = replace(evaluation, influence=evaluation.influence.assign(key=lambda table: "other-" + table["key"]))
     with ThreadPoolExecutor(4) as pool:
-        logged = set(pool.map(lambda _: log_rows(elsewhere, settings).digest, range(4)))
+        logged = set(pool.map(lambda _: log_rows(elsewhere, settings)[ROWS_DIGEST], range(4)))
     assert len(logged) == 1
     (shared,) = client.search_runs([client.get_experiment_by_name(settings.rows_experiment_name(split)).experiment_id])
     assert shared.info.status == "FINISHED"
     version = read_version(log_evaluation(elsewhere, settings), settings)
     assert list(version.influence["key"])[:2] == ["other-image-0", "other-image-1"]
-    assert log_rows(evaluation, settings).digest not in logged
+    assert log_rows(evaluation, settings)[ROWS_DIGEST] not in logged
 
 
 def test_an_evaluation_of_an_earlier_release_is_read_without_influence(make_evaluation, versions, settings, split):
