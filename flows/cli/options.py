@@ -104,11 +104,10 @@ def home_folder(option: Path | None, file: Path | None = None, file_home: Path |
     return HomeFolder(Path(DEFAULT).resolve(), "the default")
 
 
-def start(home: Path | None, *, announce: bool = True) -> Path:
+def start(home: Path | None) -> Path:
     """The home folder of a command without an evaluation file, made if need be, with embedded servers pointed at it."""
     chosen = home_folder(home)
-    if announce:
-        chosen.announce()
+    chosen.announce()
     return take_over(embed_servers(chosen.folder))
 
 

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from congruence.flows.cli.console import console as console
-from congruence.flows.cli.console import say as say
-from congruence.flows.cli.console import seconds_of_silence
+from congruence.flows.cli.console import console, say, seconds_of_silence
 from congruence.tasks.runtime.json_logging import is_json
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from rich.console import Console
 from rich.padding import Padding
@@ -97,16 +98,11 @@ def _print_wrong(outcomes: list[VersionOutcome], out: Console) -> None:
 
 def _print_fitting(split: str, outcomes: list[VersionOutcome], descriptions: dict[str, str], out: Console) -> None:
     present = [name for name in HEADLINES if any(name in outcome.metrics for outcome in outcomes)]
-    for kept in range(len(present), 0, -1):
-        for words in (STATUS, _NARROW_STATUS):
-            table = _table(split, outcomes, descriptions, present[:kept], words)
-            if _width(table, out) <= out.width:
-                break
-        else:
-            continue
-        break
-    else:
-        table, kept = _table(split, outcomes, descriptions, present[:1], _NARROW_STATUS), min(1, len(present))
+    fewest = min(1, len(present))
+    for kept, words in product(range(len(present), fewest - 1, -1), (STATUS, _NARROW_STATUS)):
+        table = _table(split, outcomes, descriptions, present[:kept], words)
+        if _width(table, out) <= out.width:
+            break
     out.print(table)
     if any("nll_mean" not in item.metrics for item in outcomes) and "nll_mean" in present[:kept]:
         out.print("NLL none: a target was given no probability (an infinite NLL), or the predictions have no density")

@@ -18,7 +18,7 @@ from distributed import Client
 from prefect import flow
 from prefect.artifacts import create_table_artifact
 
-from congruence.flows.cli.progress import say
+from congruence.flows.cli.console import say
 from congruence.flows.evaluation.existing_results import asked_versions, divide, left_out, protocol_name
 from congruence.flows.evaluation.keys import encoder_protocol, evaluation_identity
 from congruence.flows.evaluation.not_serialized import NotSerialized

@@ -28,7 +28,7 @@ from congruence.tasks.mlflow.links import place_of
 from congruence.tasks.mlflow.reading import logged_versions
 from congruence.tasks.mlflow.selecting import comparable_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.registry import ModelVersion, RegistryError, select
+from congruence.tasks.models.registry import RegistryError, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
@@ -116,29 +116,19 @@ def compare(
         RegistryError: a version that is not in the registry.
         TrackingError: a version that was not evaluated.
     """
+    against = select(baseline)[-1] if baseline is not None else None
     if models:
-        chosen = _distinct([version for pattern in models for version in select(pattern)])
-        against = _only(baseline) if baseline is not None else None
-        if against is not None:
-            chosen = _distinct([*chosen, against])
+        named = [version for pattern in models for version in select(pattern)]
+        distinct = {version.uri: version for version in [*named, *([] if against is None else [against])]}
         digest = "" if conditions is None else conditions.split_digest or ""
-        chosen = [version for version in chosen if not has_seen(version, digest)]
+        chosen = [version for version in distinct.values() if not has_seen(version, digest)]
         versions = comparable_versions(split, chosen, tracking, conditions=conditions or Conditions())
     else:
-        against = _only(baseline) if baseline is not None else None
         versions = logged_versions(split, tracking, conditions=conditions)
     label = against.label if against is not None else None
     comparison = compare_versions(versions, baseline=label, resamples=resamples, seed=seed)
     run_id = log_comparison(comparison, tracking)
     return LoggedComparison(comparison, run_id, place_of(run_id, tracking))
-
-
-def _distinct(versions: list[ModelVersion]) -> list[ModelVersion]:
-    return list({version.uri: version for version in versions}.values())
-
-
-def _only(pattern: str) -> ModelVersion:
-    return select(pattern)[-1]
 
 
 def comparison_json(logged: LoggedComparison) -> dict[str, Any]:

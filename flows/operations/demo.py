@@ -10,10 +10,10 @@ import json
 import time
 from pathlib import Path
 
+from congruence.flows.cli.console import console
 from congruence.flows.cli.environment import tracking_uri
-from congruence.flows.cli.progress import console
 from congruence.flows.cli.tables import print_outcomes
-from congruence.flows.operations.demo_files import evaluation_file, registered_versions
+from congruence.flows.operations.demo_files import descriptions, evaluation_file, registered_versions
 from congruence.flows.prefect.session import run_evaluation
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
@@ -55,7 +55,7 @@ def run_demo(home: Path) -> None:
     file = evaluation_file(folder, EVALUATION)
     settings = load_settings(file, {"home": str(home)})
     outcomes = run_evaluation(settings)
-    print_outcomes(outcomes, _descriptions())
+    print_outcomes(outcomes, descriptions(MODEL_NAME))
     console.print(f"evaluation file: {file}")
     console.print(f"took {time.monotonic() - started:.0f} s; compare the versions in MLflow's UI with:")
     console.print(f"  congruence ui --home {home}", style="bold")
@@ -78,7 +78,3 @@ def _register(folder: Path) -> None:
         return
     console.print(f"training and registering {len(DESCRIPTIONS)} versions of {MODEL_NAME}")
     register_versions(folder / "train")
-
-
-def _descriptions() -> dict[str, str]:
-    return {version.label: version.tags.get("what", "") for version in registered_versions(MODEL_NAME)}

@@ -18,6 +18,11 @@ def registered_versions(name: str) -> list[ModelVersion]:
     return list_versions(name) if known else []
 
 
+def descriptions(name: str) -> dict[str, str]:
+    """What each version of a registered model is, by its label."""
+    return {version.label: version.tags.get("what", "") for version in registered_versions(name)}
+
+
 def evaluation_file(folder: Path, content: Mapping[str, Any]) -> Path:
     """``evaluation.yaml`` in ``folder``: left as it is if there, since it is the user's to change."""
     path = folder / "evaluation.yaml"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from congruence.flows.cli.console import console
 from congruence.flows.cli.environment import tracking_uri
-from congruence.flows.cli.progress import console
 from congruence.flows.cli.tables import print_outcomes
 from congruence.flows.evaluation.results import VersionOutcome
-from congruence.flows.operations.demo_files import evaluation_file, registered_versions
+from congruence.flows.operations.demo_files import descriptions, evaluation_file, registered_versions
 from congruence.flows.prefect.session import run_evaluation
 from congruence.tasks.hourly.dataset import INPUTS, hourly_counts
 from congruence.tasks.hourly.models import DESCRIPTIONS, MODEL_NAME, register_versions
@@ -61,7 +61,7 @@ def run_demo_hourly(home: Path) -> list[VersionOutcome]:
         register_versions()
     file = evaluation_file(folder, EVALUATION)
     outcomes = run_evaluation(load_settings(file, {"home": str(home)}))
-    print_outcomes(outcomes, {item.label: item.tags.get("what", "") for item in registered_versions(MODEL_NAME)})
+    print_outcomes(outcomes, descriptions(MODEL_NAME))
     console.print("version 1 is the true law: as rows it cannot be judged; with `time: time` it is as expected if true")
     console.print(f"evaluation file: {file}")
     console.print(f"took {time.monotonic() - started:.0f} s; open the reports in MLflow's UI with:")

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from mlflow import MlflowClient
 
+from congruence.flows.cli.console import console
 from congruence.flows.cli.environment import tracking_uri
-from congruence.flows.cli.progress import console
 from congruence.flows.operations.demo_files import evaluation_file, registered_versions
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.scheduling.poll import tick

@@ -6,7 +6,7 @@ import base64
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +26,6 @@ _COLOURS = {"ok": typer.colors.GREEN, "warning": typer.colors.YELLOW, "wrong": t
 _AT_ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "8"}
 """The doctor reports what does not answer; an evaluation waits for it."""
 _FILE, _HOME = "evaluation file", "home"
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a command would use: the file's settings, where there is a file, the home folder, the work pool."""
-
-    settings: EvaluationSettings | None
-    home: Path
-    pool: str | None
 
 
 def diagnose(file: Path | None, home: Path | None, pool: str | None, *, debug: bool = False) -> Iterator[Finding]:
@@ -62,10 +53,11 @@ def diagnose(file: Path | None, home: Path | None, pool: str | None, *, debug: b
         yield Finding(_HOME, "wrong", str(error))
     if settings is not None:
         settings = settings.model_copy(update={"home": chosen.folder})
-    yield from examine(list(_checks(Surroundings(settings, chosen.folder, pool))), debug=debug)
+    yield from examine(list(_checks(settings, chosen.folder, pool)), debug=debug)
 
 
-def _checks(around: Surroundings) -> Iterator[Check]:
+def _checks(settings: EvaluationSettings | None, home: Path, pool: str | None) -> Iterator[Check]:
+    """What a command would use: the file's settings, where there is a file, the home folder, the work pool."""
     # Loaded here, one after the other: threads that import the same libraries wait for each other.
     from congruence.tasks.doctor.cards import judged, own_cards
     from congruence.tasks.doctor.dask_cluster import Reach, dask_cluster
@@ -78,11 +70,12 @@ def _checks(around: Surroundings) -> Iterator[Check]:
     from congruence.tasks.settings.cluster import ClusterSettings
 
     logging.getLogger("mlflow").setLevel(logging.ERROR)
-    settings, home = around.settings, around.home
     tracking = settings.tracking if settings is not None else TrackingSettings()
     tracking = tracking.model_copy(update={"uri": tracking.uri or tracking_uri(home)})
     cluster = settings.cluster if settings is not None else ClusterSettings()
-    uri, options = _store(settings, home)
+    uri, options = str(home / "embeddings"), dict[str, Any]()
+    if settings is not None:
+        uri, options = settings.store.uri or uri, settings.store.storage_options
     splits = tuple(splits_of(settings)) if settings is not None else ()
     yield Check("packages", package_pairs)
     if tracking.performance_report:
@@ -95,14 +88,8 @@ def _checks(around: Surroundings) -> Iterator[Check]:
     yield Check("store", lambda: store(uri, options))
     yield Check("MLflow", lambda: tracking_server(tracking), seconds=20)
     yield Check("MLflow's registry", lambda: registry(tracking, settings.models if settings is not None else []))
-    yield _prefect(around.pool)
+    yield _prefect(pool)
     yield Check("Dask", lambda: dask_cluster(cluster, Reach(home, uri, options, splits)), seconds=20)
-
-
-def _store(settings: EvaluationSettings | None, home: Path) -> tuple[str, dict[str, Any]]:
-    if settings is None:
-        return str(home / "embeddings"), {}
-    return settings.store.uri or str(home / "embeddings"), settings.store.storage_options
 
 
 def _disks(settings: EvaluationSettings | None, home: Path, uri: str) -> Iterator[Finding | Step]:

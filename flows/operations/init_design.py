@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from typing import Any
 
 import pyarrow as pa
 
@@ -55,18 +54,21 @@ def _is_time(name: str, column: pa.ChunkedArray) -> bool:
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return True
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if text:
+    if is_text(kind):
         return all(isinstance(value, str) and re.match(r"\d{4}-\d{2}", value) for value in column.to_pylist())
     return name.lower() in _TIMES and bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _names_groups(name: str, column: pa.ChunkedArray) -> bool:
     """Whether this looks like the id of something that several rows are of."""
-    kind: Any = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if not (pa.types.is_integer(column.type) or is_text(column.type)):
         return False
     if NAMES_A_ROW.search(name) is None and name.lower() not in ("id", *_GROUPS):
         return False
     values = column.to_pylist()
     return 1 < len(set(values)) < len(values)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import yaml
 
-from congruence.flows.operations.init_design import NAMES_A_ROW, proposed_design
+from congruence.flows.operations.init_design import NAMES_A_ROW, is_text, proposed_design
 from congruence.tasks.data.opening import first_table
 from congruence.tasks.runtime.errors import SettingsError
 
@@ -257,7 +257,7 @@ def _key(first: pa.Table, taken: set[str]) -> str | None:
     for name in map(str, first.column_names):
         column, kind = first.column(name), first.schema.field(name).type
         named = name.lower() in KEY_NAMES or NAMES_A_ROW.search(name) is not None
-        if named and name not in taken and (pa.types.is_integer(kind) or _is_text(kind)):
+        if named and name not in taken and (pa.types.is_integer(kind) or is_text(kind)):
             values = column.to_pylist()
             if None not in values and len(set(values)) == len(values):
                 return name
@@ -276,24 +276,20 @@ def _holds_images(column: pa.ChunkedArray) -> bool:
         return True
     if pa.types.is_struct(kind):
         return "bytes" in {kind.field(place).name for place in range(kind.num_fields)}
-    return _is_text(kind) and all(str(value).lower().endswith(_IMAGE_ENDINGS) for value in column.to_pylist())
+    return is_text(kind) and all(str(value).lower().endswith(_IMAGE_ENDINGS) for value in column.to_pylist())
 
 
 def _holds_texts(column: pa.ChunkedArray) -> bool:
-    values = [value for value in column.to_pylist() if isinstance(value, str)] if _is_text(column.type) else []
+    values = [value for value in column.to_pylist() if isinstance(value, str)] if is_text(column.type) else []
     return bool(values) and sum(len(value.split()) for value in values) / len(values) > 3.0
 
 
 def _groups(column: pa.ChunkedArray) -> bool:
     """Whether the column divides the rows into a few groups of several rows each."""
-    if not (_is_text(column.type) or pa.types.is_boolean(column.type) or pa.types.is_dictionary(column.type)):
+    if not (is_text(column.type) or pa.types.is_boolean(column.type) or pa.types.is_dictionary(column.type)):
         return False
     values = column.to_pylist()
     return 1 < len(set(values)) <= min(MOST_GROUPS, len(values) // 4)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _address(data: str, output: Path) -> str:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from prefect import flow
 from rich.table import Table
 
-from congruence.flows.cli.console import results
-from congruence.flows.cli.progress import say
+from congruence.flows.cli.console import results, say
 from congruence.flows.evaluation.keys import encoder_protocol
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.stages.addresses import local_stores, rows_of, store_uri

@@ -8,6 +8,7 @@ from prefect.events import emit_event
 from prefect.settings import PREFECT_API_URL
 
 from congruence.tasks.watching.account import Finding
+from congruence.tasks.watching.webhook import version_resource
 
 log = logging.getLogger(__name__)
 VERDICT_EVENT = "congruence.version.verdict"
@@ -22,11 +23,7 @@ def emit_verdict(label: str, split: str, finding: Finding, link: str) -> None:
     try:
         emit_event(
             event=VERDICT_EVENT,
-            resource={
-                "prefect.resource.id": f"mlflow.model-version.{name}.{version}",
-                "prefect.resource.name": label,
-                "mlflow.model": name,
-            },
+            resource=version_resource(name, version),
             payload={
                 "model": f"models:/{label}",
                 "split": split,

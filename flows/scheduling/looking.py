@@ -42,7 +42,6 @@ from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.names import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.watching.account import Accounts, Finding, evidence_of
-from congruence.tasks.watching.backoff import is_due
 from congruence.tasks.watching.claims import claim, drop_expired, held, release
 
 _TEST = "congruence_test"
@@ -246,24 +245,23 @@ class _SplitLook:
         return evaluation_identity(self.settings, split, self.protocol, version)
 
     def _claim(self, missing: list[EvaluationIdentity]) -> list[EvaluationIdentity]:
-        watch, tracking = self.settings.watch, self.settings.tracking
-        now = time.time()
-        due = [identity for identity in missing if is_due(read_failure(identity, tracking), watch, now=now)]
+        lease, tracking = self.settings.watch.lease, self.settings.tracking
+        due = [identity for identity in missing if self._is_due(identity)]
         drop_expired(due, tracking)
-        claimed = [identity for identity in due if claim(identity, self.owner, watch.lease, tracking)]
+        claimed = [identity for identity in due if claim(identity, self.owner, lease, tracking)]
         if not claimed:
             return []
         # Between the first look and the claim another watcher may have finished, or failed.
         finished = self._finished(identity.digest for identity in claimed)
-        kept = [
-            identity
-            for identity in claimed
-            if identity.digest not in finished and is_due(read_failure(identity, tracking), watch, now=time.time())
-        ]
+        kept = [each for each in claimed if each.digest not in finished and self._is_due(each)]
         for identity in claimed:
             if identity not in kept:
                 release(identity, self.owner, tracking)
         return kept
+
+    def _is_due(self, identity: EvaluationIdentity) -> bool:
+        failure, watch = read_failure(identity, self.settings.tracking), self.settings.watch
+        return failure is None or time.time() >= failure.next_try(watch.retry_after, watch.retry_at_most)
 
     def _evaluate(self, split: Split, identities: list[EvaluationIdentity]) -> list[VersionOutcome]:
         """Evaluate versions on one split; failures are counted and shown on the version."""

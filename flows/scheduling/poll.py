@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 
-from congruence.flows.cli.progress import console
+from congruence.flows.cli.console import console
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.tracking import use_tracking
 from congruence.flows.operations.gate import gate_outcomes
@@ -81,17 +81,21 @@ def _judge(
     return gate_outcomes(settings, [item for item in [*outcomes, *known] if item.label in labels])
 
 
-def watched_versions(settings: EvaluationSettings) -> list[ModelVersion]:
-    """The registry versions that ``watch:`` names.
+def watched_patterns(settings: EvaluationSettings) -> list[str]:
+    """The names of the models that ``watch:`` names.
 
     Raises:
         SettingsError: nothing says which models to watch.
-        TrackingError: MLflow does not answer.
     """
-    watched = settings.watch
-    patterns = watched.models or settings.models
+    patterns = settings.watch.models or settings.models
     if not patterns:
         raise SettingsError('watch.models: none given; name models to watch, for example models: ["angle-*"]')
+    return patterns
+
+
+def watched_versions(settings: EvaluationSettings) -> list[ModelVersion]:
+    """The registry versions that ``watch:`` names (``watched_patterns``)."""
+    patterns, watched = watched_patterns(settings), settings.watch
     return persist(
         "listing model versions",
         lambda: matching_versions(patterns, aliases=watched.aliases, tags=watched.tags),

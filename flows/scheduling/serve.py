@@ -19,6 +19,7 @@ from prefect.types.entrypoint import EntrypointType
 
 from congruence.flows.cli.console import say
 from congruence.flows.scheduling.deployed_flows import watch_registry
+from congruence.flows.scheduling.poll import watched_patterns
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.watching.webhook import EVENT
@@ -71,16 +72,6 @@ def served_deployments(file: Path, name: str, cron: str, pool: str | None = None
     return [scheduled, announced]
 
 
-def require_watched(settings: EvaluationSettings) -> None:
-    """Refuse a file that names no models to watch.
-
-    Raises:
-        SettingsError: it does not.
-    """
-    if not (settings.watch.models or settings.models):
-        raise SettingsError('watch.models: none given; name models to watch, for example models: ["angle-*"]')
-
-
 def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURLY, name: str | None = None) -> None:
     """Register the deployments and carry out their runs until stopped by SIGTERM or Ctrl-C.
 
@@ -93,7 +84,7 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
     Raises:
         SettingsError: no Prefect server, no models to watch, or no cron line.
     """
-    require_watched(settings)
+    watched_patterns(settings)
     if not PREFECT_API_URL.value():
         raise SettingsError(
             "PREFECT_API_URL: not set; start a Prefect server (prefect server start) and point at it "

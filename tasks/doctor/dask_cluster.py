@@ -15,7 +15,6 @@ from typing import Any
 
 import dask
 from distributed import Client
-from distributed.security import Security
 
 from congruence.kernels.memory import total_memory
 from congruence.kernels.threads import usable_cores
@@ -30,7 +29,7 @@ from congruence.tasks.doctor.answers import clock, host_and_port, why_none
 from congruence.tasks.doctor.cards import Cards, judged, own_cards
 from congruence.tasks.doctor.certificates import certificates
 from congruence.tasks.doctor.findings import Finding, Step, fine, warning, wrong
-from congruence.tasks.doctor.packages import unlike, versions_of
+from congruence.tasks.doctor.packages import own_versions, unlike
 from congruence.tasks.doctor.stores import probe
 from congruence.tasks.runtime.plain_text import readable
 from congruence.tasks.settings.cluster import ClusterSettings
@@ -117,21 +116,10 @@ def _scheduler(settings: ClusterSettings, reach: Reach) -> Iterator[Finding | St
     )
     with (
         quiet_dask(),
-        Client(address, timeout=_CONNECT_SECONDS, security=_security(settings), set_as_default=False) as client,
+        dask.config.set(tls_configuration(settings)),
+        Client(address, timeout=_CONNECT_SECONDS, set_as_default=False) as client,
     ):
         yield from _cluster(client, address, reach)
-
-
-def _security(settings: ClusterSettings) -> Security:
-    tls_configuration(settings)  # refuses an address with TLS for which nothing names certificates
-    if settings.tls is None:
-        return Security()
-    return Security(
-        tls_ca_file=str(settings.tls.ca_file),
-        tls_client_cert=str(settings.tls.cert_file),
-        tls_client_key=str(settings.tls.key_file),
-        require_encryption=True,
-    )
 
 
 def _cluster(client: Client, address: str, reach: Reach) -> Iterator[Finding | Step]:
@@ -159,7 +147,7 @@ def _cluster(client: Client, address: str, reach: Reach) -> Iterator[Finding | S
 def report() -> WorkerReport:
     """What this process is, as a worker."""
     settings = {key: dask.config.get(key, None) for key in _WORKER_SETTINGS}
-    return WorkerReport(socket.gethostname(), versions_of(), time.time(), own_device(), own_cards(), settings)
+    return WorkerReport(socket.gethostname(), own_versions(), time.time(), own_device(), own_cards(), settings)
 
 
 def _versions(client: Client) -> Iterator[Finding]:
@@ -182,7 +170,7 @@ def _without_us(errors: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _told(client: Client, reports: Mapping[str, WorkerReport], now: float) -> Iterator[Finding]:
-    ours = versions_of()
+    ours = own_versions()
     different = Counter(text for each in reports.values() for text in unlike(ours, each.versions).values())
     if different:
         listed = "; ".join(f"{text} ({count} of {len(reports)} workers)" for text, count in sorted(different.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -138,11 +139,9 @@ def cuda_versions() -> dict[str, int]:
     return found
 
 
-def versions_of(names: tuple[str, ...] = COMPARED) -> dict[str, str | None]:
-    """The installed versions of packages, and of Python as ``python``."""
-    import platform
-
-    return {name: platform.python_version() if name == "python" else installed(name) for name in names}
+def own_versions() -> dict[str, str | None]:
+    """The installed versions of the packages that are ``COMPARED``, and of Python as ``python``."""
+    return {name: platform.python_version() if name == "python" else installed(name) for name in COMPARED}
 
 
 def unlike(ours: Mapping[str, str | None], theirs: Mapping[str, str | None]) -> dict[str, str]:

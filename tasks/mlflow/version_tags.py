@@ -33,6 +33,10 @@ class Failure:
     time: float
     message: str
 
+    def next_try(self, first_wait: float, longest_wait: float) -> float:
+        """When the evaluation may be tried again, seconds since 1970: waits double from failure to failure."""
+        return self.time + min(first_wait * 2.0 ** min(self.attempts - 1, 60), longest_wait)
+
 
 def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
     """Write headline tags and description of a registered version; earlier failures of this evaluation go."""

@@ -204,7 +204,8 @@ class Accounts:
                 number = 1 + max((one.number or 0 for one in others.closed), default=0)
                 finish_look(look, number, monitor, sums, evaluation_run, self.settings)
                 if stands():
-                    self._tag(identity, monitor)
+                    said = f"{identity.split_name}: {monitor.sentence()}"
+                    set_version_tags(identity.model, {f"{VERDICT}:{identity.split_name}": said}, self.settings)
                     return Finding(monitor, look, monitor.verdict != others.monitor.verdict)
             written = True  # another watcher may have written at the same place: it is put at the end once more
         raise self._too_slow(identity)
@@ -228,10 +229,6 @@ class Accounts:
 
     def _now(self) -> str:
         return datetime.fromtimestamp(server_time(self.settings), UTC).strftime("%Y-%m-%d %H:%M")
-
-    def _tag(self, identity: EvaluationIdentity, monitor: Monitor) -> None:
-        said = f"{identity.split_name}: {monitor.sentence()}"
-        set_version_tags(identity.model, {f"{VERDICT}:{identity.split_name}": said}, self.settings)
 
     @staticmethod
     def _too_slow(identity: EvaluationIdentity) -> TrackingError:

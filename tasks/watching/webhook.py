@@ -115,11 +115,7 @@ def emit_new_version(announced: NewVersion) -> None:
     emitted = emit_event(
         event=EVENT,
         id=uuid.uuid5(uuid.NAMESPACE_URL, announced.delivery),
-        resource={
-            "prefect.resource.id": f"mlflow.model-version.{announced.name}.{announced.version}",
-            "prefect.resource.name": f"{announced.name}/{announced.version}",
-            "mlflow.model": announced.name,
-        },
+        resource=version_resource(announced.name, announced.version),
         payload={
             "model": announced.uri,
             "name": announced.name,
@@ -132,6 +128,15 @@ def emit_new_version(announced: NewVersion) -> None:
         raise CongruenceError(
             f"{announced.uri}: Prefect emits no events here; set PREFECT_API_URL to the server whose deployments listen"
         )
+
+
+def version_resource(name: str, version: str) -> dict[str, str]:
+    """What Prefect's events name a model version by."""
+    return {
+        "prefect.resource.id": f"mlflow.model-version.{name}.{version}",
+        "prefect.resource.name": f"{name}/{version}",
+        "mlflow.model": name,
+    }
 
 
 class _Deliveries:

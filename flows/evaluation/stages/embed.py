@@ -5,7 +5,8 @@ from __future__ import annotations
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from congruence.flows.cli.progress import say, stage
+from congruence.flows.cli.console import say
+from congruence.flows.cli.progress import stage
 from congruence.flows.evaluation.batching import MAX_TASKS, groups_of_shards, in_groups
 from congruence.flows.evaluation.stages.failures import may_pass
 from congruence.flows.evaluation.stages.waiting import as_completed, flow_client, tasks_at_once

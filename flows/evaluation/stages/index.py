@@ -8,7 +8,8 @@ from distributed import Client
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from congruence.flows.cli.progress import say, stage
+from congruence.flows.cli.console import say
+from congruence.flows.cli.progress import stage
 from congruence.flows.evaluation.batching import in_groups
 from congruence.flows.evaluation.splits import open_planned, plans_folder
 from congruence.flows.evaluation.stages.waiting import as_completed, tasks_at_once

@@ -8,7 +8,8 @@ from distributed import worker_client
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from congruence.flows.cli.progress import say, stage
+from congruence.flows.cli.console import say
+from congruence.flows.cli.progress import stage
 from congruence.flows.evaluation.stages.failures import why
 from congruence.flows.evaluation.stages.waiting import as_completed, tasks_under_way, tell
 from congruence.kernels.steps import about

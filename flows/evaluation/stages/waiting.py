@@ -12,7 +12,8 @@ from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect_dask.task_runners import DaskTaskRunner
 
-from congruence.flows.cli.progress import Lines, say
+from congruence.flows.cli.console import say
+from congruence.flows.cli.progress import Lines
 from congruence.flows.prefect.log_filters import settle
 from congruence.kernels.steps import Advance, listen
 from congruence.tasks.dask.clusters import Workers

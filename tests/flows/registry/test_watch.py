@@ -21,7 +21,6 @@ from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.version_tags import Failure
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.watching.backoff import is_due
 from congruence.tasks.watching.claims import CLAIM, claim, drop_expired, held, new_owner, release
 from congruence.tasks.watching.notification import notify
 from congruence.tasks.watching.settings import WatchSettings, parse_duration
@@ -200,9 +199,7 @@ def test_waits_double_and_end() -> None:
     waits = [60, 120, 240, 3600]
     for attempts, wait in zip([1, 2, 3, 40], waits, strict=True):
         failure = Failure(attempts, 1000.0, "no")
-        assert not is_due(failure, settings, now=1000.0 + wait - 1)
-        assert is_due(failure, settings, now=1000.0 + wait)
-    assert is_due(None, settings, now=0.0)
+        assert failure.next_try(settings.retry_after, settings.retry_at_most) == 1000.0 + wait
 
 
 def test_durations() -> None:
