@@ -99,7 +99,6 @@ def baseline_version(
 
     Raises:
         RegistryError: there is no such version or alias: names those that there are.
-        TrackingError: MLflow does not answer.
     """
     if baseline is None:
         return None

@@ -136,7 +136,6 @@ def register_recalibrated(
 
     Raises:
         ContractError: the model, packed, does not answer as it should on a few rows.
-        TrackingError: MLflow refuses or does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="congruence-") as made:
         folder = Path(made) / FOLDER

@@ -63,9 +63,6 @@ def log_evaluation(
     Args:
         replace: log a complete evaluation again, into a run of its own; the earlier run is deleted.
         baseline: the version whose score stands beside this one's in the report, see ``baseline_version``.
-
-    Raises:
-        TrackingError: MLflow refuses, or does not answer within ``settings.patience`` seconds.
     """
     identity = EvaluationIdentity.of(evaluation)
     client = connect(settings)

@@ -53,7 +53,6 @@ def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> lis
 
     Raises:
         RegistryError: a URI that the registry cannot resolve.
-        TrackingError: MLflow does not answer.
     """
     client = connect(settings)
     versions = persist("listing model versions", lambda: matching_versions(patterns or ["*"]), settings)

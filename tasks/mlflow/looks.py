@@ -28,7 +28,7 @@ from congruence.tasks.mlflow.identity import (
     identity_digest,
     runs_of,
 )
-from congruence.tasks.mlflow.runs import SOURCE, close_run, note_closed, open_identified, set_tags
+from congruence.tasks.mlflow.runs import SOURCE, close_run, open_identified, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
 
@@ -123,7 +123,6 @@ def withdraw_look(look: LoggedLook, settings: TrackingSettings) -> None:
     """Take back a look that was opened and never made: its rows are free for another one."""
     client = connect(settings)
     persist("withdrawing a look", lambda: client.delete_run(look.run_id), settings)
-    note_closed(client, look.run_id)
 
 
 def finish_look(

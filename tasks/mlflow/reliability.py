@@ -27,9 +27,6 @@ def log_reliability(found: Reliability, files: Sequence[Path], settings: Trackin
         found: the reliability.
         files: what ``write_reliability`` wrote; they become artifacts.
         settings: where to log.
-
-    Raises:
-        TrackingError: MLflow refuses, or does not answer within ``settings.patience`` seconds.
     """
     client = connect(settings)
     run = persist("opening the run", lambda: _open(client, found, settings), settings)

@@ -18,6 +18,7 @@ from mlflow import MlflowClient
 from congruence.tasks.mlflow.connection import connect
 from congruence.tasks.mlflow.links import list_page
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.mlflow_pages import all_pages
 from congruence.tasks.scores.meanings import meaning
 
 KEY = "congruence"
@@ -46,8 +47,6 @@ _MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that 
 _CHARTS, _OTHERS = "congruence-charts", "congruence-others"
 _METRICS_SECTION = "Model metrics"  # MLflow's own name: charts of metrics that the view does not know go there
 _STATUS_WIDTH, _METRIC_WIDTH = 200, 98  # pixels: a metric has ten digits there, of which four are enough
-
-_MOST_EXPERIMENTS = 1000
 
 _prepared: set[tuple[str | None, str]] = set()
 
@@ -115,7 +114,8 @@ def describe(name: str, experiment: str, kind: str, target: str = "") -> str:
 
 def experiments_of_evaluations(settings: TrackingSettings) -> dict[str, str]:
     """The ids of the experiments that hold evaluations, by name."""
-    found = connect(settings).search_experiments(max_results=_MOST_EXPERIMENTS)
+    client = connect(settings)
+    found = all_pages(lambda token: client.search_experiments(page_token=token))
     return dict(sorted((each.name, str(each.experiment_id)) for each in found if TAG in each.tags))
 
 

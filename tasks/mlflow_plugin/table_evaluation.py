@@ -1,23 +1,17 @@
-"""The evaluation of one table in memory, without flow, shards or store: for MLflow's plugin and its metrics."""
+"""The evaluation of one table in memory, without flow, shards or store: for MLflow's plugin."""
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from mlflow.metrics import MetricValue
-from mlflow.models import EvaluationMetric, make_metric
 from pydantic import Field
 
-from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.calibration import calibration_error_of_pit, pit_values
+from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.scores import point_scores
-from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.errors import InvalidRow
@@ -53,7 +47,7 @@ class TableEvaluationSettings(Strict):
 
 def evaluate_table(
     frame: pd.DataFrame,
-    targets: Any,
+    targets: Array,
     predictive: Distribution,
     settings: TableEvaluationSettings,
     *,
@@ -71,7 +65,6 @@ def evaluate_table(
     Raises:
         InvalidInputError: a column is missing, or a row cannot be read: a table here has no invalid rows.
     """
-    y = require_targets(targets, "targets", len(frame))
     encoder = _encoder(frame, settings) if embeddings is None else None
     x = embed_table(frame, settings.input, encoder) if embeddings is None else embeddings
     if len(x) != len(frame):
@@ -80,12 +73,12 @@ def evaluate_table(
     if encoder is not None:
         protocol = replace(protocol, encoder=f"{encoder.id} {encoder.preprocessing_digest}")
     keys = None if settings.key is None else _column(frame, settings.key).to_numpy()
-    found = measure(settings, protocol, x, y, {"model": predictive}, keys=keys)["model"]
+    found = measure(settings, protocol, x, targets, {"model": predictive}, keys=keys)["model"]
     points = score_points(
-        found.result, predictive, y, seed=settings.seed, keys=keys, test=found.test, calibration=found.calibration
+        found.result, predictive, targets, seed=settings.seed, keys=keys, test=found.test, calibration=found.calibration
     )
     requested = requested_metrics(settings.metrics)
-    summary, _ = version_metrics(requested, points, predictive, y, found, seed=settings.seed, keys=keys)
+    summary, _ = version_metrics(requested, points, predictive, targets, found, seed=settings.seed, keys=keys)
     metrics = {name: metric.value for name, metric in summary.items()}
     scores = pd.DataFrame(points)
     scores.insert(0, "row" if keys is None else "key", np.arange(len(frame)) if keys is None else keys)
@@ -144,55 +137,3 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     if name not in frame.columns:
         raise InvalidInputError(f"column {name!r} is missing; the table has {', '.join(map(repr, frame.columns))}")
     return frame[name]
-
-
-def predictive_metrics(settings: TableEvaluationSettings) -> list[EvaluationMetric]:
-    """Metrics for ``mlflow.models.evaluate(..., extra_metrics=...)``: cce, nll, crps and ece of parameter columns.
-
-    They suit models with one column per parameter: ``predictions`` of the call is the column of the first parameter,
-    and the other parameters and the inputs are found by their column names. Each metric carries its value for every row
-    (shown in MLflow's table) and its mean; ``cce`` also the noise floor and the excess.
-
-    Raises:
-        InvalidInputError: the settings name no family, or no column for a parameter.
-    """
-    described = settings.predictions
-    if described is None or settings.input is None:
-        raise InvalidInputError("settings: metrics need `predictions` (family and columns) and `input`")
-    first, *others = [described.columns.get(name, name) for name in described.parameters]
-    if not isinstance(first, str):
-        raise InvalidInputError(f"predictions.columns: {described.parameters[0]} must be one column, got {first!r}")
-    parameters = [column for group in others for column in (group if isinstance(group, list) else [group])]
-    inputs = settings.input if isinstance(settings.input, list) else [settings.input]
-    names = [name for name in dict.fromkeys([*parameters, *inputs]) if isinstance(name, str) and name != first]
-    return [_metric(name, first, names, settings) for name in ("cce", "nll", "crps", "ece")]
-
-
-def _metric(name: str, first: str, names: list[str], settings: TableEvaluationSettings) -> EvaluationMetric:
-    def evaluate(predictions: Any, targets: Any, metrics: Any, *columns: Any) -> MetricValue:  # noqa: ARG001
-        if len(targets) == 1:  # MLflow tries a metric on one row first, where no conditional law is defined
-            return MetricValue()
-        frame = pd.DataFrame({first: np.asarray(predictions)} | dict(zip(names, columns, strict=True)))
-        assert settings.predictions is not None
-        predictive = read_distribution(frame, settings.predictions, len(frame))
-        return _score(name, frame, require_targets(targets, "targets"), predictive, settings)
-
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    known = [inspect.Parameter(part, kind) for part in ("predictions", "targets", "metrics", *names)]
-    evaluate.__signature__ = inspect.Signature(known)  # type: ignore[attr-defined]
-    metric: EvaluationMetric = make_metric(eval_fn=evaluate, greater_is_better=False, name=name)  # type: ignore[no-untyped-call]
-    return metric
-
-
-def _score(
-    name: str, frame: pd.DataFrame, y: Array, predictive: Distribution, settings: TableEvaluationSettings
-) -> MetricValue:
-    if name == "cce":
-        values, scores = evaluate_table(frame, y, predictive, settings)
-        aggregates = {part: values[f"cce_{part}"] for part in ("mean", "noise_floor", "excess")}
-        return MetricValue(scores=scores["cce"].tolist(), aggregate_results=aggregates)
-    if name == "ece":
-        pit = pit_values(y, predictive, seed=settings.seed)
-        return MetricValue(aggregate_results={"ece": calibration_error_of_pit(pit)})
-    points = point_scores(predictive, y)[name]
-    return MetricValue(scores=points.tolist(), aggregate_results={"mean": float(np.mean(points))})

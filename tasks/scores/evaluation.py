@@ -195,8 +195,8 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
     each is at 2.5 %, so that 5 % of true versions are contradicted; CCE's is at 5 % where it stands alone.
 
     The CCE is judged by its exact test where it was run (``cce_p_value``), else by whether the mean CCE lies above
-    the band of a true version, else (earlier releases logged none) by whether its interval reaches down to the noise
-    floor, else within 10 % of that.
+    the band of a true version, else (there is none where blocks of rows are too few) by whether its interval reaches
+    down to the noise floor, else within 10 % of that.
     """
     names = ("cce_p_value", "cce_mean", "cce_expected", "cce_noise_floor", "calibration_p_value")
     p_value, mean, expected, floor, calibration = (metrics.get(name) for name in names)

@@ -1,1 +1,4 @@
-"""Watching a registry: which versions to evaluate, when, and by whom."""
+"""Watching a registry: which versions to evaluate, when, and by whom.
+
+Whatever asks MLflow raises ``TrackingError``, as in ``tasks.mlflow``.
+"""

@@ -112,11 +112,7 @@ class Accounts:
         return cls(settings.tracking, settings.home_folder / "looks", settings.watch.monitor)
 
     def read(self, model: ModelVersion, split: str) -> Account:
-        """The account of a version on a split.
-
-        Raises:
-            TrackingError: MLflow does not answer.
-        """
+        """The account of a version on a split."""
         return self._account(logged_looks(model, split, self.settings))
 
     def _account(self, found: Iterable[LoggedLook]) -> Account:

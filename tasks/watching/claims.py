@@ -51,11 +51,7 @@ def new_owner() -> str:
 
 
 def claim(identity: EvaluationIdentity, owner: str, lease: float, settings: TrackingSettings) -> bool:
-    """Whether ``owner`` alone may evaluate ``identity`` for the next ``lease`` seconds.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """Whether ``owner`` alone may evaluate ``identity`` for the next ``lease`` seconds."""
     client = connect(settings)
     return persist(
         f"claiming {identity.model.label}", lambda: _claim(client, identity, owner, lease, settings), settings
@@ -63,11 +59,7 @@ def claim(identity: EvaluationIdentity, owner: str, lease: float, settings: Trac
 
 
 def drop_expired(identities: Sequence[EvaluationIdentity], settings: TrackingSettings) -> None:
-    """Take claims off that nobody renews; where there are some, ``RETURN_SECONDS`` are waited for their holders.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """Take claims off that nobody renews; where there are some, ``RETURN_SECONDS`` are waited for their holders."""
     client = connect(settings)
 
     def expired() -> dict[str, tuple[EvaluationIdentity, str]]:
@@ -91,11 +83,7 @@ def drop_expired(identities: Sequence[EvaluationIdentity], settings: TrackingSet
 
 
 def release(identity: EvaluationIdentity, owner: str, settings: TrackingSettings) -> None:
-    """Take the claim of ``owner`` off the version.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
+    """Take the claim of ``owner`` off the version."""
     client = connect(settings)
     persist(f"releasing {identity.model.label}", lambda: _remove(client, identity, _key(identity, owner)), settings)
 

@@ -72,7 +72,7 @@ def test_the_command_ends_in_seconds_with_its_status(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_a_line_among_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from congruence.flows.operations import doctor
 
-    monkeypatch.setattr(doctor, "_checks", lambda around: iter([Check("rest", lambda: iter([]))]))
+    monkeypatch.setattr(doctor, "_checks", lambda *_: iter([Check("rest", lambda: iter([]))]))
     monkeypatch.setattr(doctor, "embed_servers", lambda home: home)
     file = tmp_path / "evaluation.yaml"
     file.write_text("models: [a]\nsplit: []\n")

@@ -20,7 +20,6 @@ from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.contract import ContractError, log_predictive_model
 from congruence.tasks.digits.dataset import digit_rows, noise_scale
 from congruence.tasks.digits.images import draw, encode_png
-from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, predictive_metrics
 
 ROWS = 80
 LOC_SCALE = {"family": "normal", "columns": {"loc": "loc", "scale": "scale"}}
@@ -104,21 +103,6 @@ def test_functions_and_tables_of_predictions_are_evaluated_too(data: pd.DataFram
     result = evaluate(predicted, predictions=LOC_SCALE)
     assert_expected(result.metrics, data, predict(data))
     assert mlflow.get_run(result.run_id).data.metrics["cce_mean"] == result.metrics["cce_mean"]
-
-
-def test_metrics_join_another_evaluator(data: pd.DataFrame) -> None:
-    settings = TableEvaluationSettings.model_validate({"input": ["u", "v"], "predictions": LOC_SCALE})
-    predicted = data.assign(loc=predict(data).loc, scale=1.0)
-    with mlflow.start_run():
-        result = mlflow.models.evaluate(
-            data=predicted, targets="y", predictions="loc", evaluators="default",
-            extra_metrics=predictive_metrics(settings),
-        )  # fmt: skip
-    values = expected(data, predict(data))
-    assert result.metrics["cce/mean"] == pytest.approx(values["cce_mean"], abs=1e-9)
-    assert result.metrics["cce/noise_floor"] == pytest.approx(values["cce_noise_floor"], abs=1e-9)
-    assert result.metrics["nll/mean"] == pytest.approx(values["nll_mean"], abs=1e-9)
-    assert len(result.tables["eval_results_table"]["cce/score"]) == ROWS
 
 
 def test_images_go_through_an_encoder() -> None:
