@@ -118,14 +118,10 @@ def _write_day(folder: Path, day: int) -> None:
     draw = stream(0, "sales", day)
     area, age = draw.uniform(40.0, 200.0, ROWS), draw.uniform(0.0, 80.0, ROWS)
     moved = np.where((age < 20.0) & (day >= FAULT_AT), _SHIFT, 0.0) * _spread(area)
-    price = _mean(area, age) + moved + _spread(area) * draw.normal(size=ROWS)
+    price = 50.0 + 3.0 * area - 1.5 * age + moved + _spread(area) * draw.normal(size=ROWS)
     path.parent.mkdir(parents=True, exist_ok=True)
     keys = [f"{day}-{row}" for row in range(ROWS)]
     pd.DataFrame({"sale": keys, "area": area, "age": age, "price": price}).to_parquet(path, index=False)
-
-
-def _mean(area: np.ndarray, age: np.ndarray) -> np.ndarray:
-    return np.asarray(50.0 + 3.0 * area - 1.5 * age)
 
 
 def _spread(area: np.ndarray) -> np.ndarray:

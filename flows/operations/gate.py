@@ -107,7 +107,7 @@ def require_baselines(settings: EvaluationSettings) -> None:
         return
     use_tracking(settings)
     for name in {version.name for pattern in settings.models for version in _selected(settings, pattern)}:
-        _baseline_of(name, settings.gate, settings)
+        baseline_version(name, settings.gate.baseline, settings.tracking, first_version=settings.gate.first_version)
 
 
 def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
@@ -182,10 +182,6 @@ def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: Evalu
         replace(item, notes=(*item.notes, said[item.candidate.label])) if item.candidate.label in said else item
         for item in decisions
     ]
-
-
-def _baseline_of(name: str, gate_settings: GateSettings, settings: EvaluationSettings) -> ModelVersion | None:
-    return baseline_version(name, gate_settings.baseline, settings.tracking, first_version=gate_settings.first_version)
 
 
 def _decide(candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings) -> GateDecision:

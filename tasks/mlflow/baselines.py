@@ -62,14 +62,8 @@ def beside_baseline(
 ) -> tuple[str, dict[str, Metric]] | None:
     """Name and metrics of the version in use, on the same split under the same protocol.
 
-    None where there is none, where it is the evaluated version itself, or where it has not been evaluated yet.
-
-    Args:
-        client: of the tracking server.
-        evaluation: of the version that is reported.
-        experiment: the id of its experiment, which is that of all evaluations on the split and target.
-        baseline: see ``baseline_version``.
-        settings: where the registry is.
+    None where there is none, where it is the evaluated version itself, or where it has not been evaluated yet. It is
+    looked for in the experiment of that id, which is that of all evaluations on the split and target.
     """
     try:
         version = baseline_version(evaluation.model.name, baseline, settings, first_version="pass")

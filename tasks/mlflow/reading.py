@@ -69,8 +69,11 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         TrackingError: MLflow does not answer, or the run holds no complete evaluation.
     """
     run = _complete_run(run_id, settings)
-    tags, params = run.data.tags, run.data.params
-    files, rows = _score_files(run_id, settings), _shared_rows(run, settings)
+    tags, params, client = run.data.tags, run.data.params, connect(settings)
+    folder, places = INFLUENCE_FILE.partition("/")[0], tags.get(WRONG_PLACES)
+    found = persist("looking for the influence", lambda: client.list_artifacts(run_id, folder), settings)
+    files = {item.path for item in found}  # no influence where CCE was not asked for
+    rows = _shared_rows(run, settings)
     influence = LoggedInfluence(LoggedFile(run_id, INFLUENCE_FILE, settings), rows)
     return ComparedVersion(
         model=ModelVersion(
@@ -90,12 +93,8 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         influence_noise=np.asarray(read_column(run_id, NOISE_FILE, "noise", settings)) if NOISE_FILE in files else None,
         rows_digest=rows.digest,
         slices=tuple(json.loads(tags.get(SLICES, "[]"))),
-        wrong_places=_wrong_places(tags.get(WRONG_PLACES)),
+        wrong_places=None if places is None else tuple(WrongPlace(**place) for place in json.loads(places)),
     )
-
-
-def _wrong_places(tag: str | None) -> tuple[WrongPlace, ...] | None:
-    return None if tag is None else tuple(WrongPlace(**place) for place in json.loads(tag))
 
 
 def read_scores(
@@ -157,13 +156,6 @@ def _shared_rows(run: Run, settings: TrackingSettings) -> SharedRows:
         valid_rows=int(params["valid_rows"]),
     )
     return SharedRows(digest, split, settings)
-
-
-def _score_files(run_id: str, settings: TrackingSettings) -> set[str]:
-    """The files of scores that the run holds: no influence where CCE was not asked for."""
-    client, folder = connect(settings), INFLUENCE_FILE.partition("/")[0]
-    found = persist("looking for the influence", lambda: client.list_artifacts(run_id, folder), settings)
-    return {item.path for item in found}
 
 
 def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:

@@ -23,10 +23,7 @@ POINTS_FILE, REJECTION_FILE, RISK_FILE = "tables/points.json", "tables/rejection
 def log_reliability(found: Reliability, files: Sequence[Path], settings: TrackingSettings) -> str:
     """Log what was found about new inputs and return the run id; the same inputs under the same version: one run.
 
-    Args:
-        found: the reliability.
-        files: what ``write_reliability`` wrote; they become artifacts.
-        settings: where to log.
+    The files that ``write_reliability`` wrote become artifacts.
     """
     client = connect(settings)
     run = persist("opening the run", lambda: _open(client, found, settings), settings)

@@ -23,11 +23,8 @@ Timed = Callable[[str], AbstractContextManager[None]]
 def stage_seconds(run_id: str | None, settings: TrackingSettings) -> Iterator[Timed]:
     """Gives what times a stage: ``with timed("embed"): ...``; entered again, its seconds are added.
 
-    They are logged at the end, those of a stage that failed too. Log lines inside a stage name it.
-
-    Args:
-        run_id: the run; without one nothing is logged.
-        settings: where it is.
+    They are logged to the run at the end, if there is one, those of a stage that failed too. Log lines inside a stage
+    name it.
     """
     seconds: dict[str, float] = {}
 

@@ -24,13 +24,7 @@ def described(text: str | None, evaluation: Evaluation, experiment: str, run_id:
     """``text`` with the entry of this evaluation in place of an earlier one's on the same split.
 
     Entries stand in the order of the excess CCE, so that the split which the version fits best comes first.
-
-    Args:
-        text: the version's description so far.
-        evaluation: what was found.
-        experiment: id of the experiment of its run.
-        run_id: of its run.
-        report: whether the run holds a report.
+    ``experiment`` is the id of its run's; ``report`` says whether the run holds one.
     """
     before = text or ""
     found = _BLOCK.search(before)

@@ -45,7 +45,7 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
         return
     experiment = str(client.get_run(run_id).info.experiment_id)
     headline = settings.headline_split in (None, evaluation.split.name)
-    tags = {f"cce:{evaluation.split.name}": _summary(evaluation)}
+    tags = {f"cce:{evaluation.split.name}": f"{verdict(evaluation.metrics)} (protocol {evaluation.protocol.name})"}
     if headline:
         tags |= {"cce_status": evaluation.status, "cce_split": evaluation.split.name, "cce_run": run_id}
         if "cce_mean" in evaluation.metrics:
@@ -66,10 +66,6 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
     for key in (FAILURE + EvaluationIdentity.of(evaluation).digest, "cce_error", *stale):
         if key in present.tags:
             client.delete_model_version_tag(model.name, model.version, key)
-
-
-def _summary(evaluation: Evaluation) -> str:
-    return f"{verdict(evaluation.metrics)} (protocol {evaluation.protocol.name})"
 
 
 def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> Failure:

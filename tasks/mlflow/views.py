@@ -76,13 +76,7 @@ def view_of_evaluations() -> str:
 def prepare_experiment(client: MlflowClient, experiment: str, kind: str, settings: TrackingSettings) -> None:
     """Give an experiment its description and, where it holds evaluations, its view; once per process.
 
-    A description that somebody wrote stays.
-
-    Args:
-        client: of the tracking server.
-        experiment: its id.
-        kind: of its runs (``evaluation``, ``comparison``, ``scores``, ``gate``, ``machine``).
-        settings: where it is.
+    A description that somebody wrote stays. ``kind`` is that of its runs, see ``_DESCRIPTIONS``.
     """
     if (settings.uri, experiment) in _prepared:
         return
@@ -96,14 +90,7 @@ def prepare_experiment(client: MlflowClient, experiment: str, kind: str, setting
 
 
 def describe(name: str, experiment: str, kind: str, target: str = "") -> str:
-    """What an experiment holds and how to read it, in Markdown.
-
-    Args:
-        name: of its split, for ``evaluation``.
-        experiment: its id.
-        kind: of its runs.
-        target: that is predicted, for ``evaluation``.
-    """
+    """What an experiment holds and how to read it, in Markdown; of evaluations with ``name`` of their split and target."""
     said = _DESCRIPTIONS.get(kind, "Runs of congruence.")
     if kind != "evaluation":
         return said

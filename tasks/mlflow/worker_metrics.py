@@ -30,13 +30,8 @@ _JOIN_SECONDS = 2.0
 def worker_metrics(client: Client, run_id: str, settings: TrackingSettings, interval: float) -> Iterator[None]:
     """Log ``system/worker-N/...`` to a run while the block runs; the tag ``worker-N`` says which worker that is.
 
-    A scheduler or an MLflow that does not answer costs the samples of that time, nothing else.
-
-    Args:
-        client: of the cluster.
-        run_id: the run.
-        settings: where it is.
-        interval: seconds between two samples.
+    There are ``interval`` seconds between two samples. A scheduler or an MLflow that does not answer costs those of
+    that time, nothing else.
     """
     sampler = _Sampler(client, run_id, settings, interval)
     thread = threading.Thread(target=sampler.run, name="congruence-worker-metrics", daemon=True)

@@ -11,9 +11,8 @@ from congruence.kernels.conditional_calibration.input_features import input_feat
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
 from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
-from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.scores import version_blocks
-from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import gram_spectrum
@@ -72,7 +71,10 @@ def fit_version(
     dependence = None if dependence is None else dependence.of_rows(chosen)
     predictive, keys, targets = rows.all_predictive(version)[chosen], hashed_keys(keys[chosen]), targets[chosen]
     x = protocol.apply(np.asarray(rows.embeddings_of(chosen), dtype=np.float64))
-    fitted = _fit(protocol, x, targets, predictive, keys, seed, version_blocks(dependence, targets, predictive))
+    operator = RegularizedGram(x, protocol.input_kernel, protocol.regularization)
+    features = input_features(gram_spectrum(operator, seed=seed))
+    blocks = version_blocks(dependence, targets, predictive)
+    fitted = fit_recalibration(features, targets, predictive, seed=seed, keys=keys, blocks=blocks)
     calibration = prepare_calibration(x, input_kernel=protocol.input_kernel, seed=seed)
     known = dependence or RowDependence()
     test = calibration.test_version(targets, predictive, keys=keys, seed=seed, groups=known.groups, time=known.time)
@@ -85,20 +87,6 @@ def _chosen(keys: Array, fitting: Array | None, seed: int) -> Array:
         return found
     order = np.argsort(keyed_uniforms(keys[found], seed, "rows that are enough for a recalibration"), kind="stable")
     return np.sort(found[order[:FIT_ROWS]])
-
-
-def _fit(
-    protocol: EvaluationProtocol,
-    x: Array,
-    targets: Array,
-    predictive: Distribution,
-    keys: Array,
-    seed: int,
-    blocks: DependentBlocks | None,
-) -> RecalibrationMap:
-    operator = RegularizedGram(x, protocol.input_kernel, protocol.regularization)
-    features = input_features(gram_spectrum(operator, seed=seed))
-    return fit_recalibration(features, targets, predictive, seed=seed, keys=keys, blocks=blocks)
 
 
 def in_words(fitted: RecalibrationMap, x: Array) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.calibration.totals import actual_over_expected, has_total
-from congruence.kernels.conditional_calibration.by_group import Band, GroupCalibrations, calibration_by_group
+from congruence.kernels.conditional_calibration.by_group import GroupCalibrations, calibration_by_group
 from congruence.tasks.report.packing import LETTERS, rounded
 from congruence.tasks.scores.summary import is_numeric, slice_groups, tenths
 
@@ -53,22 +53,17 @@ def along_each(
         read = calibration_by_group(codes, len(labels), targets, mean, std, scores)
         record = {"name": str(name), "bins": labels, "edges": edges, **_record(read)}
         if counts and has_total(targets, mean):
-            record["ratio"] = _ratio(codes, len(labels), targets, mean, std)
+            record["ratio"] = _ends(actual_over_expected(codes, len(labels), targets, mean, std), "ratio")
         found.append(record)
     return sorted(found, key=lambda each: -each["explained"])
 
 
 def _record(read: GroupCalibrations) -> dict[str, Any]:
-    bands = {name: _band(getattr(read, name)) for name in ("bias", "spread", "skew", "tails")}
+    bands = {name: _ends(getattr(read, name), "value") for name in ("bias", "spread", "skew", "tails")}
     plain = {name: rounded(getattr(read, name)) for name in ("rows", "target", "mean")}
     return {"explained": float(f"{read.explained:.4g}"), **plain, **bands}
 
 
-def _band(band: Band) -> list[list[float | None]]:
+def _ends(found: object, value: str) -> list[list[float | None]]:
     """Value, low, high, and the ends of a right version's, by bin."""
-    return [rounded(part) for part in (band.value, band.low, band.high, band.right_low, band.right_high)]
-
-
-def _ratio(codes: Array, groups: int, targets: Array, mean: Array, std: Array) -> list[list[float | None]]:
-    found = actual_over_expected(codes, groups, targets, mean, std)
-    return [rounded(part) for part in (found.ratio, found.low, found.high, found.right_low, found.right_high)]
+    return [rounded(getattr(found, name)) for name in (value, "low", "high", "right_low", "right_high")]

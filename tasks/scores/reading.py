@@ -18,7 +18,6 @@ from congruence.kernels.conditional_calibration.count_wording import (
     what_is_wrong_with_counts,
 )
 from congruence.kernels.conditional_calibration.group_reading import group_reading, group_readings
-from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
@@ -99,14 +98,16 @@ def read_what_is_wrong(
         else:
             sentences = _unnamed(calibration.test, metrics)
         table = _table(places, level).assign(pit=interpreted_places(places, pit, of_slices or groups))
-    worst = by_region[0]
+    worst, curves = by_region[0], calibration.curves
+    place = regions.names.index(worst.name)
+    there = slice(place, place + 1)
     return WhatIsWrong(
         tuple(sentences),
         table,
         method_of(calibration),
         worst.name,
         int(rows[worst.medoid]),
-        _at(calibration.curves, regions.names.index(worst.name)),
+        replace(curves, shares=curves.shares[there], lower=curves.lower[there], upper=curves.upper[there]),
         calibration.test.draws,
     )
 
@@ -273,7 +274,7 @@ def _table(places: Sequence[RegionReading], level: float) -> pd.DataFrame:
         {
             "place": place.name,
             "rows": place.reading.rows,
-            "fault": _named(place, level),
+            "fault": short_name(place.reading.dominant, place.reading.strength) if _is_named(place, level) else "",
             "shift": place.reading.shift,
             "factor": place.reading.factor,
             "q_value": place.q_value,
@@ -282,14 +283,5 @@ def _table(places: Sequence[RegionReading], level: float) -> pd.DataFrame:
     )
 
 
-def _named(place: RegionReading, level: float) -> str:
-    return short_name(place.reading.dominant, place.reading.strength) if _is_named(place, level) else ""
-
-
 def _is_named(place: RegionReading, level: float) -> bool:
     return place.q_value <= level and abs(place.reading.strength) >= NEGLIGIBLE
-
-
-def _at(curves: LocalDistribution, place: int) -> LocalDistribution:
-    one = slice(place, place + 1)
-    return replace(curves, shares=curves.shares[one], lower=curves.lower[one], upper=curves.upper[one])

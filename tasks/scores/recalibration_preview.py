@@ -13,7 +13,6 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.recalibration_preview import (
-    Change,
     RehearsalSplit,
     recalibration_rehearsal,
     rehearsal_split,
@@ -92,7 +91,8 @@ def preview(
         tried = recalibration_rehearsal(split, targets, predictive, seed=seed, keys=keys)
     except TooFewBlocksError:
         return None
-    table = [_row(_WORDS[name], tried.changes[name]) for name in _WORDS if name in tried.changes]
+    found = [(word, tried.changes[name]) for name, word in _WORDS.items() if name in tried.changes]
+    table = [PreviewRow(word, change.before, change.after, change.standard_error) for word, change in found]
     table.append(PreviewRow("calibration p", *tried.p_values))
     return CorrectionPreview(in_words(tried.map, x[half]), tried.fitted_on, tried.rows, tuple(table))
 
@@ -125,7 +125,3 @@ class _LastSplit:
 
 
 _SPLITS = _LastSplit()
-
-
-def _row(name: str, change: Change) -> PreviewRow:
-    return PreviewRow(name, change.before, change.after, change.standard_error)

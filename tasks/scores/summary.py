@@ -110,7 +110,9 @@ def mean_metrics(columns: Collection[str], floor_share: float = 1.0) -> dict[str
     }
     functions |= {name: _mean(column) for name, column in MEANS.items() if column in columns}
     if "marginal_crps" in columns:
-        functions["crps_skill"] = _skill
+        functions["crps_skill"] = lambda mean: (
+            1.0 - mean["crps"] / np.where(mean["marginal_crps"] > 0.0, mean["marginal_crps"], np.nan)
+        )
     if "actual" in columns:
         functions["actual_over_expected"] = lambda mean: (
             mean["actual"] / np.where(mean["expected"] > 0.0, mean["expected"], np.nan)
@@ -120,7 +122,9 @@ def mean_metrics(columns: Collection[str], floor_share: float = 1.0) -> dict[str
     if "squared_error" in columns:
         functions["rmse"] = lambda mean: np.sqrt(mean["squared_error"])
     if "pit_0" in columns:
-        functions["ece"] = _expected_calibration_error
+        functions["ece"] = lambda mean: (
+            sum(abs(mean[name] - level) for name, level in PIT_LEVELS.items()) / len(PIT_LEVELS)
+        )
     for level in COVERAGE_LEVELS:
         if f"covered_{level}" in columns:
             functions[f"coverage_{level:.0%}".rstrip("%")] = _mean(f"covered_{level}")
@@ -130,14 +134,6 @@ def mean_metrics(columns: Collection[str], floor_share: float = 1.0) -> dict[str
 
 def _mean(column: str) -> Callable[[Means], Any]:
     return lambda mean: mean[column]
-
-
-def _skill(mean: Means) -> Any:
-    return 1.0 - mean["crps"] / np.where(mean["marginal_crps"] > 0.0, mean["marginal_crps"], np.nan)
-
-
-def _expected_calibration_error(mean: Means) -> Any:
-    return sum(abs(mean[name] - level) for name, level in PIT_LEVELS.items()) / len(PIT_LEVELS)
 
 
 def estimated_of(

@@ -16,12 +16,8 @@ _NEW_VERSION: Literal["model_version.created"] = "model_version.created"
 def register_webhook(url: str, secret: str, settings: TrackingSettings) -> str:
     """Have MLflow's server post new versions to ``url``, signed with ``secret``; gives what was done.
 
-    There is one webhook of ours: registered again, it gets the new address and secret.
-
-    Args:
-        url: of the receiver, as MLflow's server reaches it.
-        secret: the receiver's.
-        settings: which MLflow.
+    There is one webhook of ours: registered again, it gets the new address and secret. The ``url`` is the receiver's,
+    as MLflow's server reaches it.
 
     Raises:
         InvalidInputError: the MLflow is a database or a folder, which posts nothing.
