@@ -90,7 +90,7 @@ def prepare_experiment(client: MlflowClient, experiment: str, kind: str, setting
 
 
 def describe(name: str, experiment: str, kind: str, target: str = "") -> str:
-    """What an experiment holds and how to read it, in Markdown; of evaluations with ``name`` of their split and target."""
+    """What an experiment holds and how to read it, in Markdown: of evaluations with the name of their split."""
     said = _DESCRIPTIONS.get(kind, "Runs of congruence.")
     if kind != "evaluation":
         return said
