@@ -41,6 +41,7 @@ from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
+from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.mlflow.connection import persist, use_tracking
 from congruence.tasks.mlflow.corrected_versions import (
@@ -124,10 +125,8 @@ def recalibrate(
         require_fault(parent, fitted, force=force)
         require_inputs(split, fitted)
         require_exposure(split, predictions)
-        made, said = (
-            register_recalibrated(settings, origin, fitted, _described(settings, protocol, split, fitted)),
-            fitted.said,
-        )
+        embedding = _described(settings, protocol, split, encoder) if fitted.depends_on_input else None
+        made, said = register_recalibrated(settings, origin, fitted, embedding), fitted.said
     judged = _judged(settings, labelled, split, [parent, made], half=fit is None)
     outcomes = evaluate(judged, f"{parent.label} and {made.label}")
     fitted_on = made.tags.get("recalibrated_on", split.name)
@@ -278,11 +277,8 @@ def fit_task(
 
 
 def _described(
-    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, fitted: FittedVersion
-) -> DescribedEmbedding | None:
-    if not fitted.depends_on_input:
-        return None
-    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, encoder: Encoder
+) -> DescribedEmbedding:
     return DescribedEmbedding(
         columns=split.settings.input_columns,
         encoder={},

@@ -18,6 +18,7 @@ from congruence.kernels.withholding.judgement import WithholdingJudgement
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.logged_table import over_all_rows
 from congruence.tasks.scores.names import MEANS
 
 LOSSES = {MEANS[metric]: metric for metric in ("mae", "nll_mean", "crps_mean")}
@@ -140,9 +141,7 @@ def reliability(
     for name, column in columns.items():
         if name in ("key", "withhold", "reason") or np.ndim(column) != 1:
             continue
-        spread = np.full(len(rows), np.nan)
-        spread[valid] = column
-        scores[name] = spread
+        scores[name] = over_all_rows(np.asarray(column, dtype=np.float64), valid)
     # Nobody can vouch for what could not be read.
     withhold = np.ones(len(rows), bool)
     withhold[valid] = found.withhold

@@ -68,6 +68,7 @@ def _evaluation(
         scores[valid].groupby("half").agg(rows=("cce", "size"), cce_mean=("cce", "mean"),
                                           cce_noise_floor=("cce_noise_floor", "mean")).reset_index(names="value")
     )  # fmt: skip
+    slices["cce_excess"] = np.sqrt(np.maximum(slices["cce_mean"] ** 2 - slices["cce_noise_floor"] ** 2, 0.0))
     slices.insert(0, "slice", "half")
     assert result.uncertainty is not None
     influence = result.uncertainty.influence

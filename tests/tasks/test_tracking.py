@@ -23,9 +23,10 @@ from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
 from congruence.tasks.mlflow.finished import complete_runs
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
+from congruence.tasks.mlflow.logged_run import RunContent, write_run
 from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.rows import ROWS_DIGEST, log_rows
-from congruence.tasks.mlflow.runs import open_run
+from congruence.tasks.mlflow.runs import open_identified, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.system_metrics import system_metrics
 from congruence.tasks.mlflow.version_tags import log_failure, read_failure
@@ -400,6 +401,13 @@ def test_no_secret_is_logged(make_evaluation, versions, settings, client, split,
         text = (tmp_path / path).read_text()
         assert "hunter2" not in text, folder
         assert "s3://***@bucket" in text
+
+
+def test_a_run_of_many_numbers_has_all_of_them(settings, client, split):
+    """A comparison of 30 versions has more than the 1,000 that one request takes."""
+    run = open_identified(client, settings.comparison_experiment_name(split), "many", split, {}, settings)
+    write_run(run, RunContent({}, {f"metric_{number}": float(number) for number in range(1200)}, {}, ""), settings)
+    assert len(client.get_run(run.info.run_id).data.metrics) == 1200
 
 
 def test_failures_are_counted_shown_and_taken_back(make_evaluation, versions, settings, client, split):
