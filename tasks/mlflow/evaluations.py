@@ -26,6 +26,7 @@ from congruence.tasks.mlflow.rows import log_rows
 from congruence.tasks.mlflow.runs import (
     MACHINE_PLACE,
     MACHINE_RUN,
+    among_writers,
     close_run,
     find_or_create,
     log_metrics,
@@ -49,7 +50,6 @@ POINTS_FILE = "tables/points.json"
 PROVENANCE_FILE = "provenance.json"
 REPORT_FILE = "report.html"
 log = logging.getLogger(__name__)
-_WRITERS = 3
 _MOST_PLACES = 20  # in a tag
 
 
@@ -73,14 +73,7 @@ def log_evaluation(
         # The version's tags are written after the run; a cut between the two is repaired here.
         _finish_version(client, evaluation, done, settings)
         return done
-    for _ in range(_WRITERS):
-        try:
-            return _log(client, identity, evaluation, settings, baseline)
-        except TrackingError as error:
-            # Of several who open a run at the same moment one deletes the others' runs: these go on in its own.
-            if not of_deleted_run(error):
-                raise
-    return _log(client, identity, evaluation, settings, baseline)
+    return among_writers(lambda: _log(client, identity, evaluation, settings, baseline))
 
 
 def _replace_run(client: MlflowClient, done: str, identity: EvaluationIdentity, settings: TrackingSettings) -> None:

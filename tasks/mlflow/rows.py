@@ -18,19 +18,17 @@ from congruence.tasks.mlflow.connection import (
     active_experiment,
     connect,
     experiment_id,
-    of_deleted_run,
     persist,
 )
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE, runs_of
 from congruence.tasks.mlflow.links import run_place
-from congruence.tasks.mlflow.runs import SOURCE, close_run
+from congruence.tasks.mlflow.runs import SOURCE, among_writers, close_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import write_parquet
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary, is_of_the_version
 
 ROWS_FILE, REFERENCE_FILE = "rows.parquet", "reference.parquet"
 ROWS_DIGEST, ROWS_PLACE = PREFIX + "rows_digest", "rows"
-_WRITERS = 3
 _NOTE = (
     "What the evaluations on this split share: `rows.parquet` has the key, validity, target and slices of every row. "
     "The scores of a version are `scores/columns.parquet` of its own run, row by row in the same order; "
@@ -47,15 +45,9 @@ def log_rows(evaluation: Evaluation, settings: TrackingSettings) -> dict[str, st
     client = connect(settings)
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         digest = _write(evaluation, Path(folder))
-        for left in reversed(range(_WRITERS)):
-            try:
-                run = persist(
-                    "logging the rows", lambda: _logged(client, folder, digest, evaluation, settings), settings
-                )
-                break
-            except TrackingError as error:  # another writer kept its own run and deleted ours: go on with that one
-                if not of_deleted_run(error) or not left:
-                    raise
+        run = among_writers(
+            lambda: persist("logging the rows", lambda: _logged(client, folder, digest, evaluation, settings), settings)
+        )
     place = run_place(settings, str(run.info.experiment_id), str(run.info.run_id))
     return {ROWS_DIGEST: digest, ROWS_PLACE: place}
 

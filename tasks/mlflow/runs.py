@@ -6,14 +6,15 @@ A run whose attempt failed is replaced.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.masking import mask_text
-from congruence.tasks.mlflow.connection import connect, experiment_id, persist
+from congruence.tasks.mlflow.connection import TrackingError, connect, experiment_id, of_deleted_run, persist
 from congruence.tasks.mlflow.identity import (
     COMPLETE,
     IDENTITY,
@@ -31,7 +32,9 @@ from congruence.tasks.runtime.run_journal import closed, opened
 
 ERROR = PREFIX + "error"
 MACHINE_RUN, MACHINE_PLACE = PREFIX + "machine_run", "system_metrics"
+T = TypeVar("T")
 _LONGEST_PARAM = 500
+_WRITERS = 3
 SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
 
 
@@ -89,6 +92,20 @@ def _taken_up(client: MlflowClient, run: Run) -> Run:
         return run
     client.update_run(run.info.run_id, status="RUNNING")
     return client.get_run(run.info.run_id)
+
+
+def among_writers(write: Callable[[], T]) -> T:
+    """The result of ``write``, once more where its run was deleted meanwhile.
+
+    Of several who open a run at the same moment one deletes the others' runs: these go on in its own.
+    """
+    for _ in range(_WRITERS):
+        try:
+            return write()
+        except TrackingError as error:
+            if not of_deleted_run(error):
+                raise
+    return write()
 
 
 def open_identified(

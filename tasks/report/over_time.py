@@ -73,7 +73,7 @@ class Series:
         since = np.arange(len(rows)) >= began
         found = []
         for name in SHOWN:
-            values = np.array([_value(point, name) for point in self.points])
+            values = np.array([_number(point, name) for point in self.points], dtype=np.float64)
             held = np.isfinite(values)
             if (held & since).any() and (held & ~since).any():
                 before, now = (np.average(values[w], weights=rows[w]) for w in (held & ~since, held & since))
@@ -104,9 +104,9 @@ class Series:
             "metrics": {
                 name: {
                     "label": meaning(name).label,
-                    "value": [_finite(_value(point, name)) for point in self.points],
-                    "low": [_finite(_bound(point, name, "low")) for point in self.points],
-                    "high": [_finite(_bound(point, name, "high")) for point in self.points],
+                    "value": [_number(point, name) for point in self.points],
+                    "low": [_number(point, name, "low") for point in self.points],
+                    "high": [_number(point, name, "high") for point in self.points],
                 }
                 for name in SHOWN
                 if any(name in point.metrics for point in self.points)
@@ -135,15 +135,7 @@ def _evidence_in_words(logarithm: float) -> str:
     return f"{np.exp(logarithm):.3g}" if logarithm < 14.0 else f"10^{logarithm / np.log(10.0):.1f}"
 
 
-def _value(point: LookPoint, name: str) -> float:
-    metric = point.metrics.get(name)
-    return float("nan") if metric is None else metric.value
-
-
-def _bound(point: LookPoint, name: str, side: str) -> float:
-    found = getattr(point.metrics.get(name), side, None)
-    return float("nan") if found is None else float(found)
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+def _number(point: LookPoint, name: str, part: str = "value") -> float | None:
+    """None where it was not measured, or is not finite."""
+    found = getattr(point.metrics.get(name), part, None)
+    return found if found is not None and np.isfinite(found) else None
