@@ -94,35 +94,22 @@ def divide(
 
     Versions that have seen targets of the split are in neither: their outcome is ``left out``.
 
-    Args:
-        settings: the evaluation file's, with its encoder's statistics fitted.
-        split: opened.
-        protocol: with the encoder and the reference split.
-        versions: to look for.
-        finished: what MLflow holds on this split, where that was asked for already.
+    The settings' encoder has its statistics; ``finished`` is what MLflow holds on this split, where that was asked for
+    already.
 
     Raises:
         TrackingError: MLflow does not answer.
     """
     known = finished_evaluations(split.name, settings.tracking) if finished is None else finished
     outcomes, judged = left_out(versions, split)
-    missing: list[ModelVersion] = []
+    name, missing = protocol_name(protocol), list[ModelVersion]()
     for version in judged:
         held = known.get(evaluation_identity(settings, split, protocol, version).digest)
         if held is None:
             missing.append(version)
         else:
-            outcomes.append(
-                VersionOutcome(
-                    version.label,
-                    split.name,
-                    "found",
-                    held.run_id,
-                    held.metrics,
-                    protocol=protocol_name(protocol),
-                    wrong=held.wrong,
-                )
-            )
+            found = (held.run_id, held.metrics, name, held.wrong)
+            outcomes.append(VersionOutcome(version.label, split.name, "found", *found))
     return outcomes, missing
 
 
@@ -133,14 +120,10 @@ def left_out(versions: Sequence[ModelVersion], split: Split) -> tuple[list[Versi
     """
     seen = [version for version in versions if has_seen(version, split.digest)]
     why = "was fitted on rows of this split, which therefore says nothing of it; "
+    on = {version.label: version.tags.get("recalibrated_on", split.name) for version in seen}
     outcomes = [
-        VersionOutcome(
-            version.label,
-            split.name,
-            "left out",
-            error=why + f"recalibrated_on: {version.tags.get('recalibrated_on', split.name)}",
-        )
-        for version in seen
+        VersionOutcome(label, split.name, "left out", error=f"{why}recalibrated_on: {name}")
+        for label, name in on.items()
     ]
     return outcomes, [version for version in versions if version not in seen]
 

@@ -43,13 +43,9 @@ def can_be_in_process(settings: EvaluationSettings, split: Split, most_rows: int
 def evaluate_in_process(
     settings: EvaluationSettings, split: Split, protocol: EvaluationProtocol, version: ModelVersion
 ) -> VersionOutcome:
-    """One version on a split: measured, scored and logged here.
+    """One version on a split that ``can_be_in_process``: measured, scored and logged here.
 
-    Args:
-        settings: with the encoder's statistics fitted.
-        split: opened; ``can_be_in_process``.
-        protocol: with the encoder.
-        version: to evaluate.
+    The settings' encoder has its statistics.
 
     Raises:
         CongruenceError: a version that cannot be asked, or an MLflow that does not answer.
@@ -90,12 +86,5 @@ def _evaluate(
         fail_run(evaluation_identity(settings, split, protocol, version), str(error), settings.tracking)
         raise
     wrong = () if evaluation.wrong is None else evaluation.wrong.sentences
-    return VersionOutcome(
-        version.label,
-        split.name,
-        "evaluated",
-        run_id,
-        evaluation.metrics,
-        protocol=protocol_name(protocol),
-        wrong=wrong,
-    )
+    name = protocol_name(protocol)
+    return VersionOutcome(version.label, split.name, "evaluated", run_id, evaluation.metrics, name, wrong)

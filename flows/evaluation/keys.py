@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol as Structure
 
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.data.split import Split
-from congruence.tasks.encoders.identity import encoder_identity
+from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.identity import EncoderIdentity, encoder_identity
 from congruence.tasks.mlflow.conditions import Conditions
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import ModelVersion
@@ -17,21 +17,7 @@ from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
-class NamedEncoder(Structure):
-    """An encoder, or what is known of one that is not loaded."""
-
-    @property
-    def id(self) -> str:
-        """See ``Encoder``."""
-        ...
-
-    @property
-    def preprocessing_digest(self) -> str:
-        """See ``Encoder``."""
-        ...
-
-
-def encoder_protocol(settings: EvaluationSettings, encoder: NamedEncoder) -> EvaluationProtocol:
+def encoder_protocol(settings: EvaluationSettings, encoder: Encoder | EncoderIdentity) -> EvaluationProtocol:
     """The settings' protocol with its encoder and reference split, without which its numbers do not compare."""
     protocol = replace(settings.protocol.protocol(), encoder=f"{encoder.id} {encoder.preprocessing_digest}")
     if settings.reference is None:

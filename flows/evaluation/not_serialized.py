@@ -12,11 +12,7 @@ T = TypeVar("T")
 
 
 class NotSerialized(Generic[T]):
-    """A flow's parameter that stays in the process of the flow: a copy that is sent elsewhere holds nothing.
-
-    Args:
-        value: what the flow is given.
-    """
+    """A flow's parameter that stays in the process of the flow: a copy that is sent elsewhere holds nothing."""
 
     __slots__ = ("_value",)
 

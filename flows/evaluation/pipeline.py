@@ -31,9 +31,8 @@ from congruence.flows.evaluation.stages.index import index
 from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
 from congruence.flows.evaluation.stages.score import Logged, score
 from congruence.flows.evaluation.stages.solve import groups_of, solve
-from congruence.flows.evaluation.stages.waiting import flow_client, worker_messages
+from congruence.flows.evaluation.stages.waiting import flow_client, on_workers_of, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
-from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
@@ -103,7 +102,7 @@ def evaluate(
                 say(devices)
             return client
 
-        for part in (*settings.splits, *([settings.reference] if settings.reference else [])):
+        for part in settings.all_splits:
             index(settings, part, cluster)
         settings = with_fitted_encoder(settings)
         for split_settings in settings.splits:
@@ -148,13 +147,7 @@ def evaluate_split(settings: EvaluationSettings, asked: NotSerialized[SplitWork]
         for label, made in logged.items():
             note_closed(connect(settings.tracking), made.run_id)  # by a worker
             ended[label] = VersionOutcome(
-                label,
-                work.split.name,
-                "evaluated",
-                made.run_id,
-                made.metrics,
-                protocol=protocol_name(work.protocol),
-                wrong=made.wrong,
+                label, work.split.name, "evaluated", made.run_id, made.metrics, protocol_name(work.protocol), made.wrong
             )
 
     def left() -> list[ModelVersion]:

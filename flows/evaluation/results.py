@@ -25,9 +25,9 @@ class VersionOutcome:
     status: str
     run_id: str | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
-    error: str | None = None
     protocol: str = ""
     wrong: tuple[str, ...] = ()
+    error: str | None = None
 
 
 def outcome_json(outcome: VersionOutcome) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def model_facts(uri: str) -> ModelFacts:
     """
     from mlflow.models import get_model_info
 
-    from congruence.tasks.contract.model import METADATA_KEY
+    from congruence.tasks.contract.resolved import METADATA_KEY
     from congruence.tasks.models.registry import select
 
     version = select(uri)[-1]

@@ -29,9 +29,8 @@ from congruence.flows.evaluation.stages.embed import embed
 from congruence.flows.evaluation.stages.failures import require_none, why
 from congruence.flows.evaluation.stages.index import index
 from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
-from congruence.flows.evaluation.stages.waiting import as_completed, worker_messages
+from congruence.flows.evaluation.stages.waiting import as_completed, on_workers_of, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
-from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
@@ -115,7 +114,7 @@ def recalibrate(
     labelled = _split_to_fit(settings, fit)
     settings = _indexed(settings, labelled)
     split = open_planned(labelled, settings)
-    encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+    encoder = warm_encoder(settings.encoder)
     protocol = encoder_protocol(settings, encoder)
     predictions = resolved_contract(parent, settings.predictions)
     origin = Origin(parent, predictions, split, fit is None, protocol.digest, settings.seed)

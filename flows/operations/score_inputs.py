@@ -20,9 +20,8 @@ from congruence.flows.evaluation.stages.embed import embed
 from congruence.flows.evaluation.stages.failures import require_none
 from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict, refused
 from congruence.flows.evaluation.stages.solve import solve
-from congruence.flows.evaluation.stages.waiting import worker_messages
+from congruence.flows.evaluation.stages.waiting import on_workers_of, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
-from congruence.flows.prefect.dask_runner import on_workers_of
 from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule

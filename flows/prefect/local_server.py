@@ -83,7 +83,10 @@ def _start(start: Callable[[], None]) -> None:
         say("The embedded Prefect server is slow to start because the machine is busy; still waiting.")
         starting.join()
     for error in failures:
-        raise ClusterError(f"the embedded Prefect server did not start ({error}); {damaged_files()}") from error
+        raise ClusterError(
+            f"the embedded Prefect server did not start ({error}); its files are in {_home()}: move them away if they "
+            f"are damaged, or set {_API} to a server of yours"
+        ) from error
 
 
 def _mark_earlier_runs(url: str) -> None:
@@ -148,11 +151,6 @@ def _database() -> Iterator[None]:
     require_database(database, "the embedded Prefect server's")
     with new_database(database):
         yield
-
-
-def damaged_files() -> str:
-    """What to do about a server of our own that does not stay."""
-    return f"its files are in {_home()}: move them away if they are damaged, or set {_API} to a server of yours"
 
 
 def _home() -> Path:

@@ -24,39 +24,33 @@ _TOLD = "Finished in state"
 _COMMAND = "CONGRUENCE_ERRORS_TOLD"
 
 
-class OwnErrors(logging.Filter):
-    """Turns a record of an error that we explain into its message; what nobody foresaw keeps its traceback.
+def explain(record: logging.LogRecord) -> bool:
+    """Turn a record of an error that we explain into its message; what nobody foresaw keeps its traceback.
 
-    Neither tells a secret: a run's page is read by more people than its terminal.
+    Neither tells a secret: a run's page is read by more people than its terminal. Every record passes.
     """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Every record passes."""
-        if os.environ.get(_COMMAND):  # asked here: workers are forked from a process that was loaded before it was set
-            leave_own_errors_to_the_command()
-        error = record.exc_info[1] if record.exc_info else None
-        message = error if isinstance(error, _LATER) or error is None else explained(error)
-        if message is not None:
-            record.msg, record.args = f"{type(message).__name__}: %s", (message,)
-            record.exc_info = record.exc_text = None
-            setattr(record, _MARK, True)
-        elif record.exc_info:
-            # A formatter takes the text that it finds in place of one of its own.
-            record.exc_text = mask_text(_FORMATTER.formatException(record.exc_info))
-        record.msg, record.args = mask_text(record.getMessage()), None
-        return True
+    if os.environ.get(_COMMAND):  # asked here: workers are forked from a process that was loaded before it was set
+        leave_own_errors_to_the_command()
+    error = record.exc_info[1] if record.exc_info else None
+    message = error if isinstance(error, _LATER) or error is None else explained(error)
+    if message is not None:
+        record.msg, record.args = f"{type(message).__name__}: %s", (message,)
+        record.exc_info = record.exc_text = None
+        setattr(record, _MARK, True)
+    elif record.exc_info:
+        # A formatter takes the text that it finds in place of one of its own.
+        record.exc_text = mask_text(_FORMATTER.formatException(record.exc_info))
+    record.msg, record.args = mask_text(record.getMessage()), None
+    return True
 
 
-class ToldElsewhere(logging.Filter):
-    """Drops, from the terminal of a command, what the command says itself: its errors and how its run ended."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is news."""
-        if getattr(record, _MARK, False):
-            return False
-        if record.name in _LOGGERS and _worker_ends():
-            return False  # it comes from the end of the cluster
-        return not (record.name in _LOGGERS and record.getMessage().startswith(_TOLD))
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether a command does not say a record itself on its terminal: its errors and how its run ended."""
+    if getattr(record, _MARK, False):
+        return False
+    if record.name in _LOGGERS and _worker_ends():
+        return False  # it comes from the end of the cluster
+    return not (record.name in _LOGGERS and record.getMessage().startswith(_TOLD))
 
 
 def _worker_ends() -> bool:
@@ -86,15 +80,11 @@ def settle() -> None:
 def log_own_errors_as_messages() -> None:
     """Put the filter on the loggers of flow and task runs; a second call changes nothing."""
     for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        if not any(isinstance(installed, OwnErrors) for installed in logger.filters):
-            logger.addFilter(OwnErrors())
+        logging.getLogger(name).addFilter(explain)
 
 
 def leave_own_errors_to_the_command() -> None:
     """Keep them off the terminal; the run's page still gets them. A second call changes nothing."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, PrefectConsoleHandler) and not any(
-            isinstance(installed, ToldElsewhere) for installed in handler.filters
-        ):
-            handler.addFilter(ToldElsewhere())
+        if isinstance(handler, PrefectConsoleHandler):
+            handler.addFilter(is_news)

@@ -24,7 +24,7 @@ def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list
     found = None if again else find_all(settings)
     if found is not None:
         return found
-    for split in (*settings.splits, *([settings.reference] if settings.reference else [])):
+    for split in settings.all_splits:
         require_columns(split, plans_folder(settings))
     if settings.encoder.kind != "identity":  # kept in this process, which asks it for its names
         asking_encoder(settings.encoder)

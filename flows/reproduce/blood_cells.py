@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from prefect import flow
 
 from congruence.flows.reproduce.seven_heads import PROTOCOL, study_heads
 from congruence.kernels import Normal
@@ -12,7 +11,6 @@ from congruence.tasks.reproduction.blood_cells import colours_and_textures
 from congruence.tasks.reproduction.outcome import Outcome, Plan
 
 
-@flow(name="reproduce blood-cells", validate_parameters=False)
 def blood_cells(plan: Plan) -> Outcome:
     """Red cells in the photographs of BCCD, by its own splits; table 1, figures 3 to 5, and the map of figure 14."""
     fitted, held, test = read(plan.require("bccd")).values()

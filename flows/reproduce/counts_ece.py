@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pandas as pd
-from prefect import flow
 
 from congruence.kernels import RBF, congruence_test, expected_calibration_error, pit_values, prepare
 from congruence.tasks.reproduction.chance import largest_chance_ece
@@ -14,7 +13,6 @@ from congruence.tasks.reproduction.pictures import calibration_columns
 SOURCE = "Young et al. 2025, appendix D.1, figure 13"
 
 
-@flow(name="reproduce counts-ece", validate_parameters=False)
 def counts_ece(plan: Plan) -> Outcome:
     """Data from each of four laws with equal moments, each evaluated under the law that it comes from."""
     n = plan.size(2000, 400)

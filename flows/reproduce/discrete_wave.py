@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from prefect import flow
 
 from congruence.kernels import (
     RBF,
@@ -36,7 +35,6 @@ FIT, UNFIT = ("Gaussian", "Double Poisson"), ("Poisson", "Negative binomial")
 PUBLISHED = {"Gaussian": 0.038, "Poisson": 0.135, "Negative binomial": 0.137, "Double Poisson": 0.041}
 
 
-@flow(name="reproduce discrete-wave", validate_parameters=False)
 def discrete_wave(plan: Plan) -> Outcome:
     """800 rows to train, 100 to validate; CCE on 1,000 new rows; and of the authors' networks on their rows."""
     train_rows, validation, test = (draw(n, plan.seed + k) for k, n in enumerate((800, 100, plan.size(1000, 200))))

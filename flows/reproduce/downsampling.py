@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from prefect import flow
 
 from congruence.kernels import RBF, downsampled_congruence
 from congruence.tasks.reproduction.laws import discrete_wave
@@ -15,7 +14,6 @@ SOURCE = "Young et al. 2025, appendix B.3, figure 6"
 ROWS = (25, 50, 75, 100)
 
 
-@flow(name="reproduce downsampling", validate_parameters=False)
 def downsampling(plan: Plan) -> Outcome:
     """25 to 100 of 100 rows of the discrete wave, five uniform choices of each number."""
     wave = discrete_wave(100, plan.seed)

@@ -49,7 +49,9 @@ def named(name: str) -> tuple[str, ...]:
 
 
 def load(name: str) -> Callable[[Plan], Outcome]:
-    """The flow of an experiment: the function of its name in the module of its name."""
+    """The flow of an experiment: of the function of its name in the module of its name."""
+    from prefect import flow
+
     function = name.replace("-", "_")
-    flow: Callable[[Plan], Outcome] = getattr(import_module(f"congruence.flows.reproduce.{function}"), function)
-    return flow
+    run: Callable[[Plan], Outcome] = getattr(import_module(f"congruence.flows.reproduce.{function}"), function)
+    return flow(run, name=f"reproduce {name}", validate_parameters=False)

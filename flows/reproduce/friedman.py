@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from prefect import flow
 
 from congruence.kernels import (
     RBF,
@@ -28,7 +27,6 @@ MEMBERS = 10
 MEASURES = ("NLL", "MSE", "SKCE")
 
 
-@flow(name="reproduce friedman", validate_parameters=False)
 def friedman(plan: Plan) -> Outcome:
     """Ten networks 10-200-50-1 on 100 rows by least squares, variance of the residuals; measured on 50 test rows."""
     rng = np.random.default_rng(plan.seed + 100)

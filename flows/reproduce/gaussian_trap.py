@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from prefect import flow
 
 from congruence.kernels import (
     RBF,
@@ -21,7 +20,6 @@ from congruence.tasks.reproduction.pictures import trap
 FIGURE_1 = "Young et al. 2025, figure 1"
 
 
-@flow(name="reproduce gaussian-trap", validate_parameters=False)
 def gaussian_trap(plan: Plan) -> Outcome:
     """X ~ N(0, 1), Y ~ N(3X, 1); the model says N(0, 10) whatever x is."""
     n = plan.size(1000, 200)

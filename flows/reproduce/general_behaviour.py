@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from prefect import flow
 
 from congruence.kernels import RBF, DiscrepancyResult, maximum_conditional_mean_discrepancy
 from congruence.kernels.arrays import Array
@@ -24,7 +23,6 @@ GAMMA = 0.5
 SAME = "same law"
 
 
-@flow(name="reproduce general-behaviour", validate_parameters=False)
 def general_behaviour(plan: Plan) -> Outcome:
     """1,000 pairs of the truth against 500 of each of six laws, lambda 0.1, over several seeds."""
     rows: list[dict[str, object]] = []

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from prefect import flow
-
 from congruence.flows.reproduce.seven_heads import PROTOCOL, study_heads
 from congruence.tasks.reproduction.counted_digits import counted_digits
 from congruence.tasks.reproduction.counted_images import embedded
 from congruence.tasks.reproduction.outcome import Outcome, Plan
 
 
-@flow(name="reproduce image-regression", validate_parameters=False)
 def image_regression(plan: Plan) -> Outcome:
     """Counts on handwritten digits, splits 70/10/20; table 1, figures 3 to 5, and the map of figure 14."""
     n = plan.size(3000, 260)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from prefect import flow
 
 from congruence.kernels import crps, interpret_pit, negative_log_likelihood, pit_values
 from congruence.kernels.plots.interpreted import pit_interpretation
-from congruence.tasks.pit_training.illustrations import inverse_problem as draw
+from congruence.tasks.reproduction.laws import inverse_problem as draw
 from congruence.tasks.reproduction.outcome import Outcome, Plan, judged
 from congruence.tasks.reproduction.training import train
 
 SOURCE = "Podsztavek et al. 2024, section 4.1, figure 1"
 
 
-@flow(name="reproduce inverse-problem", validate_parameters=False)
 def inverse_problem(plan: Plan) -> Outcome:
     """x = u^2, y = u + eps / 4: a normal per input has one mode where the outcomes have two."""
     n = plan.size(10_000, 2000)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from prefect import flow
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 
@@ -27,7 +26,6 @@ TRIALS = 60
 RADIUS = 0.6
 
 
-@flow(name="reproduce nll-map", validate_parameters=False)
 def nll_map(plan: Plan) -> Outcome:
     """Counts on a square; a Double Poisson that is right but in one corner, where its mean is too low."""
     n = plan.size(1500, 300)

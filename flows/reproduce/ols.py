@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from prefect import flow
 from sklearn.linear_model import LinearRegression
 
 from congruence.kernels import RBF, Normal, calibration_test, kolmogorov_smirnov, pit_values
@@ -15,7 +14,6 @@ from congruence.tasks.reproduction.pictures import fit_and_quantiles
 SOURCE = "Widmann et al. 2021, section 1, figures 1 and 2"
 
 
-@flow(name="reproduce ols", validate_parameters=False)
 def ols(plan: Plan) -> Outcome:
     """100 training and 50 validation rows of y = sin(pi x) + |1 + x| eps, many times; the first is drawn."""
     rows = []

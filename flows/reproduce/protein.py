@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from prefect import flow
 from sklearn.model_selection import KFold
 
 from congruence.kernels import crps, interpret_pit, negative_log_likelihood, pit_values
@@ -17,7 +16,6 @@ PUBLISHED = {"DN": (2.805, 2.342), "MDN": (2.086, 1.940)}
 FOLDS = 5
 
 
-@flow(name="reproduce protein", validate_parameters=False)
 def protein(plan: Plan) -> Outcome:
     """Mean NLL and CRPS over five folds, and what the first fold's PIT histograms say."""
     frame = pd.read_csv(plan.require("protein", "data.csv.gz"), header=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from prefect import flow
 
 from congruence.kernels import RBF, absolute_error, conditional_congruence_error, negative_log_likelihood
 from congruence.kernels.rejection import rejection_curve
@@ -17,7 +16,6 @@ SOURCE = "Young et al. 2025, appendix C.1, figure 7"
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 
-@flow(name="reproduce rejection", validate_parameters=False)
 def rejection(plan: Plan) -> Outcome:
     """A Gaussian network; CCE at the test inputs from the validation split, without the test targets."""
     n = plan.size(2000, 300)

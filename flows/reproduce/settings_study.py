@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from prefect import flow
 
 from congruence.kernels import RBF, Laplacian, Polynomial, maximum_conditional_mean_discrepancy, prepare, variance_gamma
 from congruence.kernels.arrays import Array
@@ -24,7 +23,6 @@ REPEATS = 10
 FIT, UNFIT = ("Gaussian", "Double Poisson"), ("Poisson", "Negative binomial")
 
 
-@flow(name="reproduce settings-study", validate_parameters=False)
 def settings_study(plan: Plan) -> Outcome:
     """The discrete wave's best members under every setting, and MCMD of N(cos x, 1/4) and N(x - 5, 1/4) along x."""
     wave = discrete_wave(plan.size(500, 150), plan.seed)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from prefect import flow
 
 from congruence.kernels import RBF, Distribution, squared_kernel_calibration_error
 from congruence.kernels.arrays import Array
@@ -22,7 +21,6 @@ ESTIMATORS = ("biased", "B = 2", "B = root n", "unbiased")
 KERNEL = RBF(0.5)
 
 
-@flow(name="reproduce skce-estimators", validate_parameters=False)
 def skce_estimators(plan: Plan) -> Outcome:
     """The four estimators on new data of 4 to 1,024 rows, beside the truth."""
     sizes = plan.size(5, 3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from prefect import flow
 
 from congruence.kernels import RBF, Distribution, calibration_test
 from congruence.kernels.arrays import Array
@@ -20,7 +19,6 @@ LEVEL = 0.05
 FAR = 3.0  # standard errors
 
 
-@flow(name="reproduce skce-tests", validate_parameters=False)
 def skce_tests(plan: Plan) -> Outcome:
     """How often each test at 5 % errs, on new data of 16 to 1,024 rows."""
     rows = []

@@ -58,6 +58,11 @@ def numeric(values: Array, name: str, start: int = 0) -> Array:
     return values
 
 
+def as_frame(arrays: Mapping[str, Array]) -> pd.DataFrame:
+    """Arrays of one length as columns by their names; a matrix as one column of arrays."""
+    return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in arrays.items()})
+
+
 def without_categories(frame: pd.DataFrame) -> pd.DataFrame:
     """Categories as the values they stand for: MLflow's signatures know no categories."""
     kinds = {str(name): kind for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}

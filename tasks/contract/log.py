@@ -6,7 +6,7 @@ import inspect
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import packages_distributions, version
@@ -20,10 +20,9 @@ from mlflow.pyfunc import log_model
 from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.columns import output_columns, without_categories
+from congruence.tasks.contract.columns import as_frame, output_columns, without_categories
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import exposed, exposure_in
-from congruence.tasks.contract.model import METADATA_KEY
 from congruence.tasks.contract.predictors import (
     CallablePredictor,
     EstimatorPredictor,
@@ -31,10 +30,10 @@ from congruence.tasks.contract.predictors import (
     NativePredictor,
     Preprocess,
     QuantilePredictor,
-    object_law,
     returns_std,
 )
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
+from congruence.tasks.contract.resolved import METADATA_KEY
 from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings, Transform, family_name
 from congruence.tasks.model_outputs.known_models import known
 from congruence.tasks.model_outputs.law import UnreadableOutputError
@@ -203,22 +202,11 @@ def _predictor(model: Any, preprocess: Preprocess | None, method: str | None, fa
     if hasattr(model, "predict") and hasattr(model, "get_params"):
         return EstimatorPredictor(model, preprocess)
     if callable(model):
-        return CallablePredictor(model if preprocess is None else _Chained(preprocess, model))
+        return CallablePredictor(model, preprocess)
     raise ContractError(
         f"{type(model).__name__} is no model: give a function, a fitted scikit-learn regressor, a torch module or a "
         "PythonModel"
     )
-
-
-class _Chained:
-    """A function of what another function makes of the frame."""
-
-    def __init__(self, first: Preprocess, then: Callable[[Any], Any]) -> None:
-        self.first = first
-        self.then = then
-
-    def __call__(self, frame: pd.DataFrame) -> Any:
-        return self.then(self.first(frame))
 
 
 def _ask(predictor: Any, example: pd.DataFrame) -> Any:
@@ -228,12 +216,9 @@ def _ask(predictor: Any, example: pd.DataFrame) -> Any:
 
 def _known_settings(model: Any, predictor: Any, example: pd.DataFrame) -> dict[str, Any]:
     """What the model itself says about its family."""
-    if isinstance(predictor, CallablePredictor):
-        output = predictor.function(example)
-        law = output if isinstance(output, Distribution) else object_law(output, len(example))
+    if isinstance(predictor, (CallablePredictor, NativePredictor, ModulePredictor)):
+        law = predictor.law(example)
         return {} if law is None else describe_distribution(law).model_dump(exclude_defaults=True)
-    if isinstance(predictor, (NativePredictor, ModulePredictor)) and (law := predictor.law(example)) is not None:
-        return describe_distribution(law).model_dump(exclude_defaults=True)
     if isinstance(predictor, QuantilePredictor):
         return {"family": "quantiles", "levels": list(predictor.estimators)}
     if isinstance(predictor, EstimatorPredictor) and returns_std(model):
@@ -261,8 +246,7 @@ def _frame(output: Any, rows: int) -> pd.DataFrame | None:
         return distribution_columns(output)
     if not is_columns(output):  # an object, which is read when it is asked
         return None
-    columns = output_columns(output, rows)
-    return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in columns.items()})
+    return as_frame(output_columns(output, rows))
 
 
 def _is_torch_module(model: Any) -> bool:

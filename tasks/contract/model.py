@@ -29,14 +29,12 @@ from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import EXPOSURE, exposed, exposure_in
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.reading import read_distribution
-from congruence.tasks.contract.resolved import METADATA_KEY, settings_in
+from congruence.tasks.contract.resolved import settings_in
 from congruence.tasks.contract.settings import AUTO, PredictionSettings, family_name
 from congruence.tasks.model_outputs.law import UnreadableOutputError
 from congruence.tasks.model_outputs.read import answer_of, said_of
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.runtime.mlflow_outages import is_transient
-
-__all__ = ["METADATA_KEY", "PredictiveModel", "load_predictive_model", "load_version", "settings_of"]
 
 FETCHED = "congruence-model-"
 
@@ -209,9 +207,9 @@ def load_version(identity: ModelVersion, predictions: PredictionSettings | None 
         ) from error
     # Some models open their files when they predict.
     weakref.finalize(pyfunc, shutil.rmtree, folder, ignore_errors=True)
-    said = predictions is not None and predictions.family != AUTO
-    settings = predictions if said else settings_in(pyfunc.metadata.metadata, identity.label, predictions)
-    return PredictiveModel(identity, settings or PredictionSettings(), pyfunc)
+    if predictions is None or predictions.family == AUTO:
+        predictions = settings_in(pyfunc.metadata.metadata, identity.label, predictions)
+    return PredictiveModel(identity, predictions, pyfunc)
 
 
 def fetch(identity: ModelVersion) -> Path:
@@ -244,15 +242,6 @@ def forget_code_of_others() -> None:
     for name, module in list(sys.modules.items()):
         if _is_fetched(str(getattr(module, "__dict__", {}).get("__file__") or "")):  # without waking lazy modules
             del sys.modules[name]
-
-
-def settings_of(pyfunc: PyFuncModel, identity: ModelVersion) -> PredictionSettings:
-    """How to read the output of a loaded model, from its metadata.
-
-    Raises:
-        ContractError: the metadata do not say, or say what is not valid.
-    """
-    return settings_in(pyfunc.metadata.metadata, identity.label)
 
 
 def failure_text(error: BaseException) -> str:

@@ -16,6 +16,7 @@ import pandas as pd
 from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.distributions.base import Distribution
+from congruence.tasks.contract.columns import as_frame
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.reading import distribution_columns, law_distribution
 from congruence.tasks.model_outputs.law import UnreadableOutputError
@@ -33,6 +34,12 @@ class FramePredictor(PythonModel):
 
     categories: Mapping[str, Any] = {}
     """The categorical types of the columns that have one, which MLflow's signatures do not know."""
+    preprocess: Preprocess | None = None
+    """Makes what the model takes of the frame; without it the model takes the frame."""
+
+    def features(self, frame: pd.DataFrame) -> Any:
+        """What the model takes."""
+        return frame if self.preprocess is None else self.preprocess(frame)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
         """MLflow's entry."""
@@ -41,16 +48,19 @@ class FramePredictor(PythonModel):
 
 
 class CallablePredictor(FramePredictor):
-    """A function from the input frame to columns, or to a ``Distribution``."""
+    """A function from the features to columns, or to a ``Distribution``."""
 
-    def __init__(self, function: Callable[[pd.DataFrame], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any], preprocess: Preprocess | None = None) -> None:
         self.function = function
+        self.preprocess = preprocess
+
+    def law(self, frame: pd.DataFrame) -> Distribution | None:
+        """The predictive distributions, where the function returns such."""
+        return object_law(self.function(self.features(frame)), len(frame))
 
     def columns(self, frame: pd.DataFrame) -> Any:
         """The output columns of the function."""
-        output = self.function(frame)
-        if isinstance(output, Distribution):
-            return distribution_columns(output)
+        output = self.function(self.features(frame))
         law = object_law(output, len(frame))
         return output if law is None else distribution_columns(law)
 
@@ -65,9 +75,8 @@ class NativePredictor(FramePredictor):
 
     def law(self, frame: pd.DataFrame) -> Distribution:
         """The predictive distributions."""
-        features = self.preprocess(frame) if self.preprocess else frame
         try:
-            return law_distribution(law_of_model(self.model, features, self.method), len(frame))
+            return law_distribution(law_of_model(self.model, self.features(frame), self.method), len(frame))
         except UnreadableOutputError as error:
             raise ContractError(f"{type(self.model).__name__}: {error}") from error
 
@@ -78,6 +87,8 @@ class NativePredictor(FramePredictor):
 
 def object_law(output: Any, rows: int) -> Distribution | None:
     """The laws of an object that says itself what it is; None for columns, whose meaning settings tell."""
+    if isinstance(output, Distribution):
+        return output
     if is_columns(output):
         return None
     try:
@@ -92,17 +103,17 @@ class EstimatorPredictor(FramePredictor):
     A regressor of several outputs gives the columns "0", "1", ....
     """
 
-    def __init__(self, estimator: Any, preprocess: Preprocess | None = None) -> None:
-        self.estimator = estimator
+    def __init__(self, model: Any, preprocess: Preprocess | None = None) -> None:
+        self.model = model
         self.preprocess = preprocess
 
     def columns(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The predictions, with standard deviations where the estimator knows them."""
-        features = self.preprocess(frame) if self.preprocess else frame
-        if returns_std(self.estimator):
-            loc, scale = self.estimator.predict(features, return_std=True)
+        features = self.features(frame)
+        if returns_std(self.model):
+            loc, scale = self.model.predict(features, return_std=True)
             return pd.DataFrame({"loc": loc, "scale": scale})
-        output = np.asarray(self.estimator.predict(features))
+        output = np.asarray(self.model.predict(features))
         if output.ndim == 1:
             return pd.DataFrame({"loc": output})
         return pd.DataFrame({str(column): output[:, column] for column in range(output.shape[1])})
@@ -117,7 +128,7 @@ class QuantilePredictor(FramePredictor):
 
     def columns(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The quantiles in the order of their levels, as values_0, values_1, ...."""
-        features = self.preprocess(frame) if self.preprocess else frame
+        features = self.features(frame)
         values = np.stack([np.asarray(model.predict(features)) for model in self.estimators.values()], axis=1)
         return pd.DataFrame({f"values_{column}": values[:, column] for column in range(values.shape[1])})
 
@@ -128,8 +139,8 @@ class ModulePredictor(FramePredictor):
     The module returns a matrix, a dict of tensors, or a ``torch.distributions`` object.
     """
 
-    def __init__(self, module: Any, preprocess: Preprocess | None = None, batch_size: int = 1024) -> None:
-        self.module = module.eval().cpu()
+    def __init__(self, model: Any, preprocess: Preprocess | None = None, batch_size: int = 1024) -> None:
+        self.model = model.eval().cpu()
         self.preprocess = preprocess
         self.batch_size = batch_size
 
@@ -146,12 +157,12 @@ class ModulePredictor(FramePredictor):
         import torch
 
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        module = self.module.to(device).eval()
+        module = self.model.to(device).eval()
         kind = next((weight.dtype for weight in module.parameters()), torch.float32)
         with torch.inference_mode():
             for start in range(0, len(frame), self.batch_size):
                 rows = frame.iloc[start : start + self.batch_size]
-                if self.preprocess:
+                if self.preprocess is not None:
                     features = torch.as_tensor(self.preprocess(rows))
                 else:
                     features = torch.as_tensor(rows.to_numpy(dtype=np.float64, copy=True)).to(kind)
@@ -171,7 +182,4 @@ def _tensor_columns(output: Any, rows: int) -> pd.DataFrame:
         matrix = output if output.ndim > 1 else output[:, None]
         output = {str(column): matrix[:, column] for column in range(matrix.shape[1])}
     arrays = {str(name): tensor.detach().cpu().double().numpy() for name, tensor in output.items()}
-    arrays = {
-        name: values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values for name, values in arrays.items()
-    }
-    return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in arrays.items()})
+    return as_frame({name: v[:, 0] if v.ndim == 2 and v.shape[1] == 1 else v for name, v in arrays.items()})

@@ -15,7 +15,7 @@ from congruence.kernels.distributions import Mixture, Quantiles
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.contract.columns import numeric, output_columns
+from congruence.tasks.contract.columns import as_frame, numeric, output_columns
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.recalibrated_columns import is_recalibrated, read_score_map, uncorrected
 from congruence.tasks.contract.settings import (
@@ -160,7 +160,7 @@ def distribution_columns(predictive: Distribution) -> pd.DataFrame:
     names = describe_distribution(predictive).parameters
     arrays = {name: np.asarray(predictive.parameters()[name]) for name in names}
     arrays = {name: values if values.ndim else np.full(len(predictive), values) for name, values in arrays.items()}
-    return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in arrays.items()})
+    return as_frame(arrays)
 
 
 def _parameter(

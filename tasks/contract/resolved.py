@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,9 +17,9 @@ from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.models.registry import ModelVersion, logged_model_record
 from congruence.tasks.models.settings import Isolation
 from congruence.tasks.runtime.mlflow_outages import is_transient
+from congruence.tasks.runtime.sealed_records import digest_of
 
 METADATA_KEY = "congruence"
-_DIGITS = 32
 
 
 def resolved_contract(version: ModelVersion, predictions: PredictionSettings | None = None) -> PredictionSettings:
@@ -44,13 +42,10 @@ def resolved_contract(version: ModelVersion, predictions: PredictionSettings | N
 def contract_digest(settings: PredictionSettings, model_inputs: Sequence[str], isolation: Isolation = "none") -> str:
     """32 hexadecimal digits for what changes the predictions of a version beyond the version and the rows.
 
-    Args:
-        settings: the resolved contract: family, columns, transforms, levels, component.
-        model_inputs: the columns that the version is given, in their order.
-        isolation: whose packages the version runs with.
+    These are the resolved contract, the columns that the version is given in their order, and whose packages it runs
+    with.
     """
-    said = {"settings": settings.digested(), "model_inputs": list(model_inputs), "isolation": isolation}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+    return digest_of({"settings": settings.digested(), "model_inputs": list(model_inputs), "isolation": isolation})
 
 
 def read_description(version: ModelVersion) -> Model:

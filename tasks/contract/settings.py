@@ -141,12 +141,9 @@ class PredictionSettings(Strict):
         return tuple(name for name in parameter_names(self.family) if name not in self.shared)
 
     def digested(self) -> dict[str, Any]:
-        """What a digest covers: stays as it was for settings that give nothing that came later."""
-        later = ("method", "borders", "support", "draws_axis", "crossing", "tails", "exposure")
-        given = self.model_dump(mode="json")
-        if self.family == "quantiles":  # which were read without tails before there were any
-            given["tails"] = self.tails or "normal"
-        return {name: value for name, value in given.items() if value is not None or name not in later}
+        """What a digest covers: what is given, and the tails of quantiles also where they are the default."""
+        tails = {"tails": self.tails or "normal"} if self.family == "quantiles" else {}
+        return self.model_dump(mode="json", exclude_none=True) | tails
 
     @property
     def shared(self) -> dict[str, list[float]]:

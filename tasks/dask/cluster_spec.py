@@ -97,9 +97,7 @@ def _require_own_name(file: Path, arguments: dict[str, Any]) -> None:
 def start_cluster(spec: ClusterSpec, place: str) -> Any:
     """A new cluster of the class that ``spec`` names, under a name of its own.
 
-    Args:
-        spec: class and arguments.
-        place: where a person finds them, for messages.
+    ``place`` is where a person finds what ``spec`` says, for messages.
 
     Raises:
         SettingsError: no such class is installed, it is not one of a cluster, or it does not take these arguments.

@@ -105,43 +105,40 @@ def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = log
 
 @contextmanager
 def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> Iterator[Client]:
-    if settings.kind == "local":
-        with _closing(_local(settings, announce)) as started, _closing(Client(started)) as client:
-            _leave_the_end_to(client, settings)
+    if settings.kind == "address":
+        with _closing(_at_address(settings)) as client:
             yield client
         return
-    if settings.kind in ("spec", "kubernetes"):
-        spec, place = _spec(settings)
-        with _closing(start_cluster(spec, place)) as started, _closing(Client(started)) as client:
+    spec, place = _spec(settings)
+    cluster = _of_this_machine(settings, announce) if spec is None else start_cluster(spec, place)
+    with _closing(cluster) as started, _closing(Client(started)) as client:
+        if spec is not None:
             await_workers(client, spec, place)
-            yield client
-        return
-    if settings.kind != "address":
-        try:
-            started = _started(settings)
-        except RuntimeError as error:  # distributed's, for a nanny whose worker ended before it was ready
-            raise ClusterError(
-                f"cluster.kind: the cluster of kind {settings.kind} did not start ({error.__cause__ or error}); if a "
-                "worker process was killed, most often it lacks memory: use fewer with cluster.workers, and run again"
-            ) from error
-        with _closing(started), _closing(Client(started)) as client:
-            _leave_the_end_to(client, settings)
-            yield client
-        return
+        elif settings.kind != "threads":  # workers that are processes of this machine write to our terminal
+            client.register_plugin(LeaveTheEndToTheClient())
+        yield client
+
+
+def _at_address(settings: ClusterSettings) -> Client:
     try:
-        client = Client(settings.address, timeout=30)
+        return Client(settings.address, timeout=30)
     except OSError as error:
         raise SettingsError(
             f"cluster.address: no Dask scheduler answers at {settings.address} ({error}); start one with "
             + ("'dask scheduler', or use kind: local" if settings.tls is None else f"'dask scheduler {_TLS_OPTIONS}")
         ) from error
-    with _closing(client):
-        yield client
 
 
-def _leave_the_end_to(client: Client, settings: ClusterSettings) -> None:
-    if settings.kind in ("local", "cuda"):  # whose workers are processes of this machine, and write to our terminal
-        client.register_plugin(LeaveTheEndToTheClient())
+def _of_this_machine(settings: ClusterSettings, announce: Callable[[str], None]) -> Any:
+    if settings.kind == "local":
+        return _local(settings, announce)
+    try:
+        return _started(settings)
+    except RuntimeError as error:  # distributed's, for a nanny whose worker ended before it was ready
+        raise ClusterError(
+            f"cluster.kind: the cluster of kind {settings.kind} did not start ({error.__cause__ or error}); if a "
+            "worker process was killed, most often it lacks memory: use fewer with cluster.workers, and run again"
+        ) from error
 
 
 def _local(settings: ClusterSettings, announce: Callable[[str], None]) -> Any:
@@ -289,11 +286,11 @@ def _visible_cards() -> list[str]:
         return []
 
 
-def _spec(settings: ClusterSettings) -> tuple[ClusterSpec, str]:
-    """What is started, and where a person finds it written."""
+def _spec(settings: ClusterSettings) -> tuple[ClusterSpec | None, str]:
+    """What is started elsewhere, None for this machine's clusters, and where a person finds it written."""
     if settings.file is not None:
         return read_cluster_spec(settings.file), f"cluster.file: {settings.file}"
-    return kubernetes_spec(settings), "cluster.kind: kubernetes"
+    return (kubernetes_spec(settings) if settings.kind == "kubernetes" else None), f"cluster.kind: {settings.kind}"
 
 
 def kubernetes_spec(settings: ClusterSettings) -> ClusterSpec:

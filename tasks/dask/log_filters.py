@@ -23,14 +23,18 @@ def quiet_dask() -> Iterator[None]:
 
     It tells of every attempt to connect by a traceback, and of every worker that is slow to end.
     """
-    filters = [(handler, _NotDasks()) for name in _WITH_HANDLERS for handler in logging.getLogger(name).handlers]
-    for handler, dropping in filters:
-        handler.addFilter(dropping)
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.name.partition(".")[0] not in (_DASK, "tornado")
+
+    handlers = [handler for name in _WITH_HANDLERS for handler in logging.getLogger(name).handlers]
+    for handler in handlers:
+        handler.addFilter(of_others)
     try:
         yield
     finally:
-        for handler, dropping in filters:
-            handler.removeFilter(dropping)
+        for handler in handlers:
+            handler.removeFilter(of_others)
 
 
 class LeaveTheEndToTheClient(WorkerPlugin):
@@ -45,16 +49,8 @@ class LeaveTheEndToTheClient(WorkerPlugin):
     def setup(self, worker: Any) -> None:  # noqa: ARG002
         """Called by the worker, when it starts or joins."""
         for name in _LOGGERS:
-            logger = logging.getLogger(name)
-            if not any(isinstance(installed, _NotClosed) for installed in logger.filters):
-                logger.addFilter(_NotClosed())
+            logging.getLogger(name).addFilter(_tells_of_no_closed_connection)
 
 
-class _NotDasks(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.name.partition(".")[0] not in (_DASK, "tornado")
-
-
-class _NotClosed(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], _CLOSED))
+def _tells_of_no_closed_connection(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], _CLOSED))

@@ -5,6 +5,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -67,38 +68,34 @@ def open_arrays(location: Location, layouts: Sequence[FileLayout], folder: Path)
 
 def describe_npz(location: Location, path: str, state: str, folder: Path) -> FileLayout:
     """The members of an .npz file, each copied to a .npy file in ``folder``, of which any rows can be read."""
-    arrays = []
-    try:
-        with location.filesystem.open(path, "rb") as stream, zipfile.ZipFile(stream) as archive:
-            members = [name for name in archive.namelist() if name.endswith(".npy")]
-            for number, member in enumerate(members):
-                copy = f"{layout_name(path, state)}.{number}.npy"
-                _copy(partial(archive.open, member), folder / copy, f"{path}, member {member!r}")
-                array = NpyArray.opened(folder / copy, f"{path}/{member}")
-                arrays.append({"name": member.removesuffix(".npy"), "copy": copy, **_described(array)})
-    except SplitError:
-        raise
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
-        raise SplitError(f"{path}: not readable as .npz ({error}); save it again with numpy.savez") from error
+    with (
+        _readable_as(".npz", path, "numpy.savez"),
+        location.filesystem.open(path, "rb") as stream,
+        zipfile.ZipFile(stream) as archive,
+    ):
+        members = [name for name in archive.namelist() if name.endswith(".npy")]
+        arrays = [
+            {
+                "name": member.removesuffix(".npy"),
+                "copy": (copy := f"{layout_name(path, state)}.{number}.npy"),
+                **_copied(partial(archive.open, member), folder / copy, f"{path}, member {member!r}"),
+            }
+            for number, member in enumerate(members)
+        ]
     return _layout(location, path, state, arrays)
 
 
 def describe_npy(location: Location, path: str, state: str, folder: Path) -> FileLayout:
     """A folder, glob or file of .npy, each a column named by its file; those elsewhere are copied to ``folder``."""
     arrays: list[dict[str, Any]] = []
-    try:
+    with _readable_as(".npy", location.uri, "numpy.save"):
         for number, file in enumerate(location.files((".npy",))):
-            name = posixpath.basename(file).removesuffix(".npy")
             if location.is_local:
-                arrays.append({"name": name, "file": file, **_described(NpyArray.opened(file, file))})
-                continue
-            copy = f"{layout_name(path, state)}.{number}.npy"
-            _copy(partial(location.filesystem.open, file, "rb"), folder / copy, file)
-            arrays.append({"name": name, "copy": copy, **_described(NpyArray.opened(folder / copy, file))})
-    except SplitError:
-        raise
-    except (ValueError, EOFError) as error:
-        raise SplitError(f"{location.uri}: not readable as .npy ({error}); save it again with numpy.save") from error
+                found = {"file": file, **_described(Path(file), file)}
+            else:
+                copy = f"{layout_name(path, state)}.{number}.npy"
+                found = {"copy": copy, **_copied(partial(location.filesystem.open, file, "rb"), folder / copy, file)}
+            arrays.append({"name": posixpath.basename(file).removesuffix(".npy"), **found})
     return _layout(location, path, state, arrays)
 
 
@@ -122,15 +119,28 @@ def one_npz(location: Location) -> list[str]:
     return paths
 
 
-def _copy(source: Callable[[], Any], copy: Path, name: str) -> None:
+@contextmanager
+def _readable_as(form: str, where: str, saved_by: str) -> Iterator[None]:
+    try:
+        yield
+    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+        if isinstance(error, SplitError):
+            raise
+        raise SplitError(f"{where}: not readable as {form} ({error}); save it again with {saved_by}") from error
+
+
+def _copied(source: Callable[[], Any], copy: Path, where: str) -> dict[str, Any]:
+    """Copy a .npy file, and describe the copy."""
     try:
         with whole_file(copy) as target, source() as stream:
             shutil.copyfileobj(stream, target, _PIECE_BYTES)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise SplitError(f"{name}: is damaged ({error}); fetch or save it again") from error
+        raise SplitError(f"{where}: is damaged ({error}); fetch or save it again") from error
+    return _described(copy, where)
 
 
-def _described(array: NpyArray) -> dict[str, Any]:
+def _described(file: Path, where: str) -> dict[str, Any]:
+    array = NpyArray.opened(file, where)
     return {"shape": array.shape, "dtype": array.dtype.str, "offset": array.offset}
 
 

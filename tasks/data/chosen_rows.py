@@ -20,11 +20,7 @@ from congruence.tasks.runtime.atomic_files import whole_file
 def split_of_rows(split: Split, rows: npt.NDArray[np.int64], path: Path, name: str) -> SplitSettings:
     """The split of these rows, each under the key or number that it has, written to ``path`` unless it is there.
 
-    Args:
-        split: opened.
-        rows: their numbers, ascending.
-        path: of a Parquet file, whose name tells split and rows.
-        name: of the new split.
+    The numbers of the rows ascend; the name of the Parquet file tells split and rows.
 
     Raises:
         SplitError: no rows.
@@ -32,17 +28,8 @@ def split_of_rows(split: Split, rows: npt.NDArray[np.int64], path: Path, name: s
     if not path.exists():
         with whole_file(path) as stream:
             _write(split, rows, stream)
-    settings = split.settings
-    changes = {
-        "name": name,
-        "uri": str(path),
-        "format": "parquet",
-        "key": split.key_column,
-        "image_root": None,
-        "last": None,
-        "new_rows_only": False,
-    }
-    return settings.model_copy(update=changes)
+    at = {"name": name, "uri": str(path), "format": "parquet", "key": split.key_column}
+    return split.settings.model_copy(update={**at, "image_root": None, "last": None, "new_rows_only": False})
 
 
 def _write(split: Split, rows: npt.NDArray[np.int64], stream: BinaryIO) -> None:

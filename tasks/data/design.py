@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data.digests import canonical_bytes, is_number
+from congruence.tasks.data.digests import canonical_bytes, is_number, is_text
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def design_type_problem(role: str, kind: pa.DataType) -> str | None:
     """What is wrong with a column of this type in that role, and the remedy; None where nothing is."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    text, moment = pa.types.is_string(kind) or pa.types.is_large_string(kind), pa.types.is_temporal(kind)
+    text, moment = is_text(kind), pa.types.is_temporal(kind)
     number = is_number(kind) or pa.types.is_null(kind)
     if role in ("weight", "exposure") and (not number or pa.types.is_boolean(kind)):
         return f"holds {kind}; convert it to numbers or name another column"
@@ -80,7 +80,7 @@ def design_problem(role: str, column: Any) -> tuple[int, str] | None:
             row = int(np.argmax(bad))
             least = "of at least 0" if role == "weight" else "above 0"
             return row, f"is {values[row]:g}; give a finite number {least}"
-    if role == "time" and _is_text(column.type):
+    if role == "time" and is_text(column.type):
         unread = np.asarray(_parsed(column).isna())
         if unread.any():
             row = int(np.argmax(unread))
@@ -103,7 +103,7 @@ def _codes(column: Any) -> npt.NDArray[np.int64]:
 def _times(column: Any) -> Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if _is_text(column.type):
+    if is_text(column.type):
         return np.asarray(_parsed(column).to_numpy().astype("datetime64[us]").astype(np.int64))
     if _is_moment(column.type):
         moments = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
@@ -120,7 +120,3 @@ def _parsed(column: Any) -> pd.Series:
 
 def _is_moment(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

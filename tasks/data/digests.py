@@ -39,7 +39,7 @@ def canonical_bytes(array: Any) -> bytes:
         return _NULL_BITS.tobytes() * len(array)
     if is_number(array.type):
         return _numbers(array)
-    if _is_bytes(array.type):
+    if is_text(array.type) or is_bytes(array.type) or pa.types.is_fixed_size_binary(array.type):
         return b"".join(_NULL if view is None else digest_of(view) for view in byte_views(array))
     if pa.types.is_temporal(array.type):
         return _numbers(array.cast(pa.int64() if array.type.bit_width == 64 else pa.int32()))
@@ -48,9 +48,9 @@ def canonical_bytes(array: Any) -> bytes:
 
 def byte_views(array: Any) -> Iterable[memoryview | None]:
     """Each row of a text or binary array as a view of its bytes, None where it is missing."""
-    wide = pa.large_binary() if array.type in (pa.string(), pa.large_string()) else array.type
+    wide = pa.large_binary() if is_text(array.type) else array.type
     array = array.cast(wide) if array.type != wide else array
-    if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
+    if not is_bytes(array.type):
         array = array.cast(pa.large_binary())
     width = np.int32 if pa.types.is_binary(array.type) else np.int64
     _, offset_buffer, data = array.buffers()
@@ -71,17 +71,14 @@ def is_number(kind: Any) -> bool:
     )
 
 
-def _is_bytes(kind: Any) -> bool:
-    return any(
-        check(kind)
-        for check in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-            pa.types.is_fixed_size_binary,
-        )
-    )
+def is_text(kind: Any) -> bool:
+    """Whether values of this Arrow type are text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_bytes(kind: Any) -> bool:
+    """Whether values of this Arrow type are bytes of any length."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _numbers(array: Any) -> bytes:

@@ -55,11 +55,11 @@ class _OpenedArrow(Opened):
         with _readable(self.path):
             self._source.seek(0)
             for batch in islice(_read(self._source)[1], piece, None):
-                yield from _sliced(batch.select(self._columns))
+                chosen = batch.select(self._columns)
+                yield from (chosen.slice(begin, BATCH_ROWS) for begin in range(0, chosen.num_rows, BATCH_ROWS))
 
     def close(self) -> None:
-        """Close the file."""
-        self._stream, self._held = iter(()), None
+        super().close()
         self._source.close()
 
 
@@ -100,9 +100,3 @@ def _data_files(location: Location) -> list[str]:
     if outside:
         raise SplitError(f"{location.child('state.json')}: names {outside[0]!r}, which is outside the folder")
     return names
-
-
-def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of ``batch`` in pieces of at most BATCH_ROWS."""
-    for begin in range(0, batch.num_rows, BATCH_ROWS):
-        yield batch.slice(begin, BATCH_ROWS)

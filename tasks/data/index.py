@@ -88,7 +88,7 @@ def require_columns(settings: SplitSettings, folder: str | Path) -> None:
     if form.joins_types and others:
         return  # the types of its columns follow from all files
     layout = _layout(form, first, form.state(first), folder)
-    table = form.table([_typed(layout, joined_kinds([layout]))], folder)
+    table = form.table([layout], folder)
     if table.rows:  # an empty file may be one of many
         checked_inputs(settings, table, form.location)
 
@@ -96,11 +96,7 @@ def require_columns(settings: SplitSettings, folder: str | Path) -> None:
 def index_file(settings: SplitSettings, file: str, folder: str | Path, kinds: Mapping[str, str] | None = None) -> str:
     """Index one of ``source_files``, unless that was done in its present state; returns the path of its part.
 
-    Args:
-        settings: of the split.
-        file: one of its files.
-        folder: keeps the index; seen by all that share the work.
-        kinds: of ``check_files``.
+    ``folder`` keeps the index and is seen by all that share the work; ``kinds`` are those of ``check_files``.
 
     Raises:
         SplitError: an empty key, or a damaged file.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from congruence.tasks.data.digests import ROW_BYTES, canonical_bytes, digest_of
+from congruence.tasks.data.digests import ROW_BYTES, canonical_bytes, digest_of, is_bytes, is_text
 from congruence.tasks.data.errors import SplitError, changed
 from congruence.tasks.data.files import ImageFolder
 from congruence.tasks.encoders.errors import InvalidRow
@@ -52,6 +52,13 @@ def _no_input(invalid: InvalidRow) -> bytes:
     return f"invalid: {invalid.reason}".encode()
 
 
+def _digest_of_read(read: Reader) -> bytes:
+    try:
+        return digest_of(read())
+    except InvalidRow as invalid:
+        return digest_of(_no_input(invalid))
+
+
 class InputColumns(ABC):
     """The columns that hold the encoder's input, and how a row of them becomes one."""
 
@@ -85,53 +92,63 @@ class InputColumns(ABC):
         return {}
 
 
-class Bytes(InputColumns):
+class OneColumn(InputColumns):
+    """Inputs that one column holds, a value a row."""
+
+    holds: str
+    """What a value is, in words."""
+
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        column = batch.column(0)
+        reasons = batch.column(REASON).to_pylist() if REASON in batch.schema.names else [None] * len(column)
+        for value, reason in zip(column, reasons, strict=True):
+            yield partial(self._checked, value, reason)
+
+    def digest(self, batch: pa.RecordBatch) -> bytes:
+        return canonical_bytes(batch.column(0))
+
+    def _checked(self, value: Any, reason: str | None) -> RawInput:
+        if reason is not None:
+            raise InvalidRow(reason)
+        if not value.is_valid:
+            raise InvalidRow(f"column {self.columns[0]!r} holds no {self.holds}")
+        return self._read(value)
+
+    def _read(self, value: Any) -> RawInput:
+        found: RawInput = value.as_py()
+        return found
+
+
+class Bytes(OneColumn):
     """Encoded images in a binary column."""
+
+    holds = "image"
 
     def __init__(self, column: str, max_bytes: int) -> None:
         super().__init__([column])
         self._max_bytes = max_bytes
 
-    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        """One reader for each image."""
-        column, reasons = batch.column(0), _reasons(batch)
-        for row in range(batch.num_rows):
-            yield partial(self._read, column[row], reasons[row])
-
-    def digest(self, batch: pa.RecordBatch) -> bytes:
-        """A digest of the bytes of each image."""
-        return canonical_bytes(batch.column(0))
-
-    def _read(self, value: Any, reason: str | None) -> bytes:
-        if reason is not None:
-            raise InvalidRow(reason)
-        if not value.is_valid:
-            raise InvalidRow(f"column {self.columns[0]!r} holds no image")
+    def _read(self, value: Any) -> RawInput:
         size = value.as_buffer().size
         if size > self._max_bytes:
             raise InvalidRow(f"the image has {size} bytes, more than max_input_bytes = {self._max_bytes}")
         return bytes(value.as_py())
 
 
-class Paths(InputColumns):
+class Paths(OneColumn):
     """Paths of image files below a folder."""
 
+    holds = "path"
     lie_outside = True
 
     def __init__(self, column: str, folder: ImageFolder) -> None:
         super().__init__([column])
         self._folder = folder
 
-    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        """One reader for each path."""
-        reasons = _reasons(batch)
-        for row, path in enumerate(batch.column(0).to_pylist()):
-            yield partial(self._read, path, reasons[row])
-
     def digest(self, batch: pa.RecordBatch) -> bytes:
         """A digest of the content of each file, or of the reason why it cannot be read."""
         with ThreadPoolExecutor(max_workers=8) as threads:
-            return b"".join(threads.map(self._digest_one, self.readers(batch)))
+            return b"".join(threads.map(_digest_of_read, self.readers(batch)))
 
     def outer_paths(self, batch: pa.RecordBatch) -> Any:
         """The paths themselves."""
@@ -145,19 +162,8 @@ class Paths(InputColumns):
     def _state(self, path: str | None) -> bytes:
         return digest_of(b"" if path is None else self._folder.state(path).encode())
 
-    def _read(self, path: str | None, reason: str | None) -> bytes:
-        if reason is not None:
-            raise InvalidRow(reason)
-        if path is None:
-            raise InvalidRow(f"column {self.columns[0]!r} holds no path")
-        return self._folder.read(path)
-
-    @staticmethod
-    def _digest_one(read: Reader) -> bytes:
-        try:
-            return digest_of(read())
-        except InvalidRow as error:
-            return digest_of(_no_input(error))
+    def _read(self, value: Any) -> RawInput:
+        return self._folder.read(value.as_py())
 
 
 class BytesOrPaths(InputColumns):
@@ -180,7 +186,7 @@ class BytesOrPaths(InputColumns):
 
     def digest(self, batch: pa.RecordBatch) -> bytes:
         """A digest of the content of each image."""
-        return b"".join(self._paths._digest_one(read) for read in self.readers(batch))
+        return b"".join(_digest_of_read(read) for read in self.readers(batch))
 
     def outer_paths(self, batch: pa.RecordBatch) -> Any:
         """The paths of the images without bytes."""
@@ -198,25 +204,10 @@ class BytesOrPaths(InputColumns):
         return pa.RecordBatch.from_arrays([values], names=[batch.schema.names[0]])
 
 
-class Texts(InputColumns):
+class Texts(OneColumn):
     """A column of texts."""
 
-    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        """One reader for each text."""
-        reasons = _reasons(batch)
-        for row, text in enumerate(batch.column(0).to_pylist()):
-            yield partial(self._read, text, reasons[row])
-
-    def digest(self, batch: pa.RecordBatch) -> bytes:
-        """A digest of each text."""
-        return canonical_bytes(batch.column(0))
-
-    def _read(self, text: str | None, reason: str | None) -> str:
-        if reason is not None:
-            raise InvalidRow(reason)
-        if text is None:
-            raise InvalidRow(f"column {self.columns[0]!r} holds no text")
-        return text
+    holds = "text"
 
 
 class Features(InputColumns):
@@ -339,24 +330,16 @@ def input_columns(
                 )
         return Features(columns)
     column, found = columns[0], types[0]
-    is_text = pa.types.is_string(found) or pa.types.is_large_string(found)
-    if kind == "text" and is_text:
+    if kind == "text" and is_text(found):
         return Texts(columns)
-    if kind == "image" and is_text:
+    if kind == "image" and is_text(found):
         return Paths(column, folder)
-    if kind == "image" and (pa.types.is_binary(found) or pa.types.is_large_binary(found)):
+    if kind == "image" and is_bytes(found):
         return Bytes(column, folder.max_bytes)
     if kind == "image" and pa.types.is_struct(found) and {"bytes", "path"} <= {field.name for field in found}:
         return BytesOrPaths(column, folder)
     expected = "encoded image bytes or paths" if kind == "image" else "text"
     raise SplitError(f"{where}: column {column!r} (input) holds {found}, not {expected}; check input_kind")
-
-
-def _reasons(batch: pa.RecordBatch) -> list[str | None]:
-    if REASON in batch.schema.names:
-        reasons: list[str | None] = batch.column(REASON).to_pylist()
-        return reasons
-    return [None] * batch.num_rows
 
 
 def _is_list(kind: Any) -> bool:

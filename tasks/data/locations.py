@@ -8,6 +8,7 @@ import fsspec
 
 from congruence.tasks.data.dates import DatedPath
 from congruence.tasks.data.errors import SplitError
+from congruence.tasks.runtime.atomic_files import is_local
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Location:
     @property
     def is_local(self) -> bool:
         """Whether the files lie in this machine's own file system."""
-        return "file" in _protocols(self.filesystem)
+        return is_local(self.filesystem)
 
     @property
     def is_glob(self) -> bool:
@@ -77,11 +78,6 @@ class Location:
         if not found:
             raise SplitError(f"{self.uri}: holds no file that ends in {' or '.join(suffixes)}; check uri and format")
         return sorted(found)
-
-
-def _protocols(filesystem: Any) -> tuple[str, ...]:
-    protocol = filesystem.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
 def _is_marker(path: str, folder: str) -> bool:

@@ -3,18 +3,14 @@
 import csv
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.layouts import FileLayout, joined_kinds
 from congruence.tasks.data.locations import Location
-from congruence.tasks.data.marked_files import MarkedFiles, observed
-from congruence.tasks.data.tables import BATCH_ROWS
-from congruence.tasks.data.typing_rows import ColumnTypes, RawText, parse_object, typed_batch
+from congruence.tasks.data.marked_files import MarkedFiles, Row, observed
+from congruence.tasks.data.typing_rows import ColumnTypes, RawText, parse_object
 
 _CSV_FIELD_LIMIT = 2**24
 _Record = tuple[int, int, dict[str, Any]]
@@ -34,22 +30,8 @@ class ManifestTable(MarkedFiles):
         records = cls._records(location.filesystem, path)
         return observed(path, state, (((offset, line), values) for offset, line, values in records))
 
-    def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows in order, parsed from the nearest known row before ``start``."""
-        records = self._rows_from(start, self._read)
-        for begin in range(start, stop, BATCH_ROWS):
-            rows = [values for _, _, values in islice(records, min(BATCH_ROWS, stop - begin))]
-            if len(rows) < min(BATCH_ROWS, stop - begin):
-                raise SplitError(f"{self.location}: has fewer rows than when it was opened; open the split again")
-            yield typed_batch(rows, self.schema, columns)
-
-    def place(self, row: int) -> str:
-        """The file and the line in it."""
-        _, line, _ = next(self._rows_from(row, self._read))
-        return f"{self._path_of(row)}, line {line + 1}"
-
-    def _read(self, path: str, place: Sequence[int]) -> Iterator[_Record]:
-        return self._records(self._filesystem, path, *place)
+    def _read(self, path: str, place: Sequence[int], columns: Sequence[str]) -> Iterator[Row]:  # noqa: ARG002
+        return ((f"line {line + 1}", values) for _, line, values in self._records(self._filesystem, path, *place))
 
     @staticmethod
     @abstractmethod
@@ -129,7 +111,7 @@ def _csv_header(lines: _Lines, path: str) -> list[str]:
     return header
 
 
-def _csv_rows(lines: _Lines, header: list[str], path: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def _csv_rows(lines: _Lines, header: list[str], path: str) -> Iterator[_Record]:
     offset, number = lines.offset, lines.number
     for fields in _csv_reader(lines, path):
         if fields:
@@ -141,7 +123,7 @@ def _csv_rows(lines: _Lines, header: list[str], path: str) -> Iterator[tuple[int
         offset, number = lines.offset, lines.number
 
 
-def _json_rows(lines: _Lines, path: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def _json_rows(lines: _Lines, path: str) -> Iterator[_Record]:
     offset, number = lines.offset, lines.number
     for text in lines:
         if text.strip():

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
+import pyarrow as pa
+
+from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.layouts import FileLayout
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.tables import BATCH_ROWS, Table
-from congruence.tasks.data.typing_rows import ColumnTypes
+from congruence.tasks.data.typing_rows import ColumnTypes, typed_batch
 
-Row = TypeVar("Row")
-Read = Callable[[str, Sequence[int]], Iterator[Row]]
-"""The rows of a file from a place on, which begins with a byte; from the file's start where it is empty."""
+Row = tuple[str, Mapping[str, Any]]
+"""Where in its file a row lies, in words, and its values."""
 
 
 def observed(path: str, state: str, rows: Iterable[tuple[Sequence[int], Mapping[str, Any]]]) -> FileLayout:
@@ -42,15 +45,29 @@ class MarkedFiles(Table):
             self._marks += [(self.rows + row, number, *place) for row, *place in layout.marks]
             self.rows += layout.rows
 
-    def _path_of(self, row: int) -> str:
-        return self._paths[self._mark(row)[1]]
+    def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Rows in order, read on from the nearest known row before ``start``."""
+        found = self._rows_from(start, columns)
+        for begin in range(start, stop, BATCH_ROWS):
+            rows = [values for _, values in islice(found, min(BATCH_ROWS, stop - begin))]
+            if len(rows) < min(BATCH_ROWS, stop - begin):
+                raise SplitError(f"{self.location}: has fewer rows than when it was opened; open the split again")
+            yield typed_batch(rows, self.schema, columns)
 
-    def _rows_from(self, row: int, read: Read[Row]) -> Iterator[Row]:
+    def place(self, row: int) -> str:
+        """The file and the place in it."""
+        where, _ = next(self._rows_from(row, ()))
+        return f"{self._paths[self._mark(row)[1]]}, {where}"
+
+    @abstractmethod
+    def _read(self, path: str, place: Sequence[int], columns: Sequence[str]) -> Iterator[Row]:
+        """The rows of a file from a place on, which begins with a byte; from the file's start where it is empty."""
+
+    def _rows_from(self, row: int, columns: Sequence[str]) -> Iterator[Row]:
         first, number, *place = self._mark(row)
-        rows = islice(read(self._paths[number], place), row - first, None)
-        yield from rows
+        yield from islice(self._read(self._paths[number], place, columns), row - first, None)
         for path in self._paths[number + 1 :]:
-            yield from read(path, ())
+            yield from self._read(path, (), columns)
 
     def _mark(self, row: int) -> tuple[int, ...]:
         return self._marks[bisect.bisect_right(self._marks, row, key=lambda mark: mark[0]) - 1]

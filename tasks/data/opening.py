@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from congruence.tasks.data.formats import Format
 from congruence.tasks.data.index import kept_index, own_folder, split_index
-from congruence.tasks.data.layouts import joined_kinds
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.tables import Table
@@ -48,5 +46,4 @@ def first_table(uri: str) -> Table:
         SplitError: no such file or folder, or its format cannot be inferred.
     """
     form = Format.of(SplitSettings(uri=uri, input="-"))
-    layout = form.describe(form.paths()[0], own_folder())
-    return form.table([replace(layout, kinds=joined_kinds([layout])) if form.joins_types else layout], own_folder())
+    return form.table([form.describe(form.paths()[0], own_folder())], own_folder())

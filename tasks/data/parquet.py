@@ -65,8 +65,7 @@ class _OpenedParquet(Opened):
                     yield batch.select(self._columns)
 
     def close(self) -> None:
-        """Close the file."""
-        self._stream, self._held = iter(()), None
+        super().close()
         self._file.close()
         self._source.close()
 

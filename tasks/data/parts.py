@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.tasks.data.design import as_numbers, design_problem
-from congruence.tasks.data.digests import ROW_BYTES, canonical_bytes, combine, digest_of, is_number
+from congruence.tasks.data.digests import ROW_BYTES, canonical_bytes, combine, digest_of, is_number, is_text
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.inputs import Features, InputColumns
 from congruence.tasks.data.roles import described_columns
@@ -91,6 +91,11 @@ class PartFacts:
         complete = Moments.of(rows[~lacking] if lacking.any() else rows)
         self._join_moments(complete, Moments.of(rows) if lacking.any() else complete)
 
+    def widen(self, name: str, low: float, high: float) -> None:
+        """Targets of a column lie between these, too."""
+        before = self.ranges.get(name, (low, high))
+        self.ranges[name] = (min(before[0], low), max(before[1], high))
+
     def _join_moments(self, complete: Moments | None, present: Moments | None) -> None:
         self.complete, self.present = _sum(self.complete, complete), _sum(self.present, present)
 
@@ -102,8 +107,7 @@ class PartFacts:
         self.rows += other.rows
         self.weights = (self.weights[0] + other.weights[0], self.weights[1] + other.weights[1])
         for name, (low, high) in other.ranges.items():
-            before = self.ranges.get(name, (low, high))
-            self.ranges[name] = (min(before[0], low), max(before[1], high))
+            self.widen(name, low, high)
         self._join_moments(other.complete, other.present)
 
     def to_json(self) -> dict[str, Any]:
@@ -133,8 +137,7 @@ def stored_type(kind: Any) -> Any:
     """The type under which the index keeps a column, None for those that are read from the source."""
     if pa.types.is_dictionary(kind):
         return stored_type(kind.value_type) if pa.types.is_string(kind.value_type) else None
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return kind if text or is_number(kind) or pa.types.is_timestamp(kind) or pa.types.is_date32(kind) else None
+    return kind if is_text(kind) or is_number(kind) or pa.types.is_timestamp(kind) or pa.types.is_date32(kind) else None
 
 
 def write_part(
@@ -273,9 +276,7 @@ class _Part:
             for row in np.flatnonzero(~finite).tolist():
                 lacking.setdefault(row, target_reason(name, values[row]))
             if finite.any():
-                low, high = float(values[finite].min()), float(values[finite].max())
-                before = self.facts.ranges.get(name, (low, high))
-                self.facts.ranges[name] = (min(before[0], low), max(before[1], high))
+                self.facts.widen(name, float(values[finite].min()), float(values[finite].max()))
         return lacking
 
     def _add_design(self, batch: pa.RecordBatch, start: int) -> None:

@@ -20,11 +20,7 @@ from congruence.tasks.encoders.images import decode_image
 def picture_table(split: Split, max_pixels: int) -> pd.DataFrame:
     """Brightness, contrast, detail, roughness and colourfulness of every picture of a split, (rows, 5).
 
-    A row that holds no picture has missing values.
-
-    Args:
-        split: of images.
-        max_pixels: pictures with more are not decoded.
+    A row that holds no picture, or one of more than ``max_pixels``, has missing values.
     """
 
     def measured(read: Callable[[], object]) -> Array:

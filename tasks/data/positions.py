@@ -43,9 +43,9 @@ class Opened(ABC):
     def batches_from(self, piece: int) -> Iterator[pa.RecordBatch]:
         """All rows from a piece on, in batches of bounded size."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Close the file."""
+        """Let go of what is held; formats close their file."""
+        self._stream, self._held = iter(()), None
 
     def piece(self, row: int) -> int:
         """The piece that a row lies in."""

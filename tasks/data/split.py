@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ from congruence.tasks.data.index import SplitIndex, discard_damaged, load_index,
 from congruence.tasks.data.inputs import REASON, Features, RawInput, Reader, read_as_indexed
 from congruence.tasks.data.parts import DIGEST, PartFacts, fixed_bytes, target_reason
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.tables import Table
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.runtime.made_once import MadeOnce
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +112,7 @@ class Split:
         Raises:
             SplitError: the index is damaged.
         """
-        return b"".join(fixed_bytes(batch.column(DIGEST)) for batch in self._index.rows.batches([DIGEST], 0, self.rows))
+        return self._row_digests(0, self.rows)
 
     def date_of(self, row: int) -> date | None:
         """The date in the name of the row's file, where the uri says where it is."""
@@ -141,9 +140,7 @@ class Split:
     def features(self, shard: Shard, *, missing: bool = False) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
         """The feature vectors of ``shard`` as one array (rows, d), and by row of it why some are no input.
 
-        Args:
-            shard: whose.
-            missing: whether rows that lack some of their values (NaN) are an input.
+        With ``missing`` rows that lack some of their values (NaN) are an input.
 
         Raises:
             SplitError: the inputs are not features.
@@ -200,11 +197,6 @@ class Split:
         parts = [self._stored([self.key_column], start, stop)[self.key_column] for start, stop in runs(shards)]
         return np.array([str(key) for part in parts for key in part], dtype=object)
 
-    def slices_of(self, shards: Sequence[Shard]) -> pd.DataFrame:
-        """The slice columns of some shards one after the other, its index the rows of the split; from the index."""
-        parts = [self._stored(self.settings.slices, start, stop) for start, stop in runs(shards)]
-        return pd.concat(parts) if parts else pd.DataFrame(columns=self.settings.slices)
-
     def design(self, shards: Sequence[Shard] | None = None) -> SampleDesign:
         """Groups, times, weights and exposures of some shards one after the other, by default of all rows."""
         named = self.settings.design_columns
@@ -227,25 +219,26 @@ class Split:
         return self._opened
 
     def _readers(self, shard: Shard) -> Iterator[Reader]:
-        inputs, columns = self._index.inputs, _with_reason(self._index.inputs.columns, self._index.table)
+        inputs, table = self._index.inputs, self._index.table
+        columns = [*inputs.columns, *([REASON] if REASON in table.schema.names else [])]
         if not inputs.lie_outside:
             for batch in self._source(columns, shard.start, shard.stop):
                 yield from inputs.readers(batch)
             return
-        unknown, digests, row = self._without_target(shard), self._input_digests(shard), 0
+        unknown, row = self._without_target(shard), 0
+        try:
+            digests = self._row_digests(shard.start, shard.stop)
+        except (SplitError, OSError):  # the index is damaged
+            digests = b""
         for batch in self._source(columns, shard.start, shard.stop):
             for path, read in zip(inputs.outer_paths(batch.select(inputs.columns)), inputs.readers(batch), strict=True):
                 known = digests[row * ROW_BYTES : (row + 1) * ROW_BYTES]
                 yield partial(read_as_indexed, read, known, str(path)) if known and row not in unknown else read
                 row += 1
 
-    def _input_digests(self, shard: Shard) -> bytes:
-        """The digest of each row's input as it was indexed; nothing where the index is damaged."""
-        try:
-            batches = self._index.rows.batches([DIGEST], shard.start, shard.stop)
-            return b"".join(fixed_bytes(batch.column(DIGEST)) for batch in batches)
-        except (SplitError, OSError):
-            return b""
+    def _row_digests(self, start: int, stop: int) -> bytes:
+        """The digest of each row's input as it was indexed."""
+        return b"".join(fixed_bytes(batch.column(DIGEST)) for batch in self._index.rows.batches([DIGEST], start, stop))
 
     def _source(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Columns from the source, whose files must still be those that were indexed.
@@ -314,9 +307,7 @@ class Split:
         return set(self._index.inputs.columns) if self.settings.input_kind != "features" else set()
 
 
-_here: dict[tuple[str, ...], SplitIndex] = {}
-_opening = Lock()
-_MOST_HERE = 16
+_here = MadeOnce[SplitIndex](16)
 
 
 def _opened_here(settings: SplitSettings, folder: Path, name: str, digest: str) -> SplitIndex:
@@ -326,17 +317,14 @@ def _opened_here(settings: SplitSettings, folder: Path, name: str, digest: str) 
         SplitError: there is no index of that name, and the split has changed since it was opened.
     """
     identity = (str(folder), name, str(sorted(settings.storage_options.items(), key=str)))
-    with _opening:
-        if identity not in _here:
-            found = load_index(settings, folder, name)
-            if found is None:
-                found = _made_again(settings, folder)
-            if found.digest != digest:
-                raise SplitError(f"{settings.uri}: the split has changed since it was opened; open it again")
-            while len(_here) >= _MOST_HERE:
-                del _here[next(iter(_here))]
-            _here[identity] = found
-        return _here[identity]
+
+    def opened() -> SplitIndex:
+        found = load_index(settings, folder, name) or _made_again(settings, folder)
+        if found.digest != digest:
+            raise SplitError(f"{settings.uri}: the split has changed since it was opened; open it again")
+        return found
+
+    return _here.get(identity, opened)
 
 
 def _made_again(settings: SplitSettings, folder: Path) -> SplitIndex:
@@ -347,15 +335,20 @@ def _made_again(settings: SplitSettings, folder: Path) -> SplitIndex:
         return split_index(settings, own_folder())[1]
 
 
+def neighbours(shards: Sequence[Shard]) -> list[list[Shard]]:
+    """Shards in their order, those without a gap between them in one group."""
+    found: list[list[Shard]] = []
+    for shard in shards:
+        if found and shard.start == found[-1][-1].stop:
+            found[-1].append(shard)
+        else:
+            found.append([shard])
+    return found
+
+
 def runs(shards: Sequence[Shard]) -> list[tuple[int, int]]:
     """The rows of shards as ranges, in their order, neighbours in one."""
-    found: list[tuple[int, int]] = []
-    for shard in shards:
-        if found and shard.start == found[-1][1]:
-            found[-1] = (found[-1][0], shard.stop)
-        else:
-            found.append((shard.start, shard.stop))
-    return found
+    return [(group[0].start, group[-1].stop) for group in neighbours(shards)]
 
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -364,10 +357,6 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _with_reason(columns: Sequence[str], table: Table) -> list[str]:
-    return [*columns, REASON] if REASON in table.schema.names else list(columns)
 
 
 def _raise(reason: str) -> RawInput:

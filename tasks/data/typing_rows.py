@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from congruence.tasks.data.errors import SplitError
 
-_RANK = {"null": 0, "bool": 1, "int": 2, "float": 3, "vector": 4, "text": 5, "bytes": 6}
 _ARROW = {
     "null": pa.float64(),
     "bool": pa.bool_(),
@@ -56,12 +55,10 @@ class ColumnTypes:
 
 def typed_batch(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, columns: Iterable[str]) -> pa.RecordBatch:
     """``columns`` of ``rows`` with the types of ``schema``; a value that a row lacks is null."""
-    listed, names = list(rows), list(columns)
-    arrays = []
-    for name in names:
-        kind = schema.field(name).type
-        arrays.append(pa.array([_fit(row.get(name), kind) for row in listed], kind))
-    return pa.RecordBatch.from_arrays(arrays, names=names) if names else pa.RecordBatch.from_arrays([], names=[])
+    listed = list(rows)
+    kinds = {name: schema.field(name).type for name in columns}
+    arrays = [pa.array([_fit(row.get(name), kind) for row in listed], kind) for name, kind in kinds.items()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 
 
 def parse_object(data: bytes | str, place: str) -> dict[str, Any]:

@@ -4,8 +4,6 @@ import posixpath
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,8 @@ from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.inputs import REASON
 from congruence.tasks.data.layouts import FileLayout, joined_kinds
 from congruence.tasks.data.locations import Location
-from congruence.tasks.data.marked_files import MarkedFiles, observed
-from congruence.tasks.data.tables import BATCH_ROWS
-from congruence.tasks.data.typing_rows import ColumnTypes, RawText, parse_object, typed_batch
+from congruence.tasks.data.marked_files import MarkedFiles, Row, observed
+from congruence.tasks.data.typing_rows import ColumnTypes, RawText, parse_object
 
 KEY = "__key__"
 _TEXT = ("txt", "text", "cls", "cls2", "index", "id")
@@ -59,21 +56,10 @@ class WebDatasetTable(MarkedFiles):
         samples = _samples(location.filesystem, path, 0, contents=False)
         return observed(path, state, (((sample.offset,), sample.values) for sample in samples))
 
-    def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Samples in order, read on from the nearest known one before ``start``."""
+    def _read(self, path: str, place: Sequence[int], columns: Sequence[str]) -> Iterator[Row]:
         contents = any(pa.types.is_binary(self.schema.field(name).type) for name in columns)
-        samples = self._rows_from(start, partial(self._read, contents))
-        for begin in range(start, stop, BATCH_ROWS):
-            held = list(islice(samples, min(BATCH_ROWS, stop - begin)))
-            yield typed_batch([self._row(sample) for sample in held], self.schema, columns)
-
-    def place(self, row: int) -> str:
-        """The tar file and the sample in it."""
-        sample = next(self._rows_from(row, partial(self._read, False)))
-        return f"{self._path_of(row)}, sample {sample.key!r}"
-
-    def _read(self, contents: bool, path: str, place: Sequence[int]) -> Iterator[_Sample]:
-        return _samples(self._filesystem, path, place[0] if place else 0, contents)
+        samples = _samples(self._filesystem, path, place[0] if place else 0, contents)
+        return ((f"sample {sample.key!r}", self._row(sample)) for sample in samples)
 
     def _row(self, sample: _Sample) -> dict[str, Any]:
         row = {**sample.values, KEY: sample.key, REASON: sample.reason}

@@ -4,7 +4,6 @@ target = angle + N(0, (5 + 2.5 digit)^2) degrees, angle ~ U(-60, 60). A model th
 congruent with the data, so the data tells how small a Conditional Congruence Error can get.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -64,16 +63,10 @@ def digit_rows(split: SplitName, rows: int = 4000, seed: int = 0) -> DigitRows:
     return DigitRows(base, angle, digit, angle + noise_scale(digit) * noise, key)
 
 
-def _table(rows: DigitRows, start: int, stop: int) -> pa.Table:
-    part = slice(start, stop)
+def _table(rows: DigitRows, part: slice) -> pa.Table:
     pictures = [encode_png(draw(int(b), float(a))) for b, a in zip(rows.base[part], rows.angle[part], strict=True)]
     columns = [rows.key[part], pictures, rows.angle[part], rows.digit[part], rows.target[part]]
     return pa.table([pa.array(c, type=f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
-
-
-def _shards(rows: int, shard_rows: int) -> Iterator[tuple[int, int, int]]:
-    for index, start in enumerate(range(0, rows, shard_rows)):
-        yield index, start, min(start + shard_rows, rows)
 
 
 def write_digits(
@@ -89,9 +82,9 @@ def write_digits(
     folder.mkdir(parents=True, exist_ok=True)
     drawn = digit_rows(split, rows, seed)
     written = []
-    for index, start, stop in _shards(rows, shard_rows):
+    for index, start in enumerate(range(0, rows, shard_rows)):
         path = folder / f"{split}-{index:05d}.parquet"
         with whole_file(path) as file:
-            pq.write_table(_table(drawn, start, stop), file, compression="none")
+            pq.write_table(_table(drawn, slice(start, start + shard_rows)), file, compression="none")
         written.append(path)
     return written

@@ -105,8 +105,7 @@ class MarginalLaw(FramePredictor):
 def register_versions(training: Path) -> list[ModelVersion]:
     """Train and register every version of ``MODEL_NAME`` that the registry lacks; all of them, in order.
 
-    Args:
-        training: folder of the training split's Parquet files (``write_digits``).
+    ``training`` is the folder of the training split's Parquet files (``write_digits``).
 
     Raises:
         InvalidInputError: there are no training files.

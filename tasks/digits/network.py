@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from congruence.tasks.networks.repeatable import repeatable
+
 REDUCTION = 4
 UNIT = 40.0  # degrees: the network sees targets of about unit size
 
@@ -55,14 +57,8 @@ def train(
     seed: int = 0,
 ) -> Network:
     """Fit a network to targets (degrees) under ``loss(outputs, y / UNIT)`` by AdamW with one cosine cycle."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return _fit(x, y, loss, outputs, hidden, steps, batch)
-    finally:
-        torch.set_num_threads(threads)
+    with repeatable(seed):
+        return _fit(x, y, loss, outputs, hidden, steps, batch)
 
 
 def _fit(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,24 +18,14 @@ class StoreAddress:
 
     Attributes:
         uri: of the store.
-        options: of its file system, as JSON (``as_text``); "" for none.
+        options: of its file system.
         encoder_key: the encoder, preprocessing, dimension and dtype, by digest.
         dimension: of the embeddings.
         dtype: of the stored values.
     """
 
     uri: str
-    options: str = field(repr=False)
+    options: Mapping[str, Any] = field(repr=False, hash=False)
     encoder_key: str
     dimension: int
     dtype: DType = "float32"
-
-
-def as_text(options: Mapping[str, Any]) -> str:
-    """Options of a file system as JSON, the same for equal ones; "" for none."""
-    return json.dumps(dict(options), sort_keys=True) if options else ""
-
-
-def from_text(text: str) -> dict[str, Any]:
-    """What ``as_text`` wrote."""
-    return dict(json.loads(text)) if text else {}

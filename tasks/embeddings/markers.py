@@ -17,16 +17,12 @@ class Marker:
     Attributes:
         content: digest of the data object.
         size: its bytes.
-        valid_rows: how many rows have an embedding.
-        rounding_error: the largest relative error of a stored row, 0 for float32.
         batch_size: rows that were embedded at a time, None where nobody said.
         reasons: why, for each invalid row, by row within the shard.
     """
 
     content: str
     size: int
-    valid_rows: int
-    rounding_error: float
     batch_size: int | None
     reasons: Mapping[int, str]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import fsspec
 
-from congruence.tasks.runtime.atomic_files import sweep, write_whole
+from congruence.tasks.runtime.atomic_files import is_local, sweep, write_whole
 
 _INCOMING = ".incoming"
 
@@ -36,8 +36,7 @@ class ObjectStore:
         self.uri = uri.rstrip("/")
         self._filesystem, path = fsspec.core.url_to_fs(uri, **{"use_listings_cache": False, **storage_options})
         self._root = path.rstrip("/")
-        protocol = self._filesystem.protocol
-        self.is_local = "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+        self.is_local = is_local(self._filesystem)
 
     def get(self, key: str) -> bytes | None:
         """The object's bytes, None where there is none."""

@@ -18,11 +18,8 @@ from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.store import EmbeddingStore
-from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, Encoder
 from congruence.tasks.encoders.errors import InvalidRow
-
-BATCHES_IN_FLIGHT = 2
-"""How many batches an encoder may be at work on: one computed, one copied to it."""
 
 _WAITING_SHARDS = 2
 
@@ -173,7 +170,7 @@ def _embed_rows(
             while len(flying) >= BATCHES_IN_FLIGHT:
                 land()
             values = [value for _, value in batch]
-            result = begin(values) if begin is not None and batch else partial(_encoded, encoder, values)
+            result = begin(values) if begin is not None and batch else partial(encoder.encode, values)
             flying.append(_Flight(each, [row for row, _ in batch], result, size, is_last))
             while begin is None and flying:
                 land()
@@ -193,10 +190,6 @@ class _Flight:
     result: Callable[[], npt.NDArray[np.float32]]
     size: int
     is_last: bool
-
-
-def _encoded(encoder: Encoder, values: list[Any]) -> npt.NDArray[np.float32]:
-    return encoder.encode(values)
 
 
 def _embed_features(

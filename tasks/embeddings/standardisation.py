@@ -14,10 +14,6 @@ def with_statistics(settings: EncoderSettings, split: Split) -> EncoderSettings:
 
     They enter the encoder's preprocessing digest, so that embeddings by other statistics never meet these.
 
-    Args:
-        settings: the encoder's.
-        split: that they are fitted to.
-
     Raises:
         SplitError: no row of the split can be used.
     """
@@ -34,10 +30,7 @@ def with_statistics(settings: EncoderSettings, split: Split) -> EncoderSettings:
 def require_features(split: Split, dimension: int, fitted_on: str) -> None:
     """Raise SplitError where the rows of ``split`` have another number of features than ``dimension``.
 
-    Args:
-        split: a split of tabular features.
-        dimension: what the encoder standardises.
-        fitted_on: name of the split that statistics are fitted to where they are not given.
+    ``fitted_on`` names the split that statistics are fitted to where they are not given.
     """
     found = split.facts.present
     size = dimension if found is None else len(found.count)

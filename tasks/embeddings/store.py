@@ -17,15 +17,14 @@ last marker decides while the other's data stays whole.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Mapping, Sequence
-from threading import Lock
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from congruence.tasks.data.split import Shard
-from congruence.tasks.embeddings.addresses import StoreAddress, as_text, from_text
+from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.arrays import METADATA, encoded
 from congruence.tasks.embeddings.errors import StoreError
 from congruence.tasks.embeddings.hierarchy import store_header, write_groups
@@ -34,13 +33,10 @@ from congruence.tasks.embeddings.markers import Marker
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.precision import DType, in_precision
 from congruence.tasks.embeddings.shard_files import ShardFiles
+from congruence.tasks.runtime.made_once import MadeOnce
 from congruence.tasks.runtime.sealed_records import DamagedError, content_digest, digest_of, sealed, unsealed
 
 __all__ = ["DType", "EmbeddingStore", "StoreError", "open_store_cached"]
-
-_OPENED_AT_ONCE = 8
-_opening = Lock()
-_opened: dict[Hashable, EmbeddingStore] = {}
 
 
 class CutSplit(Protocol):
@@ -63,7 +59,7 @@ class EmbeddingStore:
 
     def __init__(self, address: StoreAddress, shards: Sequence[Shard]):
         self.address = address
-        self._objects = ObjectStore(address.uri, from_text(address.options))
+        self._objects = ObjectStore(address.uri, address.options)
         self._shards = list(shards)
         self._starts = [shard.start for shard in shards]
         self.rows = shards[-1].stop if shards else 0
@@ -90,7 +86,7 @@ class EmbeddingStore:
         2^-11 = 4.9e-4 per value (about 6.5e-4 in the CCE); values beyond 65504 are refused.
         """
         header = store_header(encoder_id, preprocessing_digest, dimension, dtype)
-        address = StoreAddress(uri, as_text(storage_options or {}), digest_of(header), dimension, dtype)
+        address = StoreAddress(uri, dict(storage_options or {}), digest_of(header), dimension, dtype)
         store = cls(address, split.shards)
         store.sweep()
         write_groups(store._objects, address.encoder_key, header)
@@ -151,10 +147,9 @@ class EmbeddingStore:
         exact, valid = np.array(embeddings, dtype=np.float32), np.ones(shard.rows, dtype=bool)
         valid[list(reasons)] = False
         exact[~valid] = np.nan
-        stored, error = in_precision(shard, exact, valid, self.dtype)
-        data = encoded(stored)
+        data = encoded(in_precision(shard, exact, valid, self.dtype))
         content = content_digest(data)
-        marker = Marker(content, len(data), int(valid.sum()), error, batch_size, dict(reasons))
+        marker = Marker(content, len(data), batch_size, dict(reasons))
         self._objects.put_if_other(self._files.data_key(shard, content), data)
         self._objects.put_if_other(self._files.data_key(shard, content, METADATA), self._files.metadata(shard))
         self._known.forget(shard)
@@ -220,9 +215,7 @@ def open_store_cached(address: StoreAddress, split: CutSplit) -> EmbeddingStore:
     """The store at ``address`` for a split, opened at most once in this process; it may be read from any thread."""
     shards = split.shards
     key = (address, split.digest, len(shards), shards[0].rows if shards else 0)
-    with _opening:
-        if key not in _opened:
-            while len(_opened) >= _OPENED_AT_ONCE:
-                del _opened[next(iter(_opened))]
-            _opened[key] = EmbeddingStore(address, shards)
-        return _opened[key]
+    return _opened.get(key, lambda: EmbeddingStore(address, shards))
+
+
+_opened = MadeOnce[EmbeddingStore](8)

@@ -58,7 +58,7 @@ def settle_batch_size(encoder: Encoder, store: EmbeddingStore) -> str | None:
 
 def find_batch_size(split: Split, encoder: EncoderSettings, store: StoreAddress) -> str | None:
     """Settle the batch size of the store in this process; see settle_batch_size."""
-    return settle_batch_size(warm_encoder(encoder.model_dump_json(exclude_unset=True)), open_store_cached(store, split))
+    return settle_batch_size(warm_encoder(encoder), open_store_cached(store, split))
 
 
 def embed_shards(
@@ -66,14 +66,10 @@ def embed_shards(
 ) -> list[ShardReport]:
     """Embed some shards of ``split`` in this process; shards that the store holds are skipped.
 
-    Args:
-        split: the split.
-        shards: the shards to embed.
-        encoder: its settings; the weights are loaded once per process.
-        store: where embeddings are kept; opened once per process.
-        threads: threads that read and decode, or what `decode_threads` says of all workers.
+    Weights are loaded and the store is opened once per process. ``threads`` read and decode: their number, or what
+    `decode_threads` says of all workers.
     """
-    warm = warm_encoder(encoder.model_dump_json(exclude_unset=True))
+    warm = warm_encoder(encoder)
     opened = open_store_cached(store, split)
     settle_batch_size(warm, opened)
     own = threads if isinstance(threads, int) else own_threads(threads)

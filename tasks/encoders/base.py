@@ -13,6 +13,9 @@ from congruence.tasks.encoders.batch_search import BatchSearch
 
 InputKind = Literal["image", "text", "features"]
 
+BATCHES_IN_FLIGHT = 2
+"""How many batches an encoder may be at work on: one computed, one copied to it."""
+
 
 class Encoder(ABC):
     """Turns raw rows into vectors: preprocessing row by row in any thread, encoding batch by batch in one.

@@ -47,10 +47,6 @@ class WeightsUnavailableError(CongruenceError):
     """An encoder whose weights are neither on this machine nor within reach: says how to get them."""
 
 
-def _cached(repository: str, filenames: Sequence[str]) -> bool:
-    return any(isinstance(huggingface_hub.try_to_load_from_cache(repository, name), str) for name in filenames)
-
-
 def hub_files(repository: str, filenames: Sequence[str]) -> tuple[Path, ...] | None:
     """The files of a hub repository in this machine's cache, and the one that says which revision they are of.
 
@@ -106,7 +102,7 @@ def weights_from_hub(model: str, repository: str, filenames: Sequence[str]) -> I
     Raises:
         WeightsUnavailableError: at once where neither is possible; and where a download breaks off.
     """
-    if _cached(repository, filenames):
+    if hub_files(repository, filenames) is not None:
         # No look-up of a newer revision: the same machine keeps embedding with the same weights.
         with _without_network():
             yield

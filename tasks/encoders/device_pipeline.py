@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-BATCHES_IN_FLIGHT = 2
+from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT
 
 
 @dataclass
@@ -31,12 +31,7 @@ class _Slot:
 
 
 class DevicePipeline:
-    """Runs ``forward`` on batches of equal rows on a CUDA device.
-
-    Args:
-        device: a CUDA device.
-        forward: from a batch on the device to its embeddings.
-    """
+    """Runs ``forward``, from a batch on the device to its embeddings, on batches of equal rows on a CUDA device."""
 
     def __init__(self, device: torch.device, forward: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._device = device

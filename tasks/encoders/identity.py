@@ -13,8 +13,7 @@ from pathlib import Path
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import load_encoder, warm_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.runtime.atomic_files import write_whole
-from congruence.tasks.runtime.sealed_records import DamagedError, sealed, unsealed
+from congruence.tasks.runtime.sealed_records import digest_of, load_record, save_record
 
 _FORMAT = 1
 _LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "pillow", "numpy")
@@ -34,9 +33,7 @@ def encoder_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity
     Kept for every encoder whose weights come from files that are known: until one of them, the settings, a library or
     the code of our encoders changes. Loading an encoder takes seconds, looking at its files none.
 
-    Args:
-        settings: the encoder's, with the statistics of tabular features.
-        folder: of kept identities.
+    Of tabular features the settings hold the statistics.
 
     Raises:
         CongruenceError: not kept, and an encoder that cannot be loaded.
@@ -47,20 +44,20 @@ def encoder_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity
     found = kept_identity(settings, folder)
     if found is not None:
         return found
-    encoder = warm_encoder(
-        settings.model_dump_json(exclude_unset=True)
-    )  # which the work in this process then uses, too
+    encoder = warm_encoder(settings)  # which the work in this process then uses, too
     keep_identity(settings, encoder, folder)
     return EncoderIdentity(encoder.id, encoder.preprocessing_digest)
 
 
 def kept_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity | None:
     """What was kept of this encoder; None where nothing was, it is damaged, or a file of the weights has changed."""
+    content = load_record(_path(settings, folder))
     try:
-        content = unsealed(_path(settings, folder).read_bytes())
-        return EncoderIdentity(**content["encoder"]) if content["files"] == _states(content["files"]) else None
-    except (OSError, DamagedError, KeyError, TypeError, AttributeError):
+        if content is None or content["files"] != _states(content["files"]):
+            return None
+    except OSError:  # a file that is gone
         return None
+    return EncoderIdentity(**content["encoder"])
 
 
 def keep_identity(settings: EncoderSettings, encoder: Encoder, folder: Path) -> None:
@@ -73,7 +70,7 @@ def keep_identity(settings: EncoderSettings, encoder: Encoder, folder: Path) -> 
     try:
         files = _states(encoder.weight_files)
         content = {"encoder": asdict(EncoderIdentity(encoder.id, encoder.preprocessing_digest)), "files": files}
-        write_whole(_path(settings, folder), sealed(content))
+        save_record(_path(settings, folder), content)
     except OSError:
         return  # it only saves time
 
@@ -82,7 +79,7 @@ def _path(settings: EncoderSettings, folder: Path) -> Path:
     """Named by everything but the files: the settings that matter, the libraries, and the code of our encoders."""
     described = settings.model_dump_json(exclude={"batch_size", "device"})
     parts = [str(_FORMAT), described, *(f"{name} {_version(name)}" for name in _LIBRARIES), _own_code()]
-    return folder / f"{sha256(chr(10).join(parts).encode()).hexdigest()[:32]}.json"
+    return folder / f"{digest_of(parts)}.json"
 
 
 def _states(files: Iterable[str | Path]) -> dict[str, str]:

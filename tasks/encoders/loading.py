@@ -33,16 +33,20 @@ def load_encoder(settings: EncoderSettings) -> Encoder:
     if settings.needs_statistics:
         raise InvalidInputError(
             "encoder: mean and scale of the features are neither given nor fitted; fit them with "
-            "congruence.tasks.encoders.standardisation, give them, or set standardise: false"
+            "congruence.tasks.encoders.moments.standardisation, give them, or set standardise: false"
         )
     if settings.kind == "identity":
         return FeatureEncoder(settings)
     return _custom(settings)
 
 
+def warm_encoder(settings: EncoderSettings) -> Encoder:
+    """The encoder of these settings, loaded at most once in this process while it is one of the two asked last."""
+    return _warm(settings.model_dump_json(exclude_unset=True))
+
+
 @lru_cache(maxsize=2)
-def warm_encoder(settings: str) -> Encoder:
-    """The encoder of these settings (as JSON), loaded at most once in this process."""
+def _warm(settings: str) -> Encoder:
     return load_encoder(EncoderSettings.model_validate_json(settings))
 
 
@@ -56,7 +60,7 @@ def asking_encoder(settings: EncoderSettings) -> Encoder:
 
         if settings.device != "auto" or torch.cuda.is_available():
             settings = settings.model_copy(update={"device": "cpu"})
-    return warm_encoder(settings.model_dump_json(exclude_unset=True))
+    return warm_encoder(settings)
 
 
 def _custom(settings: EncoderSettings) -> Encoder:

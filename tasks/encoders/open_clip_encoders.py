@@ -1,8 +1,8 @@
 """CLIP towers through open_clip: images and texts, of any model and tag, a local checkpoint, or the shipped one."""
 
 import difflib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,8 @@ from congruence.tasks.encoders.base import InputKind, text_digest
 from congruence.tasks.encoders.checkpoints import UNREADABLE, hub_files, weights_from_hub, why_unreadable
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.open_clip_import import open_clip
-from congruence.tasks.encoders.pixels import PixelPreprocessing
 from congruence.tasks.encoders.settings import COMPACT, RANDOM, EncoderSettings
-from congruence.tasks.encoders.torch_encoder import TorchEncoder, weights_digest
+from congruence.tasks.encoders.torch_encoder import ImageEncoder, TorchEncoder, fixed_seed, weights_digest
 
 _LOCAL = "local-dir:"
 _HUB = "hf-hub:"
@@ -91,14 +90,6 @@ def _checkpoint(settings: EncoderSettings) -> _Checkpoint:
     return _named(model, settings.pretrained)
 
 
-@contextmanager
-def _fixed_seed() -> Iterator[None]:
-    """Untrained weights are a function of torch's version alone, and nobody else's random numbers move."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
 @dataclass(frozen=True)
 class _Created:
     """The model in evaluation mode, its image transform, its names for open_clip and for people, and its files."""
@@ -114,7 +105,7 @@ def _create(settings: EncoderSettings) -> _Created:
     checkpoint = _checkpoint(settings)
     untrained = settings.pretrained == RANDOM
     try:
-        with checkpoint.hub, _fixed_seed():
+        with checkpoint.hub, fixed_seed():
             model, _, transform = open_clip.create_model_and_transforms(
                 checkpoint.name,
                 pretrained=checkpoint.pretrained,
@@ -131,37 +122,25 @@ def _create(settings: EncoderSettings) -> _Created:
     return _Created(model.eval(), transform, checkpoint.name, label, checkpoint.files())
 
 
-class OpenClipImageEncoder(TorchEncoder):
+class OpenClipImageEncoder(ImageEncoder):
     """The image tower of a CLIP model; rows are encoded images (JPEG, PNG, ...)."""
-
-    input_kind: InputKind = "image"
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__(settings)
         created = _create(settings)
         model, label, self.weight_files = created.model, created.label, created.files
-        self._pixels = PixelPreprocessing(created.transform, settings.max_pixels)
-        self.preprocessing_digest = self._pixels.digest
+        self.use_transform(created.transform, settings.max_pixels)
         self.id = f"open_clip:{label}:{weights_digest(model.visual.state_dict())}:{self.precision}"
         self._model = self.placed(model)
         self._dtype = next(model.visual.parameters()).dtype
-        height, width = _image_size(model)
+        size = model.visual.image_size
+        height, width = (size, size) if isinstance(size, int) else size
         self.dimension = self.measure_dimension(torch.zeros((height, width, 3), dtype=torch.uint8))
-
-    def preprocess(self, raw: Any) -> torch.Tensor:
-        """Image bytes to an 8-bit tensor (height, width, 3)."""
-        return self._pixels.row(raw)
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         """Raw (not normalised) image embeddings."""
-        features: torch.Tensor = self._model.encode_image(self._pixels.batch(batch).to(self._dtype))
+        features: torch.Tensor = self._model.encode_image(self.pixels(batch))
         return features
-
-
-def _image_size(model: Any) -> tuple[int, int]:
-    """Height and width of the images that an open_clip model takes."""
-    size = model.visual.image_size
-    return (int(size), int(size)) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
 
 class OpenClipTextEncoder(TorchEncoder):

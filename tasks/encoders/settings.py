@@ -77,15 +77,9 @@ class EncoderSettings(Strict):
         return self
 
     def _check_identity(self) -> None:
-        sizes = {
-            name: size
-            for name, size in (
-                ("dimension", self.dimension),
-                ("mean", None if self.mean is None else len(self.mean)),
-                ("scale", None if self.scale is None else len(self.scale)),
-            )
-            if size is not None
-        }
+        sizes = {name: len(given) for name, given in (("mean", self.mean), ("scale", self.scale)) if given is not None}
+        if self.dimension is not None:
+            sizes = {"dimension": self.dimension} | sizes
         if not self.standardise and (self.mean is not None or self.scale is not None):
             raise ValueError("standardise: false contradicts mean and scale; leave one of them out")
         if not self.standardise and self.dimension is None:

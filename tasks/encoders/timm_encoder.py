@@ -8,12 +8,10 @@ from typing import Any
 import torch
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
-from congruence.tasks.encoders.base import InputKind
 from congruence.tasks.encoders.checkpoints import UNREADABLE, hub_files, weights_from_hub, why_unreadable
 from congruence.tasks.encoders.open_clip_import import timm
-from congruence.tasks.encoders.pixels import PixelPreprocessing
 from congruence.tasks.encoders.settings import RANDOM, EncoderSettings
-from congruence.tasks.encoders.torch_encoder import TorchEncoder, weights_digest
+from congruence.tasks.encoders.torch_encoder import ImageEncoder, fixed_seed, weights_digest
 
 _HUB_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
@@ -33,8 +31,7 @@ def _check_model(name: str) -> None:
 def _create(name: str, pretrained: str | None) -> Any:
     _check_model(name)
     if pretrained == RANDOM:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with fixed_seed():
             return timm.create_model(name, pretrained=False, num_classes=0)
     hub: Any = nullcontext()
     overlay = {}
@@ -69,10 +66,8 @@ def _files(name: str, pretrained: str | None) -> tuple[Path, ...] | None:
     return hub_files(timm.get_pretrained_cfg(name).hf_hub_id, _HUB_WEIGHTS)
 
 
-class TimmImageEncoder(TorchEncoder):
+class TimmImageEncoder(ImageEncoder):
     """Pooled features of a timm backbone; rows are encoded images."""
-
-    input_kind: InputKind = "image"
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__(settings)
@@ -80,8 +75,7 @@ class TimmImageEncoder(TorchEncoder):
         model = _create(name, settings.pretrained).eval()
         self.weight_files = _files(name, settings.pretrained)
         data = timm.data.resolve_model_data_config(model)
-        self._pixels = PixelPreprocessing(timm.data.create_transform(**data, is_training=False), settings.max_pixels)
-        self.preprocessing_digest = self._pixels.digest
+        self.use_transform(timm.data.create_transform(**data, is_training=False), settings.max_pixels)
         self._dtype = torch.bfloat16 if self.precision == "pure_bf16" else torch.float32
         self._model = self.placed(model.to(self._dtype))
         source = "" if settings.pretrained is None else f"/{Path(settings.pretrained).name}"
@@ -89,11 +83,7 @@ class TimmImageEncoder(TorchEncoder):
         _, height, width = data["input_size"]
         self.dimension = self.measure_dimension(torch.zeros((height, width, 3), dtype=torch.uint8))
 
-    def preprocess(self, raw: Any) -> torch.Tensor:
-        """Image bytes to an 8-bit tensor (height, width, 3)."""
-        return self._pixels.row(raw)
-
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         """Pooled features (b, dimension)."""
-        features: torch.Tensor = self._model(self._pixels.batch(batch).to(self._dtype))
+        features: torch.Tensor = self._model(self.pixels(batch))
         return features

@@ -5,8 +5,8 @@ import logging
 import resource
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -15,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.base import Encoder, InputKind
 from congruence.tasks.encoders.batch_search import BatchSearch, search_batch_size
 from congruence.tasks.encoders.device_pipeline import DevicePipeline
+from congruence.tasks.encoders.pixels import PixelPreprocessing
 from congruence.tasks.encoders.settings import EncoderSettings
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,13 @@ SEARCH_SECONDS = 5.0
 SEARCH_CPU_BYTES = 2**30
 """How far a search may raise the process's peak memory on a CPU, where running out ends the process."""
 
-Forward = Callable[[torch.Tensor], torch.Tensor]
+
+@contextmanager
+def fixed_seed() -> Iterator[None]:
+    """Untrained weights are a function of torch's version alone, and nobody else's random numbers move."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 def choose_device(device: str) -> torch.device:
@@ -211,3 +218,23 @@ class TorchEncoder(Encoder):
         self.batch_size = self._fits = rows // 2
         logger.warning("out of memory with %d rows on %s: going on with %d", rows, self.device, self.batch_size)
         self._release()
+
+
+class ImageEncoder(TorchEncoder):
+    """A torch encoder of images: rows are encoded images, made ready by a library's own transform."""
+
+    input_kind: InputKind = "image"
+    _dtype: torch.dtype
+
+    def use_transform(self, transform: Any, max_pixels: int) -> None:
+        """Preprocess by ``transform`` (see PixelPreprocessing) from now on."""
+        self._pixels = PixelPreprocessing(transform, max_pixels)
+        self.preprocessing_digest = self._pixels.digest
+
+    def preprocess(self, raw: Any) -> torch.Tensor:
+        """Image bytes to an 8-bit tensor (height, width, 3)."""
+        return self._pixels.row(raw)
+
+    def pixels(self, batch: torch.Tensor) -> torch.Tensor:
+        """What the model takes of preprocessed rows, on their device and in its precision."""
+        return self._pixels.batch(batch).to(self._dtype)

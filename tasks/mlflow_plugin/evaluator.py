@@ -108,13 +108,15 @@ def _targets(dataset: Any, rows: int) -> Array:
 def _predict(model: Any, frame: pd.DataFrame, settings: TableEvaluationSettings) -> Distribution:
     from congruence.kernels.distributions import Distribution
     from congruence.tasks.contract import read_distribution
-    from congruence.tasks.contract.model import PredictiveModel, settings_of
+    from congruence.tasks.contract.model import PredictiveModel
+    from congruence.tasks.contract.resolved import settings_in
     from congruence.tasks.models.registry import ModelVersion
 
     if isinstance(model, mlflow.pyfunc.PyFuncModel):
         name = str(model.model_id or model.metadata.model_uuid)
         identity = ModelVersion(name, "", f"models:/{name}", model.model_id)
-        return PredictiveModel(identity, settings.predictions or settings_of(model, identity), model).predict(frame)
+        read_by = settings.predictions or settings_in(model.metadata.metadata, identity.label)
+        return PredictiveModel(identity, read_by, model).predict(frame)
     output = frame if model is None else model.predict(frame)
     if isinstance(output, Distribution):
         return output

@@ -10,7 +10,7 @@ import numpy as np
 
 from congruence.tasks.model_outputs.call import Call
 from congruence.tasks.model_outputs.forecasters import forecast, is_forecaster
-from congruence.tasks.model_outputs.known_models import final, is_quantile_regression
+from congruence.tasks.model_outputs.known_models import final, is_quantile_regression, through
 from congruence.tasks.model_outputs.law import UnreadableOutputError, is_of
 
 
@@ -53,7 +53,7 @@ def ask(model: Any, call: Call, inputs: Any) -> Any:
     if not call.method:  # a torch module
         return _forward(model, inputs)
     if not hasattr(model, call.method) and final(model) is not model:
-        model, inputs = _through(model, inputs)
+        model, inputs = through(model, inputs)
     method = getattr(model, call.method, None)
     if not callable(method):
         public = [name for name in dir(model) if name.startswith(("pred", "get_", "sample", "forecast", "quantile"))]
@@ -70,20 +70,6 @@ def ask(model: Any, call: Call, inputs: Any) -> Any:
     if is_forecaster(model):
         return forecast(model, method, inputs, *call.arguments, **call.keywords)
     return method(_fitting(model, inputs), *call.arguments, **call.keywords)
-
-
-def _through(model: Any, inputs: Any) -> tuple[Any, Any]:
-    """The last step of a pipeline, and the inputs as the steps before it make them."""
-    while True:
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif hasattr(model, "steps") and hasattr(model, "named_steps"):
-            for _, step in model.steps[:-1]:
-                if step is not None and not isinstance(step, str):
-                    inputs = step.transform(inputs)
-            model = model.steps[-1][1]
-        else:
-            return model, inputs
 
 
 def _fitting(model: Any, inputs: Any) -> Any:

@@ -44,13 +44,21 @@ def known(model: Any) -> Known | None:
 
 def final(model: Any) -> Any:
     """The model that answers: the best one of a search, the last step of a pipeline."""
+    return through(model)[0]
+
+
+def through(model: Any, inputs: Any = None) -> tuple[Any, Any]:
+    """The model that answers, and the inputs, where there are any, as the steps of a pipeline before it make them."""
     while True:
         if hasattr(model, "best_estimator_"):
             model = model.best_estimator_
         elif hasattr(model, "steps") and hasattr(model, "named_steps") and not is_forecaster(model):
+            for _, step in model.steps[:-1] if inputs is not None else ():
+                if step is not None and not isinstance(step, str):
+                    inputs = step.transform(inputs)
             model = model.steps[-1][1]
         else:
-            return model
+            return model, inputs
 
 
 def _by_method(model: Any) -> Known | None:

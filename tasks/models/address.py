@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.embeddings.addresses import as_text, from_text
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.sealed_records import digest_of
@@ -40,7 +39,7 @@ class PredictionAddress:
     model: str
     digest: str
     label: str
-    options: str = field(default="", repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     @classmethod
     def of(
@@ -52,19 +51,12 @@ class PredictionAddress:
         valid: Array,
         storage_options: Mapping[str, Any] | None = None,
     ) -> PredictionAddress:
-        """The address of what ``version`` predicts.
+        """The address of what ``version`` predicts for the ``valid`` rows, (rows,) of bool, read by that contract.
 
-        Args:
-            store_uri: of the embeddings.
-            split_digest: the split's.
-            version: the version.
-            contract: digest of the resolved contract, see ``contract_digest``.
-            valid: which rows of the split are valid, (rows,) of bool.
-            storage_options: of the store's file system.
+        The contract is given by its ``contract_digest``.
         """
         digest = digest_of({"format": _FORMAT, "contract": contract, "valid": mask_digest(valid)})
-        options = as_text(storage_options or {})
-        return cls(store_uri, split_digest, _model_name(version), digest, version.label, options)
+        return cls(store_uri, split_digest, _model_name(version), digest, version.label, storage_options or {})
 
     @property
     def folder(self) -> str:
@@ -74,7 +66,7 @@ class PredictionAddress:
     @cached_property
     def objects(self) -> ObjectStore:
         """The store, opened once by each process that holds the address."""
-        return ObjectStore(self.store_uri, from_text(self.options))
+        return ObjectStore(self.store_uri, self.options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the open store."""

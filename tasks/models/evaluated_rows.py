@@ -86,7 +86,7 @@ class EvaluatedRows:
 
     def all_targets(self) -> Array:
         """Of the valid rows, (v,) or (v, q)."""
-        return self._targets(self.split.shards)
+        return np.asarray(self.split.targets_of(self.split.shards)[self.valid])
 
     def all_design(self) -> SampleDesign:
         """Groups, times, weights and exposures of the valid rows, (v,) each."""
@@ -137,21 +137,20 @@ class EvaluatedRows:
     @cached_property
     def sizes(self) -> list[int]:
         """Valid rows of each block."""
-        return [int(self.valid[group[0].start : group[-1].stop].sum()) for group in self.blocks]
+        return [int(self.valid[self._rows(block)].sum()) for block in range(len(self.blocks))]
 
     def inputs(self, block: int) -> Array:
         """Embeddings of the valid rows of a block, (rows, d), as the encoder gave them."""
-        rows = slice(self.blocks[block][0].start, self.blocks[block][-1].stop)
+        rows = self._rows(block)
         return np.asarray(self.store.read(rows)[self.valid[rows]])
 
     def targets(self, block: int) -> Array:
         """Of the valid rows of a block, (rows,) or (rows, q)."""
-        return self._targets(self.blocks[block])
+        return np.asarray(self.split.targets_of(self.blocks[block])[self.valid[self._rows(block)]])
 
     def design(self, block: int) -> SampleDesign:
         """Groups, times, weights and exposures of the valid rows of a block, (rows,) each."""
-        shards = self.blocks[block]
-        return self.split.design(shards).rows(self.valid[shards[0].start : shards[-1].stop])
+        return self.split.design(self.blocks[block]).rows(self.valid[self._rows(block)])
 
     def weights(self, block: int) -> Array | None:
         """What each valid row of a block counts in means, (rows,), of mean 1 over all valid rows; None for equal."""
@@ -189,8 +188,8 @@ class EvaluatedRows:
     def _mask(self, shard: Shard) -> Array:
         return self.valid[shard.start : shard.stop]
 
-    def _targets(self, shards: Sequence[Shard]) -> Array:
-        return np.concatenate([self.split.targets(shard)[self._mask(shard)] for shard in shards])
+    def _rows(self, block: int) -> slice:
+        return slice(self.blocks[block][0].start, self.blocks[block][-1].stop)
 
     def _predictive(self, version: str, shards: Sequence[Shard]) -> Distribution:
         """Read; what is missing or damaged is predicted again."""

@@ -79,13 +79,9 @@ def forget(address: PredictionAddress) -> None:
 def write_range(
     address: PredictionAddress, shards: Sequence[Shard], masks: Sequence[Array], distribution: Distribution | None
 ) -> None:
-    """Store what was predicted for consecutive shards: the data first, the marker last.
+    """Store what was predicted for shards without a gap between them: the data first, the marker last.
 
-    Args:
-        address: where.
-        shards: shards without a gap between them.
-        masks: which rows of each were predicted.
-        distribution: one row for each of these rows; None where there is none.
+    ``masks`` say which rows of each shard were predicted; the distribution has one row for each, and is None for none.
     """
     start, stop, valid = shards[0].start, shards[-1].stop, np.concatenate(masks).astype(bool)
     rows = 0 if distribution is None else len(distribution)

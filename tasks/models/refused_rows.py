@@ -48,9 +48,7 @@ def naming_the_row(ask: Ask, frame: pd.DataFrame, keys: Callable[[int], str], er
 def refused_rows(ask: Ask, frame: pd.DataFrame) -> dict[int, str]:
     """The rows of ``frame`` that a version cannot take by themselves, and why, by row of the split.
 
-    Args:
-        ask: predicts rows, and counts them from 0 in its errors.
-        frame: the rows, its index their numbers in the split.
+    ``ask`` and ``frame`` are those of ``naming_the_row``.
 
     Raises:
         ContractError: what ``ask`` raised, where rows are refused together alone, it answers to none within its time

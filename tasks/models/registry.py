@@ -7,7 +7,8 @@ variables.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -70,17 +71,13 @@ def resolve(uri: str) -> ModelVersion:
         return _logged_model(client, match["model_id"], uri)
     if uri.startswith("runs:/"):
         return _run_model(client, uri)
-    try:
+    with _found(lambda error: f"{uri}: not in the registry {_registry_uri()} ({error}); {_known(client, uri)}"):
         if match := _ALIAS.match(uri):
             return _registered(client, client.get_model_version_by_alias(match["name"], match["alias"]))
         if match := _VERSION.match(uri):
             if match["version"] == "latest":
                 return list_versions(match["name"])[-1]
             return _registered(client, client.get_model_version(match["name"], match["version"]))
-    except MlflowException as error:
-        if is_transient(error):
-            raise
-        raise RegistryError(f"{uri}: not in the registry {_registry_uri()} ({error}); {_known(client, uri)}") from error
     raise RegistryError(
         f"{uri}: not a model URI; write models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/RUN/PATH"
     )
@@ -105,14 +102,11 @@ def list_versions(name: str) -> list[ModelVersion]:
         RegistryError: there is no such model, or it has no version yet.
     """
     client = MlflowClient()
-    # search_model_versions leaves the aliases out, so each version is read on its own.
-    found = [entry for entry in _search(client, name) if entry.status == "READY"]
+    found = _ready(client, name)
     if not found:
         raise RegistryError(f"models:/{name}: no version in the registry {_registry_uri()}; {_known(client, name)}")
-    return [
-        _registered(client, client.get_model_version(name, entry.version))
-        for entry in sorted(found, key=lambda entry: int(entry.version))
-    ]
+    # search_model_versions leaves the aliases out, so each version is read on its own.
+    return [_registered(client, client.get_model_version(name, entry.version)) for entry in found]
 
 
 def matching_versions(
@@ -135,8 +129,7 @@ def matching_versions(
     for name, holders in _registered_models(client):
         if not any(fnmatchcase(name, pattern) for pattern in names):
             continue
-        entries = [entry for entry in _search(client, name) if entry.status == "READY"]
-        for entry in sorted(entries, key=lambda entry: int(entry.version)):
+        for entry in _ready(client, name):
             held = sorted(alias for alias, version in holders.items() if str(version) == str(entry.version))
             found.append(replace(_registered(client, entry), aliases=tuple(held)))
     distinct = {version.uri: version for version in found}.values()
@@ -155,15 +148,17 @@ def _registered_models(client: MlflowClient) -> Iterator[tuple[str, dict[str, st
         yield str(model.name), dict(model.aliases)
 
 
+def _ready(client: MlflowClient, name: str) -> list[RegistryEntry]:
+    """The versions of a model that can be loaded, oldest first."""
+    found = [entry for entry in _search(client, name) if entry.status == "READY"]
+    return sorted(found, key=lambda entry: int(entry.version))
+
+
 def _search(client: MlflowClient, name: str) -> list[RegistryEntry]:
-    wanted = f"name = '{_quoted(name)}'"
-    return list(all_pages(lambda token: client.search_model_versions(wanted, page_token=token)))
-
-
-def _quoted(name: str) -> str:
     if "'" in name:
         raise RegistryError(f"models:/{name}: a model name with a quote cannot be searched in MLflow; rename the model")
-    return name
+    wanted = f"name = '{name}'"
+    return list(all_pages(lambda token: client.search_model_versions(wanted, page_token=token)))
 
 
 @dataclass(frozen=True)
@@ -212,12 +207,8 @@ def _registered(client: MlflowClient, entry: RegistryEntry) -> ModelVersion:
 
 
 def _logged_model(client: MlflowClient, model_id: str, uri: str) -> ModelVersion:
-    try:
+    with _found(lambda error: f"{uri}: no logged model of this id in {mlflow.get_tracking_uri()} ({error})"):
         logged = client.get_logged_model(model_id)
-    except MlflowException as error:
-        if is_transient(error):
-            raise
-        raise RegistryError(f"{uri}: no logged model of this id in {mlflow.get_tracking_uri()} ({error})") from error
     return ModelVersion(
         name=logged.name or model_id,
         version="",
@@ -230,17 +221,24 @@ def _logged_model(client: MlflowClient, model_id: str, uri: str) -> ModelVersion
 
 def _run_model(client: MlflowClient, uri: str) -> ModelVersion:
     run_id, _, path = uri.removeprefix("runs:/").partition("/")
-    try:
+    with _found(lambda error: f"{uri}: no run of this id in {mlflow.get_tracking_uri()} ({error})"):
         run = client.get_run(run_id)
-    except MlflowException as error:
-        if is_transient(error):
-            raise
-        raise RegistryError(f"{uri}: no run of this id in {mlflow.get_tracking_uri()} ({error})") from error
     for output in run.outputs.model_outputs if run.outputs else []:
         logged = client.get_logged_model(output.model_id)
         if logged.name == path:
             return _logged_model(client, output.model_id, uri)
     return ModelVersion(name=path or run_id, version="", uri=uri, run_id=run_id)
+
+
+@contextmanager
+def _found(otherwise: Callable[[MlflowException], str]) -> Iterator[None]:
+    """What MLflow does not have is a RegistryError; where it does not answer, its own error stands."""
+    try:
+        yield
+    except MlflowException as error:
+        if is_transient(error):
+            raise
+        raise RegistryError(otherwise(error)) from error
 
 
 def _registry_uri() -> str:

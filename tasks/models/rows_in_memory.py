@@ -43,16 +43,10 @@ class MemoryStore:
 
 
 class RowsInMemory(EvaluatedRows):
-    """As ``EvaluatedRows``, of what this process holds.
-
-    Args:
-        split: opened.
-        store: its embeddings.
-        laws: by the label of a version, what it predicts for the valid rows.
-    """
+    """As ``EvaluatedRows``, of what this process holds; ``laws`` are what versions predict for the valid rows."""
 
     def __init__(self, split: Split, store: MemoryStore, laws: Mapping[str, Distribution]) -> None:
-        super().__init__(split, StoreAddress("memory", "", "", store.dimension))
+        super().__init__(split, StoreAddress("memory", {}, "", store.dimension))
         object.__setattr__(self, "_held", store)
         object.__setattr__(self, "_laws", laws)
 

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 _OF_THE_MACHINE = re.compile(
@@ -28,21 +27,14 @@ _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
 
 def model_variables(home: Path) -> dict[str, str]:
     """Variables of a process that runs a model's code, with ``home`` as its home and temporary folder."""
-    found = {
-        name: value
-        for name, value in _passed_on(os.environ).items()
-        if any(kind.fullmatch(name) for kind in (_OF_THE_MACHINE, _PROXIES, _OF_MLFLOW))
-        and not _USER_INFO.search(value)
-    }
+    passed_on = _passed_on(_OF_THE_MACHINE, _PROXIES, _OF_MLFLOW)
+    found = {name: value for name, value in passed_on.items() if not _USER_INFO.search(value)}
     return {**found, **_QUIET, "HOME": str(home), "TMPDIR": str(home)}
 
 
 def build_variables(home: Path, cache: Path) -> dict[str, str]:
     """Variables of a process that makes an environment: also how to reach the package index, password and all."""
-    kinds = (_OF_THE_MACHINE, _PROXIES, _OF_THE_INDEX)
-    found = {
-        name: value for name, value in _passed_on(os.environ).items() if any(kind.fullmatch(name) for kind in kinds)
-    }
+    found = _passed_on(_OF_THE_MACHINE, _PROXIES, _OF_THE_INDEX)
     user = Path.home()
     settings = user / ".config" / "pip" / "pip.conf"
     defaults = {
@@ -62,5 +54,9 @@ def build_variables(home: Path, cache: Path) -> dict[str, str]:
     return {**defaults, **found, **_QUIET, "PATH": path, "HOME": str(home), "TMPDIR": str(home)}
 
 
-def _passed_on(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if not _SECRET.search(name)}
+def _passed_on(*kinds: re.Pattern[str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if any(kind.fullmatch(name) for kind in kinds) and not _SECRET.search(name)
+    }

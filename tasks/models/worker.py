@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from congruence.tasks.contract import ContractReport, PredictionSettings, Predic
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import require_counts
 from congruence.tasks.contract.model import failure_text, fetch, load_version
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.split import Shard, Split, neighbours
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.contract_rows import contract_rows, model_frame
 from congruence.tasks.models.encoding import describe
@@ -29,13 +27,13 @@ from congruence.tasks.models.refused_rows import naming_the_row, refused_rows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.made_once import MadeOnce
 
 logger = logging.getLogger(__name__)
 
 CONTRACT_ROWS = 32
 RATE_ROWS = 2048
 """Rows, of tables and texts, that tell predicted rates from counts where the split names an exposure."""
-_KEPT_MODELS = 2
 _RANGE_ROWS = 2**16
 _RANGE_BYTES = 2**26
 _RANGE_SECONDS = 20.0
@@ -94,14 +92,8 @@ def predict_shards(
     """Predict the valid rows of ``shards`` into the store; what lies there whole is skipped.
 
     To run on a worker. Predictions are stored after every 65,536 rows, 64 MiB or 20 seconds (or a shard that took
-    longer), so that is what a kill costs at most.
-
-    Args:
-        address: where predictions are kept.
-        served: the version.
-        split: the split.
-        shards: a group of its shards.
-        valid: which rows of each shard are valid; the others cannot be embedded or have no target.
+    longer), so that is what a kill costs at most. ``valid`` has a mask for each shard: the other rows cannot be
+    embedded, or have no target.
 
     Raises:
         ContractError: the version cannot be loaded, or its output is not what its contract says; names version, rows
@@ -119,7 +111,7 @@ def predict_shards(
     model = warm_model(served)
     rows = sum(
         _predict_range(address, model, split, group, [masks[shard.start] for shard in group])
-        for group in _ranges(missing)
+        for group in neighbours(missing)
     )
     found = len(shards) - len(missing)
     return PredictionReport(served.label, rows, len(shards), found, time.perf_counter() - started)
@@ -174,32 +166,11 @@ def warm_model(served: ServedVersion) -> PredictiveModel:
         ContractError: it cannot be loaded.
         MlflowException: MLflow does not answer.
     """
-    return _models.get(served)
+    return _models.get(served.key, lambda: _load(served))
 
 
-class _WarmModels:
-    """The models asked last. One is loaded at a time: MLflow's addresses and the import path belong to the process."""
-
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self._lock = threading.RLock()
-        self._models: OrderedDict[str, PredictiveModel] = OrderedDict()
-
-    def get(self, served: ServedVersion) -> PredictiveModel:
-        with self._lock:
-            if served.key not in self._models:
-                while len(self._models) >= self._kept:  # before, so that no third one is in memory
-                    self._models.popitem(last=False)
-                self._models[served.key] = _load(served)
-            self._models.move_to_end(served.key)
-            return self._models[served.key]
-
-    def clear(self) -> None:
-        with self._lock:
-            self._models.clear()
-
-
-_models = _WarmModels(_KEPT_MODELS)
+_models = MadeOnce[PredictiveModel](2)
+"""One is loaded at a time: MLflow's addresses and the import path belong to the process."""
 
 
 def _load(served: ServedVersion) -> PredictiveModel:
@@ -226,18 +197,6 @@ def _load_isolated(served: ServedVersion) -> PredictiveModel:
     except Exception as error:
         raise ContractError(f"{served.label}: loading failed: {failure_text(error)}") from error
     return PredictiveModel(served.version, served.contract, isolated)
-
-
-def _ranges(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
-    """Shards without a gap between them."""
-    group: list[Shard] = []
-    for shard in shards:
-        if group and group[-1].stop != shard.start:
-            yield group
-            group = []
-        group.append(shard)
-    if group:
-        yield group
 
 
 def _predict_range(

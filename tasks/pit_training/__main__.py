@@ -1,4 +1,4 @@
-"""Train the interpreter: ``python -m congruence.tasks.pit_training --output FILE.safetensors [--record FILE.md]``."""
+"""Train the interpreter: ``python -m congruence.tasks.pit_training --output FILE.safetensors``."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
-from congruence.tasks.pit_training.comparison import Contender, record
-from congruence.tasks.pit_training.training import TrainingSettings, train_interpreter, train_paper_network
+from congruence.tasks.pit_training.training import TrainingSettings, train_interpreter
 
 
 def main() -> None:
-    """Train, write the weights, and on request train the paper's recipe as long and write the comparison."""
+    """Train, and write the weights."""
     defaults = TrainingSettings()
     parser = argparse.ArgumentParser(prog="python -m congruence.tasks.pit_training", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("weights.safetensors"), help="where the weights go")
     parser.add_argument("--steps", type=int, default=defaults.steps, help="training steps of 512 fresh histograms")
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--threads", type=int, default=1, help="torch threads; 1 repeats exactly")
-    parser.add_argument("--record", type=Path, help="also train the paper's recipe for as long and write a comparison")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 
@@ -33,15 +31,6 @@ def main() -> None:
     parameters = {name: value.numpy().astype(np.float32) for name, value in network.state_dict().items()}
     save_file(parameters, arguments.output, metadata={"steps": str(arguments.steps), "seed": str(arguments.seed)})
     print(f"{arguments.output}: {arguments.output.stat().st_size:,} bytes after {seconds:.0f} s")
-    if arguments.record is None:
-        return
-    contenders = [
-        Contender("paper's recipe", train_paper_network(seconds, arguments.seed)),
-        Contender("paper's network, wide prior", train_paper_network(seconds, arguments.seed, prior="wide")),
-    ]
-    command = f"python -m congruence.tasks.pit_training --steps {arguments.steps} --seed {arguments.seed} --record ..."
-    arguments.record.write_text(record(parameters, contenders, seconds, command))
-    print(arguments.record.read_text())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The networks that are trained: ours, and the one of Podsztavek et al. (2024) for comparison."""
+"""The network that is trained, and what it says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.pit_interpreter.bins import HISTOGRAM_BINS, density
 from congruence.kernels.pit_interpreter.network import (
     COMPONENTS,
     FEATURES,
@@ -21,12 +20,12 @@ from congruence.kernels.pit_interpreter.network import (
 
 @dataclass(frozen=True)
 class Output:
-    """Mixture parameters (m, 5) and, from our network only, logits of the faults and of calibration (m, 10)."""
+    """Mixture parameters (m, 5), and logits of the faults and of calibration (m, 10)."""
 
     weights: torch.Tensor
     means: torch.Tensor
     scales: torch.Tensor
-    faults: torch.Tensor | None
+    faults: torch.Tensor
 
     def cdf(self, at: torch.Tensor) -> torch.Tensor:
         """Distribution functions at the points ``at`` (p,), shape (m, p)."""
@@ -55,18 +54,3 @@ class InterpreterNetwork(torch.nn.Module):
             scales=log_scales.clip(*LOG_SCALE_LIMITS).exp(),
             faults=faults,
         )
-
-
-class PaperNetwork(torch.nn.Module):
-    """20-16(tanh)-15: from the twenty densities to weights (softmax), means and variances (exp)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden = torch.nn.Linear(HISTOGRAM_BINS, 16)
-        self.output = torch.nn.Linear(16, 3 * COMPONENTS)
-
-    def forward(self, counts: Array) -> Output:
-        """Estimates for bin ``counts`` (m, 28), of which it sees the twenty equal bins."""
-        hidden = torch.tanh(self.hidden(torch.from_numpy(density(counts).astype(np.float32))))
-        logits, means, log_variances = self.output(hidden).split(COMPONENTS, dim=1)
-        return Output(torch.softmax(logits, dim=1), means, torch.exp(0.5 * log_variances), None)

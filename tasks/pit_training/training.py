@@ -1,10 +1,8 @@
-"""The two training loops, each deterministic by seed where its length is given in steps."""
+"""The training loop, deterministic by seed."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +10,8 @@ import torch
 
 from congruence.kernels.pit_interpreter.mixtures import SPACING, SUPPORT
 from congruence.kernels.pit_interpreter.shape import faults, is_calibrated, measure
-from congruence.kernels.pit_interpreter.synthetic import Prior, SyntheticHistograms, draw
-from congruence.tasks.pit_training.networks import InterpreterNetwork, Output, PaperNetwork
+from congruence.kernels.pit_interpreter.synthetic import SyntheticHistograms, draw
+from congruence.tasks.pit_training.networks import InterpreterNetwork, Output
 
 _STRIDE = 2
 _LABEL_WEIGHT = 0.15
@@ -50,13 +48,13 @@ def train_interpreter(settings: TrainingSettings, report: Report = print) -> Int
     for step in range(1, settings.steps + 1):
         batch = draw(rng, settings.batch_size)
         output = network(batch.counts)
-        distance, entropy = _distance(output, batch), _cross_entropy(output, batch)
+        far, entropy = distance(output, batch), _cross_entropy(output, batch)
         optimizer.zero_grad()
-        (distance + _LABEL_WEIGHT * entropy).backward()  # type: ignore[no-untyped-call]
+        (far + _LABEL_WEIGHT * entropy).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        running.append((distance.item(), entropy.item()))
+        running.append((far.item(), entropy.item()))
         if step % 500 == 0 or step == settings.steps:
             mean_distance, mean_entropy = np.mean(running, axis=0)
             report(f"step {step}: 1-Wasserstein {mean_distance:.4f}, cross-entropy {mean_entropy:.4f}")
@@ -64,38 +62,8 @@ def train_interpreter(settings: TrainingSettings, report: Report = print) -> Int
     return network
 
 
-def train_paper_network(seconds: float, seed: int = 0, prior: Prior = "paper") -> PaperNetwork:
-    """The paper's recipe for ``seconds`` of processor time: the weights that did best on 1,000 validation histograms.
-
-    Adam at 1e-3, batches of 100 fresh histograms, loss sum |G - G^| over 100 points of [-5, 5].
-    """
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    network = PaperNetwork()
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    validation = draw(rng, 1000, prior=prior)
-    best, best_distance = deepcopy(network.state_dict()), np.inf
-    end = time.process_time() + seconds
-    at = np.linspace(-5.0, 5.0, 100)
-    interpolation = np.stack([np.interp(at, SUPPORT, unit) for unit in np.eye(len(SUPPORT))])
-    while time.process_time() < end:
-        for _ in range(100):
-            batch = draw(rng, 100, prior=prior)
-            truth = batch.cdf @ interpolation
-            estimate = network(batch.counts).cdf(torch.from_numpy(at.astype(np.float32)))
-            loss = (estimate - torch.from_numpy(truth.astype(np.float32))).abs().sum(dim=1).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        with torch.no_grad():
-            distance = _distance(network(validation.counts), validation).item()
-        if distance < best_distance:
-            best, best_distance = deepcopy(network.state_dict()), distance
-    network.load_state_dict(best)
-    return network
-
-
-def _distance(output: Output, batch: SyntheticHistograms) -> torch.Tensor:
+def distance(output: Output, batch: SyntheticHistograms) -> torch.Tensor:
+    """Mean 1-Wasserstein distance of estimates to the truth."""
     at = torch.from_numpy(SUPPORT[::_STRIDE].astype(np.float32))
     truth = torch.from_numpy(batch.cdf[:, ::_STRIDE].astype(np.float32))
     return (output.cdf(at) - truth).abs().sum(dim=1).mean() * (SPACING * _STRIDE)
@@ -103,7 +71,6 @@ def _distance(output: Output, batch: SyntheticHistograms) -> torch.Tensor:
 
 def _cross_entropy(output: Output, batch: SyntheticHistograms) -> torch.Tensor:
     labels = np.column_stack([faults(measure(batch.cdf)), is_calibrated(batch.cdf)])
-    assert output.faults is not None
     return torch.nn.functional.binary_cross_entropy_with_logits(
         output.faults, torch.from_numpy(labels.astype(np.float32)), reduction="mean"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ from congruence.kernels.conditional_calibration.recalibration_map import Form
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.tasks.contract.columns import as_frame
 from congruence.tasks.contract.reading import parameter_columns
 from congruence.tasks.contract.recalibrated_columns import UNCORRECTED, is_recalibrated, score_map_columns
 from congruence.tasks.contract.settings import PredictionSettings
@@ -50,7 +50,7 @@ def corrected_output(
     places = _places(columns, settings, form)
     if places is None:
         spelled = score_map_columns(score_map, with_shape=form.shape is not None)
-        return _frame({f"{UNCORRECTED}{name}": values for name, values in columns.items()} | spelled)
+        return as_frame({f"{UNCORRECTED}{name}": values for name, values in columns.items()} | spelled)
     written = dict(columns)
     for name, values in recalibrated(base, score_map).parameters().items():
         transform = settings.transforms.get(name)
@@ -59,7 +59,7 @@ def corrected_output(
             written[places[name][0]] = inner
         else:
             written |= {column: inner[:, k] for k, column in enumerate(places[name])}
-    return _frame(written)
+    return as_frame(written)
 
 
 def _places(columns: Mapping[str, Array], settings: PredictionSettings, form: Form) -> dict[str, list[str]] | None:
@@ -72,7 +72,3 @@ def _places(columns: Mapping[str, Array], settings: PredictionSettings, form: Fo
     named = [column for place in found.values() for column in place]
     # A constant of the contract stands in no column; one column for two parameters cannot hold two corrections.
     return found if len(found) == len(places) and len(set(named)) == len(named) else None
-
-
-def _frame(columns: Mapping[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame({name: values if values.ndim == 1 else list(values) for name, values in columns.items()})

@@ -11,6 +11,7 @@ from torch import nn
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Normal
+from congruence.tasks.networks.repeatable import repeatable
 
 
 def homoscedastic_history(
@@ -20,14 +21,8 @@ def homoscedastic_history(
 
     The mean is a network, the variance the mean squared residual of the training rows.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return _history(x, y, at, hidden, steps)
-    finally:
-        torch.set_num_threads(threads)
+    with repeatable(seed):
+        return _history(x, y, at, hidden, steps)
 
 
 def _history(x: Array, y: Array, at: Array, hidden: Sequence[int], steps: Sequence[int]) -> list[Normal]:

@@ -24,8 +24,6 @@ _LEAST_VARIANCE = 0.05  # of the families' best members, where the wave's own va
 class Comparison:
     """A law and the six that Young et al. (2024, section 4.1) compare with it: each a Normal at given inputs."""
 
-    low: float
-    high: float
     truth: Normal
     inputs: Array
     shift: float
@@ -48,13 +46,13 @@ class Comparison:
 def homoscedastic(x: Array) -> Comparison:
     """N(cos x, 1/2) on [0, 2 pi] (appendix A.1); spreads are standard deviations."""
     ones = np.ones(len(x))
-    return Comparison(0.0, 2.0 * np.pi, Normal(np.cos(x), 0.5 * ones), x, 2.0, 0.1 * ones, 1.5 * ones)
+    return Comparison(Normal(np.cos(x), 0.5 * ones), x, 2.0, 0.1 * ones, 1.5 * ones)
 
 
 def heteroscedastic(x: Array) -> Comparison:
     """N(sin x, sqrt(max(x, 1/5))) on [-pi, pi] (appendix A.2)."""
     scale = np.sqrt(np.maximum(x, 0.2))
-    return Comparison(-np.pi, np.pi, Normal(np.sin(x), scale), x, 3.0, scale / 4.0, 2.0 * scale)
+    return Comparison(Normal(np.sin(x), scale), x, 3.0, scale / 4.0, 2.0 * scale)
 
 
 @dataclass(frozen=True)
@@ -164,3 +162,10 @@ def rejected_rows(rows: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """N(x cos^2 x - sqrt(|x| + 3), (2 |2 - x| + 1) / 8), x ~ U(0, 2 pi) (Young et al. 2025, appendix C.1)."""
     x = rng.uniform(0.0, 2.0 * np.pi, rows)
     return x[:, None], rng.normal(x * np.cos(x) ** 2 - np.sqrt(np.abs(x) + 3.0), (2.0 * np.abs(2.0 - x) + 1.0) / 8.0)
+
+
+def inverse_problem(rows: int, seed: int = 0) -> tuple[Array, Array]:
+    """x = u^2, y = u + 0.25 eps, u ~ U(-1, 1): two branches, a normal has one mode (Podsztavek et al. 2024, 4.1)."""
+    rng = np.random.default_rng(seed)
+    u = rng.uniform(-1.0, 1.0, rows)
+    return (u**2)[:, None], u + 0.25 * rng.standard_normal(rows)

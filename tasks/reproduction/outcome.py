@@ -103,7 +103,3 @@ class Outcome:
     table: pd.DataFrame = field(repr=False)
     figures: Mapping[str, Figure] = field(repr=False)
     notes: tuple[str, ...] = ()
-
-    def verdict(self, number: int) -> Verdict:
-        """That of a claim, by its place."""
-        return self.claims[number].verdict

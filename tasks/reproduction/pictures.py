@@ -33,7 +33,6 @@ def samples_and_values(
     at: Array,
     values: Mapping[str, Array],
     means: Mapping[str, float],
-    measure: str = "MCMD",
 ) -> Figure:
     """Above the samples of two laws, below the distance between them along x: figures 2 and 3 of the MCMD paper."""
     figure, (above, below) = grid(2, len(columns))
@@ -42,7 +41,7 @@ def samples_and_values(
         dress(top, name, "", "y")
         top.scatter(*truth, s=3, color=BLUE, alpha=0.35, linewidth=0)
         top.scatter(x, y, s=3, color=ORANGE, alpha=0.45, linewidth=0)
-        dress(bottom, "", "x", measure)
+        dress(bottom, "", "x", "MCMD")
         bottom.plot(at, values[name], color=BLUE, linewidth=1.8)
         bottom.text(0.03, 0.94, f"mean {means[name]:.3f}", transform=bottom.transAxes, va="top", fontsize=9)
         bottom.set_ylim(0.0, highest)

@@ -12,6 +12,7 @@ from torch import nn
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.networks.heads import HEADS, HeadedNetwork
+from congruence.tasks.networks.repeatable import repeatable
 
 Rows = tuple[Array, Array]
 """Inputs (n, d) and targets (n,)."""
@@ -34,15 +35,9 @@ def train(
 
     The defaults are those of Young et al. (2024, appendix B) for the discrete wave.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = _untrained(head, rows[0], hidden, standardise)
-            _fit(network, rows, validation, epochs, batch, learning_rate, weight_decay)
-    finally:
-        torch.set_num_threads(threads)
+    with repeatable(seed):
+        network = _untrained(head, rows[0], hidden, standardise)
+        _fit(network, rows, validation, epochs, batch, learning_rate, weight_decay)
     return network.eval()
 
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 ENDING = ".partial"
 ABANDONED_SECONDS = 24 * 3600
@@ -52,6 +52,11 @@ def write_whole(path: str | Path, data: bytes, unfinished: str | Path | None = N
     """``data`` as the file at ``path``, whole or not at all; see ``whole_file``."""
     with whole_file(path, unfinished, replace=replace) as stream:
         stream.write(data)
+
+
+def is_local(filesystem: Any) -> bool:
+    """Whether an fsspec file system is this machine's own, where files are renamed at once."""
+    return "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
 
 
 def abandoned(folder: str | Path) -> list[Path]:

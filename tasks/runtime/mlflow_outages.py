@@ -109,12 +109,8 @@ def is_transient(error: BaseException) -> bool:
 
 def is_refusal(error: BaseException) -> bool:
     """Whether connections were refused: nothing listens at that address, which waiting seldom changes."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ConnectionRefusedError):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return "Connection refused" in str(error)  # MLflow tells its cause as text
+    refused = any(isinstance(cause, ConnectionRefusedError) for cause in chain(error))
+    return refused or "Connection refused" in str(error)  # MLflow tells its cause as text
 
 
 def _is_race(error: MlflowException) -> bool:

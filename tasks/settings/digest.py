@@ -5,12 +5,11 @@ What only decides where, how fast or how visibly it is computed (cluster, memory
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any
 
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.runtime.sealed_records import digest_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.solver import SolverSettings
 
@@ -20,9 +19,7 @@ _DIGITS = 16
 def settings_digest(settings: EvaluationSettings, split: SplitSettings) -> str:
     """16 hexadecimal digits for how models are asked and read, how exactly systems are solved, and what is drawn.
 
-    Args:
-        settings: the evaluation file's.
-        split: the evaluated one of its splits.
+    ``split`` is the evaluated one of the file's splits.
     """
     reference = settings.reference
     return _digest(
@@ -55,4 +52,4 @@ def _exactness(solver: SolverSettings) -> dict[str, Any]:
 
 
 def _digest(parts: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+    return digest_of(parts)[:_DIGITS]

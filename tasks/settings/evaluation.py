@@ -104,7 +104,7 @@ class EvaluationSettings(Strict):
 
     @model_validator(mode="after")
     def _splits_are_labelled(self) -> EvaluationSettings:
-        for split in (*self.splits, *([self.reference] if self.reference is not None else [])):
+        for split in self.all_splits:
             if split.target is None:
                 raise ValueError(
                     f"splits: split '{split.name}' has no target; name the column to predict, for example target: price"
@@ -135,6 +135,11 @@ class EvaluationSettings(Strict):
                 f"or set protocol: {{base: {self.protocol.base}, reference: validation}}"
             )
         return self
+
+    @property
+    def all_splits(self) -> list[SplitSettings]:
+        """Those that are evaluated, and the reference."""
+        return [*self.splits, *([self.reference] if self.reference is not None else [])]
 
     @property
     def statistics_split(self) -> SplitSettings:
@@ -190,18 +195,12 @@ def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> Evalua
 
 
 def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(content.get("reference"), dict):
-        content = content | {"reference": _with_local_paths(folder, content["reference"])}
-    if isinstance(content.get("encoder"), dict):
-        content = content | {"encoder": _with_own_weights(folder, content["encoder"])}
-    if isinstance(content.get("cluster"), dict):
-        content = content | {"cluster": _with_own_files(folder, content["cluster"])}
+    parts = {"reference": _with_local_paths, "encoder": _with_own_weights, "cluster": _with_own_files}
+    found = {key: of(folder, content[key]) for key, of in parts.items() if isinstance(content.get(key), dict)}
     splits = content.get("splits")
-    if not isinstance(splits, list):
-        return content
-    return content | {
-        "splits": [_with_local_paths(folder, split) if isinstance(split, dict) else split for split in splits]
-    }
+    if isinstance(splits, list):
+        found["splits"] = [_with_local_paths(folder, part) if isinstance(part, dict) else part for part in splits]
+    return content | found
 
 
 def _with_local_paths(folder: Path, split: dict[str, Any]) -> dict[str, Any]:

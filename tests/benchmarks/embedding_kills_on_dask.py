@@ -171,7 +171,7 @@ class Exercise:
     def reader(self, store: Path) -> EmbeddingStore:
         settings = EvaluationSettings.model_validate(self.content(store))
         split = open_split(settings.splits[0])
-        encoder = warm_encoder(settings.encoder.model_dump_json(exclude_unset=True))
+        encoder = warm_encoder(settings.encoder)
         return open_store(str(store), settings.store, split, encoder)
 
     def new_store(self) -> tuple[Path, EmbeddingStore]:

@@ -1,6 +1,6 @@
 """What the PIT-histogram interpreter says where the answer is known; run by hand, the record lies beside this file.
 
-    python tests/benchmarks/pit_interpreter_cases.py [FOLDER_WITH_PROTEIN_DATA] > pit_interpreter_cases.md
+    PYTHONPATH=tests python tests/benchmarks/pit_interpreter_cases.py [PROTEIN_FOLDER] > pit_interpreter_cases.md
 
 The folder holds data.csv.gz and test_mask.csv.gz of the UCI protein data (9 inputs and a scaled target; ten splits).
 """
@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from pit_networks import DensityNetwork, DensityNetworkSettings
 from scipy.special import ndtr
 
 from congruence.kernels.pit_interpreter import Interpretation, interpret_pit
-from congruence.tasks.pit_training.illustrations import DensityNetwork, DensityNetworkSettings, inverse_problem
+from congruence.tasks.reproduction.laws import inverse_problem
 
 RMSD_MEAN, RMSD_STD = 7.7485, 6.1183
 

@@ -6,12 +6,14 @@ import logging
 import time
 from io import StringIO
 from queue import Queue
+from types import SimpleNamespace
 
 import pytest
-from distributed import CancelledError, LocalCluster, Status, get_worker
+from distributed import CancelledError, KilledWorker, LocalCluster, Status, get_worker
 from prefect.logging.handlers import PrefectConsoleHandler
 
-from congruence.flows.prefect.log_filters import OwnErrors, ToldElsewhere, log_own_errors_as_messages
+from congruence.flows.evaluation.stages.failures import killed_workers
+from congruence.flows.prefect.log_filters import explain, is_news, log_own_errors_as_messages
 from congruence.tasks.runtime.errors import SettingsError
 
 
@@ -29,7 +31,7 @@ def test_our_own_errors_come_without_a_traceback(
     log_own_errors_as_messages()
     log_own_errors_as_messages()
     logger = logging.getLogger("prefect.flow_runs")
-    assert sum(isinstance(installed, OwnErrors) for installed in logger.filters) == 1
+    assert logger.filters.count(explain) == 1
     logger.addHandler(caplog.handler)
     try:
         raise error
@@ -46,7 +48,7 @@ def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal(caplog: py
     caplog.set_level(logging.WARNING, logger="prefect.flow_runs")
     said = StringIO()
     handler = PrefectConsoleHandler(stream=said)
-    handler.addFilter(ToldElsewhere())
+    handler.addFilter(is_news)
     logger = logging.getLogger("prefect.flow_runs")
     log_own_errors_as_messages()
     logger.addHandler(handler)
@@ -96,11 +98,18 @@ passed_on: Queue[bool] = Queue()
 
 def until_the_worker_ends() -> None:
     """A task that fails, in Prefect's words, before and after its worker is closed."""
-    passed_on.put(ToldElsewhere().filter(lost("prefect.task_runs")))
+    passed_on.put(is_news(lost("prefect.task_runs")))
     while get_worker().status is Status.running:
         time.sleep(0.01)
-    passed_on.put(ToldElsewhere().filter(lost("prefect.task_runs")))
+    passed_on.put(is_news(lost("prefect.task_runs")))
 
 
 def lost(name: str) -> logging.LogRecord:
     return logging.LogRecord(name, logging.ERROR, __file__, 1, "it is lost", None, None)
+
+
+def test_a_version_that_kills_every_worker_is_named() -> None:
+    error = KilledWorker("predict-7", SimpleNamespace(address="tcp://10.0.0.1:1"), 3)  # type: ignore[arg-type]
+    said = killed_workers(error, "angle/3", 100, 299)
+    assert said.startswith("angle/3: killed 4 workers, all that were to predict rows 100 to 299; it needs more memory")
+    assert "predict: {isolation: environment} runs it" in said

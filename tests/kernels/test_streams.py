@@ -24,8 +24,6 @@ PUBLISHED = {
     "tasks/compact_clip_training/train.py",
     "tasks/digits/dataset.py",
     "tasks/digits/images.py",
-    "tasks/pit_training/comparison.py",
-    "tasks/pit_training/illustrations.py",
     "tasks/pit_training/training.py",
 }
 

@@ -5,15 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pit_networks import (
+    DensityNetwork,
+    DensityNetworkSettings,
+    interpreter_distances,
+    train_paper_network,
+)
 
 from congruence.kernels.pit_interpreter import interpret_pit, mixtures
 from congruence.kernels.pit_interpreter.network import decompose
 from congruence.kernels.pit_interpreter.synthetic import draw
 from congruence.kernels.plots import pit_interpretation
-from congruence.tasks.pit_training.comparison import interpreter_distances
-from congruence.tasks.pit_training.illustrations import DensityNetwork, DensityNetworkSettings, inverse_problem
 from congruence.tasks.pit_training.networks import InterpreterNetwork
-from congruence.tasks.pit_training.training import TrainingSettings, train_interpreter, train_paper_network
+from congruence.tasks.pit_training.training import TrainingSettings, train_interpreter
+from congruence.tasks.reproduction.laws import inverse_problem
 
 PROTEIN = Path(__file__).resolve().parents[3] / "shared" / "data" / "protein"
 

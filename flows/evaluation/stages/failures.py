@@ -48,3 +48,16 @@ def reason(error: BaseException) -> str:
     """An error in one line: our own as they are, others with their type."""
     text = str(error) if isinstance(error, CongruenceError) else f"{type(error).__name__}: {error}"
     return mask_text(text)
+
+
+def killed_workers(error: KilledWorker, label: str, first: int, last: int) -> str:
+    """That a version killed every worker that was to predict these rows: then its failure is its own.
+
+    That of a worker that dies (its machine was taken away, its memory ran out beside other work) is not: Dask gives its
+    tasks to another one, ``distributed.scheduler.allowed-failures`` times.
+    """
+    return (
+        f"{label}: killed {error.allowed_failures + 1} workers, all that were to predict rows {first} to {last}; it "
+        "needs more memory than a worker has, or it crashes: predict: {isolation: environment} runs it in a separate "
+        "process and shows the end of its output"
+    )

@@ -12,8 +12,7 @@ from congruence.flows.cli.console import say
 from congruence.flows.cli.progress import stage
 from congruence.flows.evaluation.batching import in_groups
 from congruence.flows.evaluation.splits import open_planned, plans_folder
-from congruence.flows.evaluation.stages.waiting import as_completed, tasks_at_once
-from congruence.flows.prefect.dask_runner import on_workers_of
+from congruence.flows.evaluation.stages.waiting import as_completed, on_workers_of, tasks_at_once
 from congruence.tasks.data.index import check_files, describe_file, index_file, source_files
 from congruence.tasks.data.measurable import require_measurable
 from congruence.tasks.data.opening import open_kept

@@ -11,16 +11,14 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.cli.progress import stage
 from congruence.flows.evaluation.batching import groups_of_shards
-from congruence.flows.evaluation.stages.failures import why
-from congruence.flows.evaluation.stages.waiting import as_completed, tasks_at_once
+from congruence.flows.evaluation.stages.failures import killed_workers, why
+from congruence.flows.evaluation.stages.waiting import as_completed, divided, tasks_at_once
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.data.split import Shard
-from congruence.tasks.embeddings.addresses import from_text
 from congruence.tasks.mlflow.connection import persist, use_tracking
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
-from congruence.tasks.models.failures import as_model_failure
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -63,8 +61,8 @@ def kept_predictions(rows: EvaluatedRows, served: ServedVersion) -> KeptPredicti
     """Where the predictions of a version for ``rows``, which are embedded, are kept."""
     inputs = rows.split.settings.model_input_columns
     contract = contract_digest(served.contract, inputs, served.settings.isolation)
-    store, options = rows.address, from_text(rows.address.options)
-    address = PredictionAddress.of(store.uri, rows.split.digest, served.version, contract, rows.valid, options)
+    store = rows.address
+    address = PredictionAddress.of(store.uri, rows.split.digest, served.version, contract, rows.valid, store.options)
     return KeptPredictions(address, served)
 
 
@@ -105,17 +103,8 @@ def check(
     settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]
 ) -> tuple[dict[str, ServedVersion], dict[str, str]]:
     """The versions that keep their contract, ready to be loaded, and why the others do not, by label."""
-    served: dict[str, ServedVersion] = {}
-    failures: dict[str, str] = {}
     with stage(f"checking versions on {rows.split.name}", len(versions), "versions") as advance:
-        futures = {check_task.submit(version, rows, settings): version.label for version in versions}
-        for future in as_completed(list(futures)):
-            if (reason := why(future)) is not None:
-                failures[futures[future]] = reason
-            else:
-                served[futures[future]] = future.result()
-            advance(1)
-    return served, failures
+        return divided({check_task.submit(version, rows, settings): version.label for version in versions}, advance)
 
 
 def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[ModelVersion]) -> dict[str, str]:
@@ -139,7 +128,7 @@ def predict(settings: EvaluationSettings, rows: EvaluatedRows, versions: list[Mo
             try:
                 reason = why(future)
             except KilledWorker as error:  # by this version, on every worker it was given to
-                reason = str(as_model_failure(error, version.label, (group[0].start, group[-1].stop - 1)))
+                reason = killed_workers(error, version.label, group[0].start, group[-1].stop - 1)
             if reason is not None:
                 failures.setdefault(version.label, reason)
             advance(sum(shard.rows for shard in group))

@@ -8,8 +8,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.cli.progress import stage
-from congruence.flows.evaluation.stages.failures import why
-from congruence.flows.evaluation.stages.waiting import as_completed, tasks_at_once, tasks_under_way
+from congruence.flows.evaluation.stages.waiting import divided, tasks_at_once, tasks_under_way
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.steps import about
 from congruence.tasks.encoders.loading import asking_encoder
@@ -78,8 +77,6 @@ def score(
     again: bool,
 ) -> tuple[dict[str, Logged], dict[str, str]]:
     """Score and log some versions; what was logged, and why others were not, by label."""
-    logged: dict[str, Logged] = {}
-    failures: dict[str, str] = {}
     title = f"scoring and logging {rows.split.name}"
     with stage(title, len(versions), "versions", detail=tasks_under_way, at_once=tasks_at_once()) as advance:
         futures = {
@@ -88,11 +85,4 @@ def score(
             ): version.label
             for version in versions
         }
-        for future in as_completed(list(futures)):
-            label = futures[future]
-            if (reason := why(future)) is not None:
-                failures[label] = reason
-            else:
-                logged[label] = future.result()
-            advance(1)
-    return logged, failures
+        return divided(futures, advance)

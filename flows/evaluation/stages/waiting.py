@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, Queue
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed import Client, get_worker
 from prefect.context import FlowRunContext
@@ -14,9 +14,12 @@ from prefect_dask.task_runners import DaskTaskRunner
 
 from congruence.flows.cli.console import say
 from congruence.flows.cli.progress import Lines
+from congruence.flows.evaluation.stages.failures import why
 from congruence.flows.prefect.log_filters import settle
 from congruence.kernels.steps import Advance, listen
-from congruence.tasks.dask.clusters import Workers
+from congruence.tasks.dask.clusters import Workers, scheduler_address
+
+R = TypeVar("R")
 
 settle()
 listen(lambda title, total, unit: _lines(title, total, unit))
@@ -26,10 +29,10 @@ _STEP_SECONDS = 5.0
 """A worker's step is announced: shorter ones are over before anybody wonders."""
 
 
-def as_completed(futures: list[PrefectFuture[Any]]) -> Iterator[PrefectFuture[Any]]:
+def as_completed(futures: list[PrefectFuture[R]]) -> Iterator[PrefectFuture[R]]:
     """This flow's tasks as they end, well or not, as long as there are workers to do them."""
     workers = Workers(flow_client(), say)
-    done: Queue[PrefectFuture[Any]] = Queue()
+    done: Queue[PrefectFuture[R]] = Queue()
     for future in futures:
         future.add_done_callback(done.put)
     waiting = len(futures)
@@ -41,6 +44,26 @@ def as_completed(futures: list[PrefectFuture[Any]]) -> Iterator[PrefectFuture[An
             continue
         waiting -= 1
         yield future
+
+
+def divided(
+    futures: Mapping[PrefectFuture[R], str], advance: Callable[[int], object]
+) -> tuple[dict[str, R], dict[str, str]]:
+    """What a task of each version gave, and why those of others failed, by label; see ``why``."""
+    given: dict[str, R] = {}
+    failures: dict[str, str] = {}
+    for future in as_completed(list(futures)):
+        if (reason := why(future)) is not None:
+            failures[futures[future]] = reason
+        else:
+            given[futures[future]] = future.result()
+        advance(1)
+    return given, failures
+
+
+def on_workers_of(client: Client) -> Any:
+    """The ``task_runner`` of a flow whose tasks run on the workers that ``client`` knows."""
+    return DaskTaskRunner(address=scheduler_address(client))
 
 
 def flow_client() -> Client:

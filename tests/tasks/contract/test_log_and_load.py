@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 import torch
 from mlflow import MlflowClient
 from sklearn.linear_model import BayesianRidge, LinearRegression, PoissonRegressor, QuantileRegressor
@@ -91,6 +93,22 @@ def test_a_regressor_of_counts_gives_their_mean(registry: str, recwarn: pytest.W
     assert not any("integer column" in str(told.message) for told in recwarn)  # MLflow's hint, five lines each time
     with pytest.raises(ContractError, match=r"columns=\{'dispersion': ...\} where it is logged"):
         logged(family="negative_binomial")
+
+
+def test_the_package_of_a_regressor_is_among_its_requirements(registry: str) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    model = lightgbm.LGBMRegressor(n_estimators=2, min_child_samples=1, verbose=-1).fit(FRAME, TARGET)
+    info = log_predictive_model(
+        model,
+        name="model",
+        input_example=FRAME,
+        family="normal",
+        columns={"scale": 1.0},
+        registered_model_name=registry,
+    )
+    needed = Path(mlflow.artifacts.download_artifacts(f"{info.model_uri}/requirements.txt")).read_text()
+    assert f"lightgbm=={lightgbm.__version__}" in needed
+    assert f"scikit-learn=={sklearn.__version__}" in needed
 
 
 def test_a_regressor_per_quantile(registry: str) -> None:

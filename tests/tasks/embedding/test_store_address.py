@@ -15,7 +15,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from congruence.tasks.data.split import Shard
-from congruence.tasks.embeddings.addresses import StoreAddress, from_text
+from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError, open_store_cached
 from congruence.tasks.runtime.sealed_records import sealed
@@ -140,7 +140,7 @@ def test_an_address_is_small_and_opened_once_for_a_split(tmp_path: Path) -> None
     assert arrived is not open_store_cached(address, Plan(4, 3))
     np.testing.assert_array_equal(arrived.read(slice(0, 2)), rows(plan.shards[0]))
     assert arrived.rows == SHARDS * 2
-    assert from_text(address.options) == {"auto_mkdir": True}
+    assert address.options == {"auto_mkdir": True}
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -32,7 +31,6 @@ from congruence.tasks.data.split import Split
 from congruence.tasks.models import worker
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.contract_rows import contract_rows
-from congruence.tasks.models.failures import as_model_failure
 from congruence.tasks.models.predictions import pending, read_predictions
 from congruence.tasks.models.refused_rows import refused_rows
 from congruence.tasks.models.registry import list_versions
@@ -428,23 +426,6 @@ def _with_its_code() -> Any:
     exec("def law(frame):\n    import pandas as pd\n    from congruence.kernels.distributions import Normal\n"
          "    return Normal(frame['a'], frame['b'])\n", scope)  # fmt: skip
     return scope["law"]
-
-
-def test_a_version_that_kills_every_worker_is_named_and_a_lost_worker_is_not() -> None:
-    from distributed import KilledWorker
-
-    try:
-        try:
-            raise KilledWorker("predict-7", SimpleNamespace(address="tcp://10.0.0.1:1"), 3)  # type: ignore[arg-type]
-        except KilledWorker as cause:
-            raise RuntimeError("the task run failed") from cause
-    except RuntimeError as error:
-        failure = as_model_failure(error, "angle/3", (100, 299))
-    assert isinstance(failure, ContractError)
-    assert str(failure).startswith("angle/3: killed 4 workers, all that were to predict rows 100 to 299")
-    assert as_model_failure(ConnectionError("comm closed"), "angle/3", (0, 9)) is None
-    own = ContractError("angle/3: no")
-    assert as_model_failure(own, "angle/3", (0, 9)) is own
 
 
 def test_all_rows_that_a_version_refuses_are_found_and_the_others_stay(

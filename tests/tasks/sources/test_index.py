@@ -83,7 +83,7 @@ def seen(split: Split) -> dict[str, Any]:
         "shards": [shard.digest for shard in split.shards],
         "targets": split.targets_of(split.shards).tolist(),
         "keys": split.keys_of(split.shards).tolist(),
-        "slices": split.slices_of(split.shards).to_dict("list"),
+        "slices": [split.frame(shard, split.settings.slices).to_dict("list") for shard in split.shards],
         "features": np.concatenate([matrix for matrix, _ in features]).tolist(),
         "reasons": [reasons for _, reasons in features],
     }
@@ -269,7 +269,8 @@ def test_files_are_indexed_by_address_on_whatever_worker(tmp_path: Path, monkeyp
     split = open_split(asked, tmp_path / "index")
     assert written == []
     assert seen(split) == seen(open_split(asked))
-    assert split.slices_of(split.shards)["group"].tolist() == frame["group"].tolist()
+    groups = [split.frame(shard, ["group"])["group"] for shard in split.shards]
+    assert pd.concat(groups).tolist() == frame["group"].tolist()
     kept = pq.read_table(paths[-1])
     assert kept["id"].to_pylist() == frame["id"][:20].tolist()
     assert {"id", "y", "group", DIGEST} <= set(kept.column_names)
@@ -423,7 +424,7 @@ def test_the_types_of_text_files_are_those_of_all_of_them(tmp_path: Path) -> Non
     (folder / "1.csv").write_text("id,a,b,y,group\nx,1.5,2,3,\n")
     split = open_split(described(folder), tmp_path / "index")
     assert split.keys_of(split.shards).tolist() == ["0", "1", "x"]
-    assert split.slices_of(split.shards)["group"].tolist()[:2] == ["7", "08"]
+    assert split.frame(split.shards[0], ["group"])["group"].tolist()[:2] == ["7", "08"]
     (folder / "2.csv").write_text("id,a,b,y,group\nz,text,2,3,\n")
     with pytest.raises(SplitError, match=r"column 'a' \(input\) holds string, not numbers"):
         open_split(described(folder), tmp_path / "index")

@@ -1,21 +1,25 @@
-"""The interpreter against the paper's recipe on held-out synthetic histograms, as a Markdown record."""
+"""The interpreter against the paper's recipe, trained as long, on held-out synthetic histograms.
+
+    PYTHONPATH=tests python tests/benchmarks/pit_interpreter_training.py > pit_interpreter_training.md
+
+trains the networks of both on one thread, which takes some ten minutes; the record lies beside this file.
+"""
 
 from __future__ import annotations
 
 import platform
+import time
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from pit_networks import PaperNetwork, interpreter_distances, paper_distances, train_paper_network
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.pit_interpreter.mixtures import SUPPORT, mixture_cdf, wasserstein
-from congruence.kernels.pit_interpreter.network import decompose
-from congruence.kernels.pit_interpreter.refinement import refine
 from congruence.kernels.pit_interpreter.resampling import resample
 from congruence.kernels.pit_interpreter.shape import KINDS, faults, is_calibrated, measure
 from congruence.kernels.pit_interpreter.synthetic import SyntheticHistograms, draw
-from congruence.tasks.pit_training.networks import PaperNetwork
+from congruence.tasks.pit_training.training import TrainingSettings, train_interpreter
 
 HELD_OUT_SEED = 20_240_001
 HISTOGRAMS = 1000
@@ -41,31 +45,14 @@ def held_out() -> dict[str, SyntheticHistograms]:
     return sets
 
 
-def interpreter_distances(
-    histograms: SyntheticHistograms, parameters: dict[str, Array] | None = None, *, refined: bool = True
-) -> Array:
-    """1-Wasserstein distances (m,) of the interpreter's decompositions to the truth, on [-6, 6]."""
-    estimate = decompose(histograms.counts, parameters)
-    mixtures = estimate.weights, estimate.means, estimate.scales
-    if refined:
-        mixtures = refine(histograms.counts, *mixtures)
-    return wasserstein(mixture_cdf(*mixtures, SUPPORT), histograms.cdf)
-
-
-def paper_distances(network: PaperNetwork, histograms: SyntheticHistograms) -> Array:
-    """The same for a network of the paper."""
-    with torch.no_grad():
-        cdf = network(histograms.counts).cdf(torch.from_numpy(SUPPORT.astype(np.float32)))
-    return wasserstein(cdf.numpy().astype(np.float64), histograms.cdf)
-
-
-def record(parameters: dict[str, Array], contenders: list[Contender], seconds: float, command: str) -> str:
+def record(parameters: dict[str, Array], contenders: list[Contender], seconds: float) -> str:
     """The comparison as Markdown: distances, and how far stated fault probabilities are from frequencies."""
     names = ["interpreter", "its network alone", *(contender.name for contender in contenders)]
     lines = [
         "# PIT-histogram interpreter: training record",
         "",
-        f"Written by `{command}`. Every network trained for {seconds:.0f} s of processor time on one thread "
+        "Written by `tests/benchmarks/pit_interpreter_training.py`. Every network trained for "
+        f"{seconds:.0f} s of processor time on one thread "
         f"({platform.machine()}, {platform.python_implementation()} {platform.python_version()}, "
         f"torch {torch.__version__}, numpy {np.__version__}).",
         "",
@@ -139,3 +126,16 @@ class _Reliability:
     def cross_entropy(self) -> float:
         true = np.where(self.present > 0.5, self.stated, 1.0 - self.stated)
         return float(-np.log(true).mean())
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    started = time.process_time()
+    network = train_interpreter(TrainingSettings(), report=lambda _: None)
+    seconds = time.process_time() - started
+    contenders = [
+        Contender("paper's recipe", train_paper_network(seconds)),
+        Contender("paper's network, wide prior", train_paper_network(seconds, prior="wide")),
+    ]
+    trained = {name: value.numpy().astype(np.float32) for name, value in network.state_dict().items()}
+    print(record(trained, contenders, seconds), end="")
