@@ -36,7 +36,6 @@ class ArrayTable(Table):
         self.schema = pa.schema([pa.field(name, arrow_type(array, name, location)) for name, array in arrays.items()])
 
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows in order, read side by side from each array."""
         taken = sum(self._arrays[name].dtype.itemsize * prod(self._arrays[name].shape[1:]) for name in columns)
         size = max(BATCH_ROWS, min(MOST_BATCH_ROWS, BATCH_BYTES // max(1, taken)))
         streams = [self._arrays[name].blocks(start, stop, size) for name in columns]
@@ -47,7 +46,6 @@ class ArrayTable(Table):
             yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
     def place(self, row: int) -> str:
-        """The arrays and the index in them."""
         return f"{self.location}, index {row}"
 
 

@@ -151,11 +151,9 @@ class Paths(OneColumn):
             return b"".join(threads.map(_digest_of_read, self.readers(batch)))
 
     def outer_paths(self, batch: pa.RecordBatch) -> Any:
-        """The paths themselves."""
         return batch.column(0).cast(pa.string())
 
     def outer_states(self, paths: Any) -> bytes:
-        """The state of each file."""
         with ThreadPoolExecutor(max_workers=1 if self._folder.local else 32) as threads:
             return b"".join(threads.map(self._state, paths.to_pylist()))
 
@@ -177,7 +175,6 @@ class BytesOrPaths(InputColumns):
         self._paths = Paths(column, folder)
 
     def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        """One reader for each image."""
         parts = [self._part(batch, "bytes"), self._part(batch, "path")]
         by_bytes, by_path = self._bytes.readers(parts[0]), self._paths.readers(parts[1])
         held = parts[0].column(0).is_valid().to_pylist()
@@ -185,7 +182,6 @@ class BytesOrPaths(InputColumns):
             yield read_bytes if use_bytes else read_path
 
     def digest(self, batch: pa.RecordBatch) -> bytes:
-        """A digest of the content of each image."""
         return b"".join(_digest_of_read(read) for read in self.readers(batch))
 
     def outer_paths(self, batch: pa.RecordBatch) -> Any:
@@ -194,7 +190,6 @@ class BytesOrPaths(InputColumns):
         return pc.if_else(held, None, self._part(batch, "path").column(0).cast(pa.string()))
 
     def outer_states(self, paths: Any) -> bytes:
-        """The states of the files that hold the images without bytes."""
         return self._paths.outer_states(paths)
 
     @staticmethod
@@ -214,7 +209,6 @@ class Features(InputColumns):
     """Numeric columns, or one column of vectors of equal length."""
 
     def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        """One reader for each feature vector."""
         values, ends = self._values(batch)
         for start, end in pairwise([0, *ends.tolist()]):
             yield partial(self._read, values[start:end])

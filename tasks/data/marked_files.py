@@ -55,7 +55,6 @@ class MarkedFiles(Table):
             yield typed_batch(rows, self.schema, columns)
 
     def place(self, row: int) -> str:
-        """The file and the place in it."""
         where, _ = next(self._rows_from(row, ()))
         return f"{self._paths[self._mark(row)[1]]}, {where}"
 

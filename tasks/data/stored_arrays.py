@@ -51,7 +51,6 @@ class NpyArray(StoredArray):
         return cls(path, shape, dtype, offset)
 
     def blocks(self, start: int, stop: int, size: int) -> Iterator[Array]:
-        """Rows in order."""
         width = self.dtype.itemsize * prod(self.shape[1:])
         with open(self.path, "rb") as stream:  # not mapped: one that is cut off meanwhile would end the process
             stream.seek(self.offset + start * width)
@@ -72,7 +71,6 @@ class ZarrArray(StoredArray):
         self.dtype = np.dtypes.StringDType() if dtype.startswith("|T") else np.dtype(dtype)
 
     def blocks(self, start: int, stop: int, size: int) -> Iterator[Array]:
-        """Rows in order, some chunks at a time."""
         import zarr  # half a second, for the one format that needs it
 
         array: Any = zarr.open_group(zarr_store(self._location), mode="r")[self._name]

@@ -91,7 +91,6 @@ class FilesOfBatches(Table):
                 yield from opened.rows(begin, end)
 
     def place(self, row: int) -> str:
-        """The file and the row in it."""
         number = bisect.bisect_right(self._starts, row) - 1
         return f"{self._paths[number]}, row {row - self._starts[number]}"
 
