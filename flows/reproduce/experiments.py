@@ -54,4 +54,4 @@ def load(name: str) -> Callable[[Plan], Outcome]:
 
     function = name.replace("-", "_")
     run: Callable[[Plan], Outcome] = getattr(import_module(f"congruence.flows.reproduce.{function}"), function)
-    return flow(run, name=f"reproduce {name}", validate_parameters=False)
+    return flow(name=f"reproduce {name}", validate_parameters=False)(run)

@@ -196,7 +196,9 @@ def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> Evalua
 
 def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     parts = {"reference": _with_local_paths, "encoder": _with_own_weights, "cluster": _with_own_files}
-    found = {key: of(folder, content[key]) for key, of in parts.items() if isinstance(content.get(key), dict)}
+    found: dict[str, Any] = {
+        key: of(folder, content[key]) for key, of in parts.items() if isinstance(content.get(key), dict)
+    }
     splits = content.get("splits")
     if isinstance(splits, list):
         found["splits"] = [_with_local_paths(folder, part) if isinstance(part, dict) else part for part in splits]
