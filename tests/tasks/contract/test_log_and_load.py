@@ -98,15 +98,8 @@ def test_a_regressor_of_counts_gives_their_mean(registry: str, recwarn: pytest.W
 def test_the_package_of_a_regressor_is_among_its_requirements(registry: str) -> None:
     lightgbm = pytest.importorskip("lightgbm")
     model = lightgbm.LGBMRegressor(n_estimators=2, min_child_samples=1, verbose=-1).fit(FRAME, TARGET)
-    info = log_predictive_model(
-        model,
-        name="model",
-        input_example=FRAME,
-        family="normal",
-        columns={"scale": 1.0},
-        registered_model_name=registry,
-    )
-    needed = Path(mlflow.artifacts.download_artifacts(f"{info.model_uri}/requirements.txt")).read_text()
+    loaded(registry, model, family="normal", columns={"scale": 1.0})
+    needed = Path(mlflow.pyfunc.get_model_dependencies(list_versions(registry)[-1].uri)).read_text()
     assert f"lightgbm=={lightgbm.__version__}" in needed
     assert f"scikit-learn=={sklearn.__version__}" in needed
 
