@@ -8,9 +8,13 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.group_reading import group_reading
+from congruence.kernels.conditional_calibration.wording import Change, change, change_sentence
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, SIGNIFICANCE
 from congruence.tasks.scores.names import REGION
+from congruence.tasks.scores.summary import slice_groups
 
 _SENTENCES = 3
 _FEWEST = 30
@@ -47,9 +51,6 @@ Place = tuple[str, Array]
 
 def _places(labels: pd.Series[Any], prefix: str) -> list[Place]:
     """Names and rows of the groups of enough rows."""
-    # Loaded here, as below.
-    from congruence.tasks.scores.summary import slice_groups
-
     codes, values = slice_groups(labels)
     found = [(f"{prefix}{value}", codes == code) for code, value in enumerate(values)]
     return [place for place in found if np.count_nonzero(place[1]) >= _FEWEST]
@@ -62,11 +63,6 @@ def _said(
 
     ``regions`` are those over which an average may mix faults.
     """
-    # Loaded here: SciPy's laws and scikit-learn take a second that a comparison without calibration need not wait.
-    from congruence.kernels.calibration.pit_scores import ORDERS
-    from congruence.kernels.conditional_calibration.group_reading import group_reading
-    from congruence.kernels.conditional_calibration.wording import Change, change, change_sentence
-
     spread = ORDERS.index("spread")
 
     def mixing(pit: Array) -> float:

@@ -62,8 +62,7 @@ class RecalibratedModel(PythonModel):
         """
         described: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
         self.settings = self.read_by = PredictionSettings.model_validate(described["predictions"])
-        with np.load(folder / MAP, allow_pickle=False) as arrays:
-            self.fitted = map_of({name: arrays[name] for name in arrays.files})
+        self.fitted = read_map(folder / MAP)
         identity = ModelVersion(described["parent"], "", str(folder / PARENT))
         self.parent = PredictiveModel(identity, self.settings, load_model(str(folder / PARENT), suppress_warnings=True))
         embedding = described["embedding"]
@@ -126,6 +125,16 @@ def map_bytes(fitted: RecalibrationMap) -> bytes:
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=False, **arrays)
     return stream.getvalue()
+
+
+def read_map(file: Path) -> RecalibrationMap:
+    """The map that ``map_bytes`` wrote.
+
+    Raises:
+        InvalidInputError: another file.
+    """
+    with np.load(file, allow_pickle=False) as arrays:
+        return map_of({name: arrays[name] for name in arrays.files})
 
 
 def _open_embedding(described: dict[str, Any], folder: Path) -> Embedding:

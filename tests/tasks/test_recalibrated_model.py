@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +143,6 @@ def test_a_map_survives_its_file(kernel: Kernel, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.at(new).shares, fitted.at(new).shares)
     with pytest.raises(InvalidInputError, match="no recalibration map"):
         map_of({name: values for name, values in map_arrays(fitted).items() if name != "weights"})
-    read_map(io.BytesIO(map_bytes(fitted)))
 
 
 def test_a_map_that_is_the_same_everywhere_needs_no_inputs() -> None:
