@@ -1,4 +1,4 @@
-"""What a comparison reads of one evaluation, fresh or logged."""
+"""What a comparison reads of one logged evaluation."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.evaluation import Columns, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.evaluation import Columns, Metric, SplitSummary
 from congruence.tasks.scores.wrong import WrongPlace
 
 
 @dataclass(frozen=True)
 class ComparedVersion:
-    """What a comparison reads of an evaluation, fresh or logged: see ``Evaluation`` for the fields.
+    """What a comparison reads of an evaluation: see ``Evaluation`` for the fields.
 
     Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid in
     the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names wrong,
@@ -32,24 +32,6 @@ class ComparedVersion:
     rows_digest: str = ""
     slices: tuple[str, ...] = ()
     wrong_places: tuple[WrongPlace, ...] | None = None
-
-    @classmethod
-    def of(cls, evaluation: Evaluation, run_id: str | None = None) -> ComparedVersion:
-        """An evaluation that was just made."""
-        return cls(
-            model=evaluation.model,
-            split=evaluation.split,
-            protocol_name=evaluation.protocol.name,
-            protocol_digest=evaluation.protocol.digest,
-            metrics=evaluation.metrics,
-            scores=evaluation.scores,
-            run_id=run_id,
-            settings_digest=evaluation.settings_digest,
-            influence=evaluation.influence,
-            influence_noise=evaluation.influence_noise,
-            slices=evaluation.slice_names,
-            wrong_places=None if evaluation.wrong is None else evaluation.wrong.named(),
-        )
 
     @property
     def label(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,14 +64,5 @@ def _one(condition: dict[str, Any]) -> Selection:
 
 
 def _names(sentence: str, place: str) -> bool:
-    """Whether the place stands in the sentence as a whole: "digit 1" is not in "digit 10"."""
-    start = sentence.find(place)
-    while start >= 0:
-        after = sentence[start + len(place) : start + len(place) + 1]
-        before = sentence[start - 1 : start]
-        following = sentence[start + len(place) + 1 : start + len(place) + 2]
-        ends = not (after.isalnum() or (after in ".," and following.isdigit()))
-        if ends and not before.isalnum():
-            return True
-        start = sentence.find(place, start + 1)
-    return False
+    """Whether the place stands in the sentence as a whole: "digit 1" is not in "digit 10", nor "size 1" in "size 1.5"."""
+    return place in sentence and re.search(rf"(?<![^\W_]){re.escape(place)}(?![^\W_]|[.,]\d)", sentence) is not None

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from comparable import as_compared
 from PIL import Image
 
 from congruence.kernels.calibration.regression import calibration_error_of_pit
 from congruence.kernels.congruence.preparation import conditional_congruence_error
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocol.protocol import EXACT
-from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
 
@@ -113,7 +113,7 @@ def compared(make_evaluation):
     """The truth, an overconfident version and a biased one, on 400 points."""
     changes = {"1": {}, "2": {"scale": 0.5}, "3": {"bias": 1.0}}
     return [
-        ComparedVersion.of(
+        as_compared(
             make_evaluation(model=ModelVersion("angle", version, f"models:/angle/{version}"), rows=400, **change),
             run_id=f"run-{version}",
         )

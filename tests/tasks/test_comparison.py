@@ -11,13 +11,13 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from comparable import as_compared
 from databases import mlflow_database
 from mlflow import MlflowClient
 
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol.protocol import PREPRINT
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
-from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.evaluations import log_evaluation
@@ -65,7 +65,7 @@ def test_versions_that_are_equally_wrong_are_told_apart_as_often_as_the_level_sa
     rejected, by_points = 0, 0
     for seed in range(40):
         high, low = (
-            ComparedVersion.of(make_evaluation(model=model(version), bias=bias, rows=152, seed=seed))
+            as_compared(make_evaluation(model=model(version), bias=bias, rows=152, seed=seed))
             for version, bias in (("1", 0.2), ("2", -0.2))
         )
         pair = compare_pair(high, low, resamples=100)
@@ -114,8 +114,8 @@ def test_the_inputs_they_differ_most_on_come_first(compared):
 
 
 def test_other_digests_are_refused(compared, make_evaluation):
-    other_protocol = ComparedVersion.of(make_evaluation(model=model("4"), rows=400, protocol=PREPRINT))
-    other_split = ComparedVersion.of(make_evaluation(model=model("4"), rows=400, split_digest="t" * 64))
+    other_protocol = as_compared(make_evaluation(model=model("4"), rows=400, protocol=PREPRINT))
+    other_split = as_compared(make_evaluation(model=model("4"), rows=400, split_digest="t" * 64))
     with pytest.raises(ProtocolError, match="protocol differs"):
         compare_versions([compared[0], other_protocol])
     with pytest.raises(ProtocolError, match="split differs"):

@@ -10,6 +10,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from comparable import as_compared
 from databases import mlflow_database
 from mlflow import MlflowClient
 from pydantic import ValidationError
@@ -84,7 +85,7 @@ def test_undecided_says_how_many_rows_would_decide(compared):
 def test_a_small_split_passes_nothing(make_evaluation):
     """One that asks for a significant loss passes a version twice as far from the truth on 30 points."""
     truth, worse = (
-        ComparedVersion.of(make_evaluation(model=model(version), rows=32, bias=bias))
+        as_compared(make_evaluation(model=model(version), rows=32, bias=bias))
         for version, bias in (("1", 0.0), ("2", 0.3))
     )
     decision = apply_gate(worse, truth, GateSettings(**MARGIN))

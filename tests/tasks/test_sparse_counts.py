@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from comparable import as_compared
 
 from congruence.kernels import EXACT, Distribution, NegativeBinomial, Normal, Poisson
 from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
 from congruence.kernels.conditional_calibration.group_reading import group_reading, group_readings
-from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.models.registry import ModelVersion
@@ -66,7 +66,7 @@ def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -
     evaluation = Evaluation(
         ModelVersion("claims", "1", "models:/claims/1"), SplitSummary("t", "s" * 64, ROWS, ROWS), EXACT, metrics, scores
     )
-    decision = apply_gate(ComparedVersion.of(evaluation), None, GateSettings(at_noise_floor=True))
+    decision = apply_gate(as_compared(evaluation), None, GateSettings(at_noise_floor=True))
     assert decision.outcome == "failed"
     assert metrics["calibration_p_value"].value == pytest.approx(1.0 / (calibration.test.draws + 1))
 

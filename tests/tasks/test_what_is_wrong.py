@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from comparable import as_compared
 from databases import mlflow_database
 from mlflow import MlflowClient
 from PIL import Image
@@ -20,7 +21,6 @@ from congruence.kernels.conditional_calibration import prepare_calibration
 from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks import plots
-from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
@@ -255,7 +255,7 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
 
 
 def test_a_comparison_says_in_what_a_version_is_better_or_worse_and_where(evaluations: dict[str, Evaluation]) -> None:
-    right, narrow, even = (ComparedVersion.of(evaluations[name]) for name in NAMES)
+    right, narrow, even = (as_compared(evaluations[name]) for name in NAMES)
     (better,) = compare_pair(right, narrow, resamples=100).changes
     (worse,) = compare_pair(narrow, right, resamples=100).changes
     told = ": under model/1 the predicted spread is too small by a factor of "
@@ -285,7 +285,7 @@ def test_a_comparison_says_in_what_a_version_is_better_or_worse_and_where(evalua
 
 def test_a_gate_holds_effects_to_a_limit(evaluations: dict[str, Evaluation]) -> None:
     gate = GateSettings(maximum={"calibration_effect_spread": 0.05})
-    right, narrow = (ComparedVersion.of(evaluations[name]) for name in ("right", "overconfident"))
+    right, narrow = (as_compared(evaluations[name]) for name in ("right", "overconfident"))
     assert apply_gate(right, None, gate).passed
     assert apply_gate(narrow, None, gate).outcome == "failed"
     compared = compare_pair(right, narrow, resamples=100).differences["calibration_effect_spread"]
@@ -306,17 +306,17 @@ def test_a_gate_fails_a_version_that_is_wrong_in_a_large_slice(
 ) -> None:
     right, narrow = evaluations["right"], evaluations["overconfident"]
     none = GateSettings(largest_wrong_slice=0.0)
-    assert apply_gate(ComparedVersion.of(right), None, none).reasons == [
+    assert apply_gate(as_compared(right), None, none).reasons == [
         "no slice of more than 0 % of the rows is named wrong"
     ]
-    (check,) = apply_gate(ComparedVersion.of(narrow), None, none).checks
+    (check,) = apply_gate(as_compared(narrow), None, none).checks
     assert narrow.wrong is not None
     largest = narrow.wrong.named()[0]
     assert check.outcome == "failed"
     assert f"{largest.place}: {largest.fault} ({largest.rows:,} rows)" in check.reason
     assert check.value == largest.rows / ROWS
     smaller = GateSettings(largest_wrong_slice=check.value)
-    assert apply_gate(ComparedVersion.of(narrow), None, smaller).passed
+    assert apply_gate(as_compared(narrow), None, smaller).passed
     settings = TrackingSettings(uri=mlflow_database(tmp_path), report=False)
     MlflowClient(settings.uri).create_registered_model("model")
     logged = read_version(log_evaluation(narrow, settings), settings)
