@@ -64,5 +64,5 @@ def _one(condition: dict[str, Any]) -> Selection:
 
 
 def _names(sentence: str, place: str) -> bool:
-    """Whether the place stands in the sentence as a whole: "digit 1" is not in "digit 10", nor "size 1" in "size 1.5"."""
+    """Whether the sentence names the place as a whole: "digit 1" is not in "digit 10", nor "size 1" in "size 1.5"."""
     return place in sentence and re.search(rf"(?<![^\W_]){re.escape(place)}(?![^\W_]|[.,]\d)", sentence) is not None
