@@ -100,7 +100,8 @@ def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -
                 raise
             if (message := trouble(error)) is not None:
                 raise TrackingError(f"{step}: {server(settings)}: {message}") from error
-            message = mask_text(str(error)).strip().splitlines()[0][:400] if str(error) else type(error).__name__
+            text = mask_text(str(error)).strip()
+            message = text.splitlines()[0][:400] if text else type(error).__name__
             if _is_unknown_login(error):
                 raise TrackingError(
                     f"{step}: MLflow at {server(settings)} does not know the login; set MLFLOW_TRACKING_USERNAME and "

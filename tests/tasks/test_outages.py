@@ -182,6 +182,14 @@ def test_refused_is_told_from_slow() -> None:
     assert not is_refusal(MlflowException("lost"))
 
 
+def test_an_error_without_words_is_said_by_its_name() -> None:
+    def ask() -> None:
+        raise requests.RequestException("\n")
+
+    with pytest.raises(TrackingError, match="refused: RequestException"):
+        persist("asking", ask, TrackingSettings(uri="http://127.0.0.1:9"))
+
+
 def test_a_server_that_never_was_there_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "REFUSED_SECONDS", 1.0)
     absent = TrackingSettings(uri="http://127.0.0.1:9", patience=600.0)
