@@ -51,14 +51,14 @@ def test_a_run_that_is_marked_while_it_is_logged_ends_complete(
 ) -> None:
     identity = EvaluationIdentity.of(evaluation)
     run_id = open_run(identity, tracked)
-    log_metrics = evaluations._log_metrics
+    log_metrics = evaluations.log_metrics
 
     def while_metrics_are_logged(*arguments: Any) -> None:
         fail_run(identity, LOST, tracked)
         assert ERROR in MlflowClient().get_run(run_id).data.tags
         log_metrics(*arguments)
 
-    monkeypatch.setattr(evaluations, "_log_metrics", while_metrics_are_logged)
+    monkeypatch.setattr(evaluations, "log_metrics", while_metrics_are_logged)
     assert log_evaluation(evaluation, tracked) == run_id
     require_complete(run_id)
 
