@@ -7,10 +7,8 @@ A split of other content has another digest, so what is found is of these pictur
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
@@ -19,6 +17,7 @@ from congruence.tasks.data.pictures import picture_table
 from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.encoders.images import DECODING
+from congruence.tasks.runtime.npz import from_npz, to_npz
 
 
 @dataclass(frozen=True)
@@ -39,23 +38,17 @@ class KeptPictures:
         if content is None:
             return None
         try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                return _table(file["rows"].reshape(split.rows, len(PICTURE_COLUMNS)))
+            rows = from_npz(content)["rows"].reshape(split.rows, len(PICTURE_COLUMNS))
         except Exception:  # zipfile, zlib and NumPy each have their own
             return None
+        return pd.DataFrame(rows, columns=list(PICTURE_COLUMNS))
 
     def measure(self, split: Split) -> pd.DataFrame:
         """Decode and measure every picture of ``split``, and keep the numbers."""
         table = picture_table(split, self.max_pixels)
-        stream = io.BytesIO()
-        np.savez(stream, allow_pickle=False, rows=table.to_numpy())
-        self.objects.put(self._key(split), stream.getvalue())
+        self.objects.put(self._key(split), to_npz({"rows": table.to_numpy()}))
         return table
 
     def _key(self, split: Split) -> str:
         how = repr((PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST, DECODING, self.max_pixels))
         return f"pictures/{split.digest}/{combine([how.encode()])}.npz"
-
-
-def _table(rows: np.ndarray) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=list(PICTURE_COLUMNS))

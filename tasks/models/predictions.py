@@ -1,11 +1,11 @@
-"""The predictions of one version on one split in Zarr, beside the embeddings: no shard is predicted twice.
+"""The predictions of one version on one split, beside the embeddings: no shard is predicted twice.
 
 Layout below the folder of a ``PredictionAddress``; a range is the shards that were predicted one after another, told by
 its rows of the split:
 
-    done/<start>-<stop>.json                 the marker: written last, names the data and the SHA-256 of each object
-    ranges/<start>-<stop>/<content>/valid    (stop - start,), which rows were predicted
-    ranges/<start>-<stop>/<content>/<name>   a parameter of the family, one row for each valid row
+    done/<start>-<stop>.json               the marker: written last, names the data by the digest of their content
+    ranges/<start>-<stop>/<content>.npz    valid (stop - start,), which rows were predicted, and by their names the
+                                           parameters of the family, one row for each of these
 
 Ranges may overlap, as two processes that predict at once or a split that is cut into other shards make them: each is
 whole by itself. The data lies under the digest of its own content, so of two writers the last marker decides.
@@ -25,10 +25,10 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.data.split import Shard, runs
-from congruence.tasks.embeddings.zarr_groups import checked_objects, checksums, decode_group, encode_group
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.encoding import describe, restore
-from congruence.tasks.runtime.sealed_records import DamagedError, digest_of, sealed, unsealed
+from congruence.tasks.runtime.npz import from_npz, to_npz
+from congruence.tasks.runtime.sealed_records import DamagedError, content_digest, sealed, unsealed
 
 _READ_AT_ONCE = 8
 
@@ -92,18 +92,15 @@ def write_range(
             f"rows {start} to {stop - 1}; give shards in a row, a mask for each, and a prediction for each valid row"
         )
     description, arrays = describe(distribution) if distribution is not None else (None, {})
-    data = encode_group({**arrays, "valid": valid})
-    sums = checksums(data)
-    content = digest_of(sums)
-    for key, value in data.items():
-        address.objects.put(f"{_folder(address, (start, stop))}/{content}/{key}", value)
+    data = to_npz({**arrays, "valid": valid})
+    content = content_digest(data)
+    address.objects.put(_data_key(address, (start, stop), content), data)
     marker = {
         **_header(address, (start, stop)),
         "version": address.label,
         "valid_rows": rows,
         "distribution": description,
         "content": content,
-        "sha256": sums,
     }
     address.objects.put(_marker_key(address, (start, stop)), sealed(marker))
 
@@ -161,12 +158,10 @@ def _read_checked(address: PredictionAddress, found: Range, content: bytes) -> t
     expected = _header(address, found)
     if any(marker.get(name) != value for name, value in expected.items()):
         return "have a marker of something else"
-    objects = checked_objects(
-        marker["sha256"], lambda key: address.objects.get(f"{_folder(address, found)}/{marker['content']}/{key}")
-    )
-    if isinstance(objects, str):
-        return f"are damaged: the range {objects}"
-    arrays = decode_group(objects)
+    data = address.objects.get(_data_key(address, found, marker["content"]))
+    if data is None or content_digest(data) != marker["content"]:
+        return "are gone" if data is None else "are damaged: they do not have their checksum"
+    arrays = from_npz(data)
     description: dict[str, Any] | None = marker["distribution"]
     return arrays["valid"], None if description is None else restore(description, arrays)
 
@@ -208,8 +203,8 @@ def _header(address: PredictionAddress, found: Range) -> dict[str, Any]:
     return {**named, "start": found[0], "stop": found[1]}
 
 
-def _folder(address: PredictionAddress, found: Range) -> str:
-    return f"{address.folder}/ranges/{_name(found)}"
+def _data_key(address: PredictionAddress, found: Range, content: str) -> str:
+    return f"{address.folder}/ranges/{_name(found)}/{content}.npz"
 
 
 def _marker_key(address: PredictionAddress, found: Range) -> str:

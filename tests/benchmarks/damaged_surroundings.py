@@ -603,9 +603,9 @@ def half(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-damaged("a file of predictions is cut to half", "embeddings/predictions/*/*/ranges/*/*/loc/c/0", half)
-damaged("a file of predictions is garbage", "embeddings/predictions/*/*/ranges/*/*/loc/c/0", garbage)
-damaged("the description of predictions is a folder", "embeddings/predictions/*/*/ranges/*/*/loc/zarr.json", a_folder)
+damaged("a file of predictions is cut to half", "embeddings/predictions/*/*/ranges/*/*.npz", half)
+damaged("a file of predictions is garbage", "embeddings/predictions/*/*/ranges/*/*.npz", garbage)
+damaged("a file of predictions is a folder", "embeddings/predictions/*/*/ranges/*/*.npz", a_folder)
 damaged("a marker of predictions is a folder", "embeddings/predictions/*/*/done/*", a_folder)
 damaged("a marker of embeddings is garbage", "embeddings/*/done/*", garbage)
 damaged("a marker of embeddings is a folder", "embeddings/*/done/*", a_folder)
@@ -623,7 +623,7 @@ def gone(path: Path) -> None:
 
 damaged("a shard of embeddings is cut to half", "embeddings/*/shards/*/0.0", half)
 damaged("a shard of embeddings is gone, its marker is not", "embeddings/*/shards/*/0.0", gone)
-damaged("predictions are gone, their marker is not", "embeddings/predictions/*/*/ranges/*/*/loc/c/0", gone)
+damaged("predictions are gone, their marker is not", "embeddings/predictions/*/*/ranges/*/*.npz", gone)
 damaged("the description of a shard is garbage", "embeddings/*/shards/*/zarr.json", garbage)
 damaged("the plan of a split is garbage", "embeddings/*/splits/*", garbage)
 damaged("the plan of a split is a folder", "embeddings/*/splits/*", a_folder)
