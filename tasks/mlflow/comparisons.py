@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
+from functools import partial
 from pathlib import Path
-
-from mlflow import MlflowClient
-from mlflow.entities import Run
 
 from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.versions import Comparison
-from congruence.tasks.mlflow.connection import connect, persist
-from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE, identity_digest
-from congruence.tasks.mlflow.logged_run import RunContent, write_run
-from congruence.tasks.mlflow.runs import open_identified
+from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.logged_run import RunContent, log_once
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.scores.meanings import probability
@@ -23,8 +18,29 @@ COMPARISON_FILE = "comparison.html"
 
 def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
     """Log a comparison beside the split's evaluations and return its run id; the same comparison is logged once."""
-    client = connect(settings)
-    run = persist("opening the run", lambda: _open(client, comparison, settings), settings)
+    split, baseline = comparison.split, comparison.baseline
+    identity = {
+        "versions": sorted(version.run_id or version.model.uri for version in comparison.versions),
+        "baseline": baseline.label,
+        "split": split.digest,
+        "protocol": baseline.protocol_digest,
+        "resamples": comparison.resamples,
+        "seed": comparison.seed,
+        "method": "CCE by the influence of the reference rows",
+    }
+    tags = {
+        PREFIX + "kind": "comparison",
+        PREFIX + "split": split.name,
+        PREFIX + "split_digest": split.digest,
+        PREFIX + "protocol_digest": baseline.protocol_digest,
+    }
+    name = f"{len(comparison.versions)} versions on {split.name}, against {baseline.label}"
+    experiment = settings.comparison_experiment_name(split.name)
+    run = log_once(experiment, name, identity, tags, partial(_content, comparison), settings)
+    return str(run.info.run_id)
+
+
+def _content(comparison: Comparison, folder: Path) -> RunContent:
     params = {
         "split": comparison.split.name,
         "split_digest": comparison.split.digest,
@@ -45,15 +61,11 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
         )
         if value is not None
     }
-    if run.data.tags.get(STATE) == COMPLETE:
-        return str(run.info.run_id)
-    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-        tables = write_comparison(comparison, Path(folder))
-        files = [(path, None) for path in sorted(Path(folder).iterdir())]
-        return write_run(run, RunContent(params, metrics, tables, _note(comparison), files), settings)
+    tables = _write(comparison, folder)
+    return RunContent(params, metrics, tables, _note(comparison), [(path, None) for path in sorted(folder.iterdir())])
 
 
-def write_comparison(comparison: Comparison, folder: Path) -> dict[str, str]:
+def _write(comparison: Comparison, folder: Path) -> dict[str, str]:
     """Write report and plot of a comparison under ``folder``; returns the small tables by name."""
     # Loaded here: Matplotlib and scikit-learn are of no use to a comparison that is refused.
     from congruence.kernels.plots.style import png
@@ -68,19 +80,6 @@ def write_comparison(comparison: Comparison, folder: Path) -> dict[str, str]:
         tables[f"{_metric_name(label)}-differences.json"] = pair.table()
         tables[f"{_metric_name(label)}-points.json"] = pair.largest
     return {name: table_json(table) for name, table in tables.items()}
-
-
-def _open(client: MlflowClient, comparison: Comparison, settings: TrackingSettings) -> Run:
-    split, baseline = comparison.split, comparison.baseline
-    tags = {
-        PREFIX + "kind": "comparison",
-        PREFIX + "split": split.name,
-        PREFIX + "split_digest": split.digest,
-        PREFIX + "protocol_digest": baseline.protocol_digest,
-    }
-    name = f"{len(comparison.versions)} versions on {split.name}, against {baseline.label}"
-    experiment = settings.comparison_experiment_name(split.name)
-    return open_identified(client, experiment, name, _identity(comparison), tags, settings)
 
 
 def _note(comparison: Comparison) -> str:
@@ -104,19 +103,6 @@ def _note(comparison: Comparison) -> str:
 
 def _cell(item: MetricDifference | None) -> str:
     return "-" if item is None else f"{item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]"
-
-
-def _identity(comparison: Comparison) -> str:
-    parts = {
-        "versions": sorted(version.run_id or version.model.uri for version in comparison.versions),
-        "baseline": comparison.baseline.label,
-        "split": comparison.split.digest,
-        "protocol": comparison.baseline.protocol_digest,
-        "resamples": comparison.resamples,
-        "seed": comparison.seed,
-        "method": "CCE by the influence of the reference rows",
-    }
-    return identity_digest(parts)
 
 
 def _metric_name(label: str) -> str:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from mlflow import MlflowClient
-from mlflow.entities import Run
-
 from congruence.kernels.masking import mask_text
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateCheck, GateDecision
-from congruence.tasks.mlflow.connection import connect, persist
-from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX, identity_digest
+from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
 from congruence.tasks.mlflow.links import run_place
-from congruence.tasks.mlflow.logged_run import RunContent, write_run
-from congruence.tasks.mlflow.runs import open_identified
+from congruence.tasks.mlflow.logged_run import RunContent, log_once
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.mlflow.version_tags import set_version_tags
@@ -26,9 +21,22 @@ def log_decision(decision: GateDecision, settings: TrackingSettings) -> str:
     The version's tags ``cce_gate``, ``cce_gate_reasons``, ``cce_gate_protocol`` and ``cce_gate_run`` say it, by which
     protocol's numbers it was, and lead to the run.
     """
-    client, model = connect(settings), decision.candidate.model
-    run = persist("opening the gate's run", lambda: _open(client, decision, settings), settings)
-    run_id = write_run(run, _content(decision), settings)
+    model, baseline = decision.candidate.model, decision.baseline
+    identity = {
+        "model": model.uri,
+        "baseline": baseline.model.uri if baseline else None,
+        "settings": decision.settings.model_dump(mode="json"),
+        "checks": [vars(check) for check in decision.checks],
+    }
+    opened = {
+        PREFIX + "kind": "gate",
+        PREFIX + "model": model.name,
+        PREFIX + "version": model.version,
+        "cce_gate": decision.outcome,
+    }
+    experiment, name = settings.gate_experiment_name(model.name), f"{model.label} {decision.outcome}"
+    run = log_once(experiment, name, identity, opened, lambda _: _content(decision), settings)
+    run_id = str(run.info.run_id)
     held = len(decision.checks)
     reasons = (
         ["its rule holds" if held == 1 else f"all {held} rules hold", *unusual(decision)]
@@ -44,24 +52,6 @@ def log_decision(decision: GateDecision, settings: TrackingSettings) -> str:
     if model.version:
         set_version_tags(model, tags, settings)
     return run_id
-
-
-def _open(client: MlflowClient, decision: GateDecision, settings: TrackingSettings) -> Run:
-    model, baseline = decision.candidate.model, decision.baseline
-    parts = {
-        "model": model.uri,
-        "baseline": baseline.model.uri if baseline else None,
-        "settings": decision.settings.model_dump(mode="json"),
-        "checks": [vars(check) for check in decision.checks],
-    }
-    tags = {
-        PREFIX + "kind": "gate",
-        PREFIX + "model": model.name,
-        PREFIX + "version": model.version,
-        "cce_gate": decision.outcome,
-    }
-    experiment, name = settings.gate_experiment_name(model.name), f"{model.label} {decision.outcome}"
-    return open_identified(client, experiment, name, identity_digest(parts), tags, settings)
 
 
 def _content(decision: GateDecision) -> RunContent:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 
 from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, persist
-from congruence.tasks.mlflow.identity import COMPLETE, STATE
-from congruence.tasks.mlflow.runs import close_run, log_metrics, log_params, set_tags
+from congruence.tasks.mlflow.identity import COMPLETE, STATE, identity_digest
+from congruence.tasks.mlflow.runs import close_run, log_metrics, log_params, open_identified, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import SplitSummary
 
@@ -44,11 +46,37 @@ class RunContent:
     model_id: str | None = None
 
 
-def write_run(run: Run, content: RunContent, settings: TrackingSettings) -> str:
-    """Write the content of an open run and close it; a complete one is left as it is. Returns its id."""
-    client, run_id = connect(settings), str(run.info.run_id)
-    if run.data.tags.get(STATE) == COMPLETE:
-        return run_id
+def log_once(
+    experiment: str,
+    name: str,
+    identity: Mapping[str, Any],
+    tags: Mapping[str, str],
+    content: Callable[[Path], RunContent],
+    settings: TrackingSettings,
+) -> Run:
+    """The run of that identity in an experiment, written the first time and left as it is from then on.
+
+    Args:
+        experiment: its name.
+        name: of the run.
+        identity: what makes two runs the same one.
+        tags: that it is opened with.
+        content: what it holds, made if it is to be written, with a folder for its files.
+        settings: where to log.
+    """
+    client, digest = connect(settings), identity_digest(identity)
+    run = persist(
+        "opening the run", lambda: open_identified(client, experiment, name, digest, tags, settings), settings
+    )
+    if run.data.tags.get(STATE) != COMPLETE:
+        with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+            _write(client, run, content(Path(folder)), settings)
+    return run
+
+
+def _write(client: MlflowClient, run: Run, content: RunContent, settings: TrackingSettings) -> None:
+    """Write the content of an open run and close it."""
+    run_id = str(run.info.run_id)
     persist("logging parameters", lambda: log_params(client, run, content.params), settings)
 
     def log_files() -> None:
@@ -66,7 +94,6 @@ def write_run(run: Run, content: RunContent, settings: TrackingSettings) -> str:
     tags["mlflow.note.content"] = mask_text(content.note)
     persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
     persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
-    return run_id
 
 
 def log_inputs(

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlflow import MlflowClient
-from mlflow.entities import Run
-
-from congruence.tasks.mlflow.connection import connect, persist
-from congruence.tasks.mlflow.identity import PREFIX, identity_digest
-from congruence.tasks.mlflow.logged_run import RunContent, write_run
-from congruence.tasks.mlflow.runs import open_identified
+from congruence.tasks.mlflow.identity import PREFIX
+from congruence.tasks.mlflow.logged_run import RunContent, log_once
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.report.reliability import REPORT_FILE, SCORES_FILE, headlines
@@ -25,26 +20,6 @@ def log_reliability(found: Reliability, files: Sequence[Path], settings: Trackin
 
     The files that ``write_reliability`` wrote become artifacts.
     """
-    client = connect(settings)
-    run = persist("opening the run", lambda: _open(client, found, settings), settings)
-    tables = {POINTS_FILE: table_json(found.extremes(settings.table_rows))}
-    if found.curves:
-        tables[REJECTION_FILE] = table_json(found.rejection_table())
-    if found.judgement.curves:
-        tables[RISK_FILE] = table_json(found.risk_coverage_table())
-    content = RunContent(
-        _params(found),
-        headlines(found),
-        tables,
-        _note(found),
-        files=[(path, "plots" if path.suffix == ".png" else None) for path in files],
-        splits=[(found.inputs, "scoring"), (found.reference, "reference")],
-        model_id=found.model.model_id,
-    )
-    return write_run(run, content, settings)
-
-
-def _open(client: MlflowClient, found: Reliability, settings: TrackingSettings) -> Run:
     tags = {
         PREFIX + "kind": "scores",
         PREFIX + "model": found.model.name,
@@ -56,10 +31,27 @@ def _open(client: MlflowClient, found: Reliability, settings: TrackingSettings) 
         PREFIX + "protocol_digest": found.protocol.digest,
     }
     # Labels that were added to the inputs change what is logged, and the digest of the inputs does not say so.
-    identity = identity_digest(tags | {"losses": sorted(found.curves), "rule": str(found.rule)})
+    identity = tags | {"losses": sorted(found.curves), "rule": str(found.rule)}
+    experiment = settings.scores_experiment_name(found.reference.name)
     name = f"{found.model.label} on {found.inputs.rows:,} new inputs"
-    return open_identified(
-        client, settings.scores_experiment_name(found.reference.name), name, identity, tags, settings
+    run = log_once(experiment, name, identity, tags, lambda _: _content(found, files, settings), settings)
+    return str(run.info.run_id)
+
+
+def _content(found: Reliability, files: Sequence[Path], settings: TrackingSettings) -> RunContent:
+    tables = {POINTS_FILE: table_json(found.extremes(settings.table_rows))}
+    if found.curves:
+        tables[REJECTION_FILE] = table_json(found.rejection_table())
+    if found.judgement.curves:
+        tables[RISK_FILE] = table_json(found.risk_coverage_table())
+    return RunContent(
+        _params(found),
+        headlines(found),
+        tables,
+        _note(found),
+        files=[(path, "plots" if path.suffix == ".png" else None) for path in files],
+        splits=[(found.inputs, "scoring"), (found.reference, "reference")],
+        model_id=found.model.model_id,
     )
 
 

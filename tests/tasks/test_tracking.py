@@ -23,10 +23,10 @@ from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
 from congruence.tasks.mlflow.finished import complete_runs
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.logged_run import RunContent, write_run
+from congruence.tasks.mlflow.logged_run import RunContent, log_once
 from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.rows import ROWS_DIGEST, log_rows
-from congruence.tasks.mlflow.runs import open_identified, open_run
+from congruence.tasks.mlflow.runs import open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.system_metrics import system_metrics
 from congruence.tasks.mlflow.version_tags import log_failure, read_failure
@@ -405,8 +405,8 @@ def test_no_secret_is_logged(make_evaluation, versions, settings, client, split,
 
 def test_a_run_of_many_numbers_has_all_of_them(settings, client, split):
     """A comparison of 30 versions has more than the 1,000 that one request takes."""
-    run = open_identified(client, settings.comparison_experiment_name(split), "many", split, {}, settings)
-    write_run(run, RunContent({}, {f"metric_{number}": float(number) for number in range(1200)}, {}, ""), settings)
+    content = RunContent({}, {f"metric_{number}": float(number) for number in range(1200)}, {}, "")
+    run = log_once(f"many/{split}", "many", {"split": split}, {}, lambda _: content, settings)
     assert len(client.get_run(run.info.run_id).data.metrics) == 1200
 
 
