@@ -13,6 +13,7 @@ import mlflow
 import mlflow.artifacts
 import requests
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
 from mlflow.exceptions import MlflowException
 
@@ -182,6 +183,17 @@ def _is_unknown_login(error: Exception) -> bool:
 def of_deleted_run(error: TrackingError) -> bool:
     """Whether MLflow refused because the run has been deleted meanwhile."""
     return isinstance(error.__cause__, MlflowException) and "Current state is deleted" in str(error.__cause__)
+
+
+def active_run(client: MlflowClient, run_id: str) -> Run | None:
+    """A run; None where it was deleted."""
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+    return run if run.info.lifecycle_stage == "active" else None
 
 
 def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from mlflow.exceptions import MlflowException
 
-from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.connection import active_run, connect, persist
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, all_runs, experiments_of
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import Metric
@@ -51,17 +50,8 @@ def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, Fi
 def finished_evaluation(run_id: str, settings: TrackingSettings) -> FinishedEvaluation | None:
     """The complete evaluation in a run; None where it was deleted."""
     client = connect(settings)
-
-    def get() -> Run | None:
-        try:
-            return client.get_run(run_id)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            return None
-
-    run = persist("reading an evaluation", get, settings)
-    if run is None or run.info.lifecycle_stage != "active" or run.data.tags.get(STATE) != COMPLETE:
+    run = persist("reading an evaluation", lambda: active_run(client, run_id), settings)
+    if run is None or run.data.tags.get(STATE) != COMPLETE:
         return None
     return _read(run)
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mlflow.entities import Metric, Run
 
 from congruence.kernels.monitoring import Look, Monitor, ScoreSums
-from congruence.tasks.mlflow.connection import active_experiment, connect, fetched_artifact, persist
+from congruence.tasks.mlflow.connection import active_experiment, active_run, connect, fetched_artifact, persist
 from congruence.tasks.mlflow.identity import (
     COMPLETE,
     OPEN,
@@ -175,8 +175,8 @@ def kept_rows(run_id: str, artifact: str, path: Path, settings: TrackingSettings
 
 def is_open(look: LoggedLook, settings: TrackingSettings) -> bool:
     """Whether a look may still be closed, by what MLflow says now."""
-    run = persist("reading a look", lambda: connect(settings).get_run(look.run_id), settings)
-    return run.info.lifecycle_stage == "active" and run.data.tags.get(STATE) == OPEN
+    run = persist("reading a look", lambda: active_run(connect(settings), look.run_id), settings)
+    return run is not None and run.data.tags.get(STATE) == OPEN
 
 
 def model_run(name: str, settings: TrackingSettings) -> Run:

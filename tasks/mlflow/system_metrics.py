@@ -15,7 +15,7 @@ from distributed import Client
 from mlflow import MlflowClient
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-from congruence.tasks.mlflow.connection import connect, experiment_id, persist, tracking_address
+from congruence.tasks.mlflow.connection import active_run, connect, experiment_id, persist, tracking_address
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.links import run_place
 from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE, note_closed, note_open
@@ -87,13 +87,15 @@ def _monitored(machine: str, settings: TrackingSettings, interval: float) -> Ite
 
 def _machine_run(client: MlflowClient, run_ids: Sequence[str], settings: TrackingSettings) -> str:
     runs = [client.get_run(run_id) for run_id in run_ids]
-    earlier = {run.data.tags.get(MACHINE_RUN) for run in runs}
-    if len(earlier) == 1 and (found := next(iter(earlier))) is not None:
+    named = {run.data.tags.get(MACHINE_RUN) for run in runs}
+    earlier = [run for each in named - {None} if (run := active_run(client, str(each))) is not None]
+    if len(named) == len(earlier) == 1:
+        found = str(earlier[0].info.run_id)
         client.update_run(found, status="RUNNING")
         return found
-    for left in earlier - {None}:  # by a process that died with other versions in its hands
-        if client.get_run(str(left)).info.status == "RUNNING":
-            client.set_terminated(str(left), "KILLED")
+    for left in earlier:  # by a process that died with other versions in its hands
+        if left.info.status == "RUNNING":
+            client.set_terminated(left.info.run_id, "KILLED")
     split = client.get_experiment(runs[0].info.experiment_id).name
     experiment = experiment_id(client, f"{split}/machine", settings)
     prepare_experiment(client, experiment, "machine", settings)

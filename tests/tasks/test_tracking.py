@@ -287,6 +287,17 @@ def test_system_metrics_have_a_run_of_their_own_which_the_evaluations_name(
     assert client.get_run(machine).info.status == "FAILED"
 
 
+def test_a_run_of_system_metrics_that_was_deleted_is_made_again(make_evaluation, versions, settings, client, split):
+    """Else every later attempt at the evaluation would end at a run that nobody can take up."""
+    run_id = open_run(EvaluationIdentity.of(make_evaluation(model=versions[0], split=split)), settings)
+    with system_metrics([run_id], settings, interval=60.0) as first:
+        pass
+    client.delete_run(first)
+    with system_metrics([run_id], settings, interval=60.0) as second:
+        assert client.get_run(run_id).data.tags["congruence.machine_run"] == second != first
+    assert client.get_run(second).info.status == "FINISHED"
+
+
 def test_all_rows_are_in_the_scores_and_few_in_the_table(make_evaluation, versions, settings, tmp_path):
     evaluation = make_evaluation(model=versions[0])
     many = pd.concat([evaluation.scores] * 2000, ignore_index=True)
