@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
@@ -186,27 +185,35 @@ class BasisPlan:
 
 
 def basis_sums(plan: BasisPlan, x: Array) -> BlockSums:
-    """Products of all columns with each other, over the rows x of a block."""
+    """Products of each kernel's columns with each other, and their sums, over the rows x of a block."""
     sums = BlockSums()
     for _, columns in plan.columns(x):
-        # float64: the small matrices made of it have the squared condition number of the columns.
-        exact = np.concatenate(columns, axis=1, dtype=np.float64)
-        sums.add("products", exact.T @ exact)
+        for of, of_kernel in zip(plan.kernels, columns[1:], strict=True):
+            # float64: the small matrices made of it have the squared condition number of the columns.
+            exact = of_kernel.astype(np.float64)
+            sums.add(f"products {of.name}", exact.T @ exact)
+            sums.add(f"total {of.name}", np.sum(exact, axis=0))
     return sums
 
 
 @dataclass(frozen=True)
 class InputBasis:
-    """k directions of the inputs: K_h ~ U diag(n eigenvalues) U'.
+    """k directions of the inputs, U = K B: K_h ~ U diag(n eigenvalues) U'.
 
     Attributes:
         name: of the kernel h, for reports.
         eigenvalues: of K_h / n, decreasing, (k,).
+        coordinates: B, (m, k).
+        moment: U'U, (k, k).
+        total: U'1, (k,).
         place: of its directions among those of all bases.
     """
 
     name: str
     eigenvalues: Array = field(repr=False)
+    coordinates: Array = field(repr=False)
+    moment: Array = field(repr=False)
+    total: Array = field(repr=False)
     place: slice = field(repr=False)
 
 
@@ -217,35 +224,36 @@ class InputBases:
     Attributes:
         plan: as the blocks know it.
         bases: the constant first.
-        coordinates: B of each basis, (m, k): its U is K B.
-        moment: U'U, (k, k).
-        total: U'1, (k,).
     """
 
     plan: BasisPlan
     bases: tuple[InputBasis, ...] = field(repr=False)
-    coordinates: tuple[Array, ...] = field(repr=False)
-    moment: Array = field(repr=False)
-    total: Array = field(repr=False)
 
     @classmethod
     def of(cls, plan: BasisPlan, sums: BlockSums) -> InputBases:
         """The spectra, from what ``basis_sums`` added up."""
-        n, products = plan.n, sums.added["products"]
-        bases, parts, start = [InputBasis(CONSTANT, np.ones(1), slice(0, 1))], [np.array([[n**-0.5]])], 1
+        n = plan.n
+        constant = np.full((1, 1), n**-0.5)
+        bases = [InputBasis(CONSTANT, np.ones(1), constant, np.ones((1, 1)), np.full(1, n**0.5), slice(0, 1))]
         for of in plan.kernels:
-            place = slice(start, start + len(of.landmarks))
-            basis, eigenvalues = kernel_directions(of, products[place, place], n)
+            products, total = sums.added[f"products {of.name}"], sums.added[f"total {of.name}"]
+            basis, eigenvalues = kernel_directions(of, products, n)
             keep, first = min(plan.settings.directions, len(eigenvalues)), bases[-1].place.stop
-            bases.append(InputBasis(of.name, eigenvalues[:keep] / n, slice(first, first + keep)))
-            parts.append(basis[:, :keep])
-            start = place.stop
-        whole = scipy.linalg.block_diag(*parts)
-        return cls(plan, tuple(bases), tuple(parts), whole.T @ products @ whole, whole.T @ products[:, 0])
+            basis, place = basis[:, :keep], slice(first, first + keep)
+            found = InputBasis(
+                of.name, eigenvalues[:keep] / n, basis, basis.T @ products @ basis, basis.T @ total, place
+            )
+            bases.append(found)
+        return cls(plan, tuple(bases))
+
+    @property
+    def directions(self) -> int:
+        """Of all bases."""
+        return self.bases[-1].place.stop
 
     def tiles(self, x: Array) -> Iterator[tuple[slice, Array]]:
         """U at the rows x of a block, in single precision; see ``Tiles``."""
-        coordinates = [part.astype(x.dtype) for part in self.coordinates]
+        coordinates = [basis.coordinates.astype(x.dtype) for basis in self.bases]
         for rows, columns in self.plan.columns(x):
             own = [of_kernel @ part for of_kernel, part in zip(columns, coordinates, strict=True)]
             yield rows, np.concatenate(own, axis=1, dtype=np.float32)

@@ -39,6 +39,7 @@ from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases, product
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
 from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
+from congruence.kernels.gram.thin_products import weighted_squares
 
 LARGEST_LEVERAGE = 0.99
 
@@ -138,9 +139,7 @@ class LeaveOneOut:
         sums.add("diagonal squares", np.sum(diagonal**2, axis=0))
         for power in range(3):
             for j in range(variance.shape[1]):
-                sums.add(
-                    f"inner {power} {j}", product(own * (variance[:, j] * lift**power)[:, None].astype(own.dtype), own)
-                )
+                sums.add(f"inner {power} {j}", weighted_squares(own, variance[:, j] * lift**power))
 
     def add_blocks(
         self, sums: BlockSums, vectors: Array, scores: Array, blocks: DependentBlocks, weights: Array | None = None

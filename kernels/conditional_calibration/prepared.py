@@ -299,7 +299,7 @@ def prepare_calibration(
     )
     bases = InputBases.of(plan, basis_sums(plan, x))
     # One array, filled as it comes: a list of tiles joined at the end would be in memory twice.
-    vectors = np.empty((len(x), len(bases.total)), dtype=np.float32)
+    vectors = np.empty((len(x), bases.directions), dtype=np.float32)
     for rows, tile in bases.tiles(x):
         vectors[rows] = tile
     prepared = PreparedCalibration(bases, vectors, has_card)

@@ -149,9 +149,9 @@ class VersionTests:
 
     def _null_of_pools(self, pools: Array, own: OwnDirections | None) -> Null:
         drawn = self._pools.coefficients(pools)[1:].transpose(1, 2, 0)
-        parts = [drawn[: len(self.bases.total)]]
+        parts = [drawn[: self.bases.directions]]
         if own is not None:
-            columns = drawn[len(self.bases.total) :]
+            columns = drawn[self.bases.directions :]
             parts.append(np.tensordot(own.coordinates, columns, (0, 0)))
         coefficients = np.concatenate(parts)
         return lambda block: coefficients[:, :, block : block + DRAWS_AT_ONCE]
@@ -205,7 +205,7 @@ class VersionTests:
     def _signed_coefficients(self, drawn: BlockSums) -> Array:
         """Of all bases, (k, 4, B)."""
         parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(self._draws)]
-        return np.concatenate([part[: len(self.bases.total)] for part in parts], axis=2)
+        return np.concatenate([part[: self.bases.directions] for part in parts], axis=2)
 
 
 def drawn_null_of_split(
@@ -224,7 +224,7 @@ def drawn_null_of_split(
     asked = [plan for plan in plans if plan.name in beside]
     drawn = run("calibration null", null_pass, asked, beside, draws, seed, with_shared)[""]
     parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(draws)]
-    widths = {SHARED: len(bases.total)} if with_shared else {}
+    widths = {SHARED: bases.directions} if with_shared else {}
     widths |= {name: len(mine.eigenvalues) for name, mine in beside.items()}
     found, start = {}, 0
     for name, columns in widths.items():

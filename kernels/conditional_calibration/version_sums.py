@@ -26,6 +26,7 @@ from congruence.kernels.conditional_calibration.own_basis import OwnColumns, Own
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.gram.thin_products import weighted_squares
 from congruence.kernels.threads import map_on_threads
 
 SHARED = "what all versions share"
@@ -214,8 +215,7 @@ class _PooledDraws:
 def _add_variances(sums: BlockSums, vectors: Array, variance: Array) -> None:
     """U' diag(v) U of every order, and the sum of v, for v (rows, 4)."""
     sums.add("variance", np.sum(variance, axis=0))
-    weighted = [product(vectors * column[:, None].astype(vectors.dtype), vectors) for column in variance.T]
-    sums.add("weighted", np.stack(weighted))
+    sums.add("weighted", np.stack([weighted_squares(vectors, column) for column in variance.T]))
 
 
 def limit_sums(bases: InputBases, vectors: Array) -> BlockSums:

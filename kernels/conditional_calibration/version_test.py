@@ -11,7 +11,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles
+from congruence.kernels.conditional_calibration.bases import PROTOCOL, BasisKernel, InputBases, Tiles
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut
 from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
@@ -216,10 +216,12 @@ class VersionSmoothing:
 
 def directions(bases: InputBases) -> tuple[slice, Directions] | None:
     """The directions of the protocol's kernel and their place; None where that is no basis."""
-    if bases.smoother is None:
+    basis = bases.named(PROTOCOL)
+    if basis is None or bases.smoother is None:
         return None
     place, filters = bases.smoother
-    return place, Directions(bases.plan.n, filters, bases.moment[place, place], bases.total[place])
+    kept = slice(0, len(filters))
+    return place, Directions(bases.plan.n, filters, basis.moment[kept, kept], basis.total[kept])
 
 
 def effect_sums(

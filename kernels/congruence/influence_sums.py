@@ -60,7 +60,7 @@ def congruence_uncertainty(
     if sampling_variance is not None:
         sums.add("sampling variance", weighted_squares(analysis, sampling_variance))
     count = None if blocks is None else blocks.count
-    known = InfluenceWeights.of(filters, point_spread(synthesis, weights), fit, sums, points, count)
+    known = InfluenceWeights.of(filters, weighted_squares(synthesis, weights), fit, sums, points, count)
     columns = known.add_rows(sums, analysis, delta, rows)
     shown = mean_points(points)
     means = mean_over(norms, weights), mean_over(norms**2, weights)
@@ -94,7 +94,7 @@ def add_coefficients(sums: BlockSums, vectors: Array, delta: Array, rows: Fitted
         return
     inside = [rows.folds == fold for fold in range(FOLDS)]
     sums.add("coefficients", np.stack([projected(vectors[some], delta[some]) for some in inside]))
-    sums.add("fold moments", np.stack([projected(vectors[some], vectors[some]) for some in inside]))
+    sums.add("fold moments", np.stack([weighted_squares(vectors[some]) for some in inside]))
 
 
 @dataclass(frozen=True)
@@ -139,11 +139,6 @@ def add_points(sums: BlockSums, vectors: Array, smoothed: Array, norms: Array, w
         smoothed = weights[:, None] * smoothed
     sums.add("smoothed", projected(vectors, smoothed))
     sums.add("directions", projected(vectors, smoothed / np.maximum(norms, _TINY)[:, None]))
-
-
-def point_spread(vectors: Array, weights: Array | None) -> Array:
-    """U'U of points U (m, k), or U'WU where they have weights, (k, k)."""
-    return projected(vectors, vectors) if weights is None else weighted_squares(vectors, weights)
 
 
 def add_residuals(sums: BlockSums, residuals: Array) -> None:

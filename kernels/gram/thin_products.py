@@ -44,9 +44,13 @@ def projected(block: Array, v: Array) -> Array:
     return np.asarray(transposed_product(block, padded_columns(v, block))[:, : v.shape[1]], dtype=np.float64)
 
 
-def weighted_squares(vectors: Array, weights: Array) -> Array:
-    """U' diag(w) U, (k, k), of U (n, k) and w (n,), in the precision of U."""
-    return np.asarray(vectors.T @ (vectors * weights.astype(vectors.dtype)[:, None]), dtype=np.float64)
+def weighted_squares(vectors: Array, weights: Array | None = None) -> Array:
+    """U' diag(w) U, (k, k), of U (n, k) and w >= 0 (n,), in the precision of U; U'U without weights.
+
+    As the product of one array with itself, of which BLAS computes half.
+    """
+    scaled = vectors if weights is None else vectors * np.sqrt(weights).astype(vectors.dtype)[:, None]
+    return np.asarray(scaled.T @ scaled, dtype=np.float64)
 
 
 def squares_at(vectors: Array, inner: Array) -> Array:

@@ -13,7 +13,7 @@ from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.landmarks import candidate_rows
 from congruence.kernels.gram.rounding import CHECKED_BYTES, CHECKED_POINTS, LONGEST
-from congruence.kernels.gram.thin_products import product
+from congruence.kernels.gram.thin_products import padded_columns
 from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
 from congruence.kernels.protocol.protocol import EvaluationProtocol
@@ -144,8 +144,9 @@ class BlockDirections(BlockInputs):
 
     def tiles(self, points: TilePoints) -> Iterator[tuple[slice, Array, Array]]:
         """Rows, C there and U there, tile by tile; a tile's memory is used again."""
+        basis = padded_columns(self.basis, points.x)
         for rows, columns in self.columns(points):
-            yield rows, columns, np.asarray(product(columns, self.basis), dtype=np.float32)
+            yield rows, columns, (columns @ basis)[:, : self.basis.shape[1]].astype(np.float32, copy=False)
 
 
 def inputs_pass(block: BlockRows[RowBlocks], system: BlockInputs) -> Pass:

@@ -19,11 +19,10 @@ from congruence.kernels.congruence.influence_sums import (
     add_points,
     add_residuals,
     mean_points,
-    point_spread,
 )
 from congruence.kernels.congruence.noise_floor import FloorCoefficients
 from congruence.kernels.congruence.test import simulated_errors
-from congruence.kernels.gram.thin_products import product, projected
+from congruence.kernels.gram.thin_products import product, projected, weighted_squares
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
 from congruence.kernels.row_blocks.inputs import BlockDirections
 from congruence.kernels.row_blocks.right_hand_sides import errors_of
@@ -117,7 +116,7 @@ def scores_pass(
             added.keep("vectors at points", vectors[shown])
             if counts is not None:
                 added.keep("weights at points", counts[shown])
-                added.add("weighted spread", point_spread(vectors, counts))
+                added.add("weighted spread", weighted_squares(vectors, counts))
                 added.add("squared weights", float(counts @ counts))
                 scored["weight"] = counts
             if answer.simulated is not None:
