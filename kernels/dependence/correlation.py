@@ -70,9 +70,10 @@ def correlations(
         if labels.max(initial=0) + 1 < n:
             looks.append((name, _WithinGroups(labels)))
     found: list[Correlation] = []
+    level = LEVEL / len(looks)
     for name, statistic in looks:
-        value, p_value = _tested(ordered, statistic, stream(seed, "permutations of rows", len(found)))
-        found.append(Correlation(name, value, p_value, p_value <= LEVEL / len(looks)))
+        value, p_value = _tested(ordered, statistic, level, stream(seed, "permutations of rows", len(found)))
+        found.append(Correlation(name, value, p_value, p_value <= level))
     return found
 
 
@@ -92,12 +93,17 @@ class _WithinGroups:
         return np.asarray(np.divide(within, squares / len(scores), out=np.zeros_like(within), where=squares > 0))
 
 
-def _tested(scores: Array, statistic: Callable[[Array], Array], rng: np.random.Generator) -> tuple[float, float]:
-    """The largest value over the scores, and the p-value of that; permutations stop once they cannot find anything."""
+def _tested(
+    scores: Array, statistic: Callable[[Array], Array], level: float, rng: np.random.Generator
+) -> tuple[float, float]:
+    """The largest value over the scores, and the p-value of that.
+
+    Permutations stop once so many have reached it that it cannot be found at ``level`` (Besag and Clifford 1991).
+    """
     observed, reached = float(np.max(statistic(scores))), 0
     draws = int(np.clip(_VALUES // scores.size, 399, PERMUTATIONS))
     for drawn in range(1, draws + 1):
         reached += float(np.max(statistic(rng.permutation(scores)))) >= observed
-        if reached >= 20:
+        if 1 + reached > level * (draws + 1):
             return observed, (1 + reached) / (drawn + 1)
     return observed, (1 + reached) / (draws + 1)
