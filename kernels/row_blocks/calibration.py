@@ -99,10 +99,12 @@ class RowsOfBlock:
 
     def versions(self, plans: Sequence[VersionPlan]) -> dict[str, VersionRows]:
         """See ``CalibrationRows``."""
-        targets, keys = self.rows.targets(), self.rows.blocks.keys(self.rows.block)
-        known, found, weights = self.given.plan, {}, self.rows.weights()
+        targets, known, found, weights = self.rows.targets(), self.given.plan, {}, self.rows.weights()
+        laws = {plan.name: self.rows.predictive(plan.name) for plan in plans}
+        # A million texts take seconds; without jumps no PIT value is randomised.
+        keys = self.rows.blocks.keys(self.rows.block) if any(law.may_jump for law in laws.values()) else None
         for plan in plans:
-            law = self.rows.predictive(plan.name)
+            law = laws[plan.name]
             quantiles = None if plan.own is None else own_quantiles(targets, law, known.settings.levels)
             found[plan.name] = VersionRows.of(
                 plan, targets, law, quantiles, keys=keys, seed=known.seed, weights=weights

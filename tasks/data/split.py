@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data.design import SampleDesign, as_numbers, read_design
 from congruence.tasks.data.digests import ROW_BYTES
 from congruence.tasks.data.errors import SplitError, unknown_column
@@ -196,6 +197,12 @@ class Split:
         """The keys of some shards one after the other, (rows,) of text; from the index alone."""
         parts = [self._stored([self.key_column], start, stop)[self.key_column] for start, stop in runs(shards)]
         return np.array([str(key) for part in parts for key in part], dtype=object)
+
+    def key_numbers(self, start: int, stop: int) -> Array:
+        """Numbers that stand for the keys of some rows, (rows,), by which what is drawn for a row is drawn."""
+        if self.key_column == self._row_key:
+            return hashed_keys(np.array([str(row) for row in range(start, stop)], dtype=object))
+        return hashed_keys(self._stored([self.key_column], start, stop)[self.key_column].to_numpy())
 
     def design(self, shards: Sequence[Shard] | None = None) -> SampleDesign:
         """Groups, times, weights and exposures of some shards one after the other, by default of all rows."""

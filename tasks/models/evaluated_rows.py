@@ -15,7 +15,6 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.streams import hashed_keys
 from congruence.kernels.weights import require_weights
 from congruence.tasks.data.design import SampleDesign
 from congruence.tasks.data.split import Shard, Split
@@ -137,20 +136,20 @@ class EvaluatedRows:
     @cached_property
     def sizes(self) -> list[int]:
         """Valid rows of each block."""
-        return [int(self.valid[self._rows(block)].sum()) for block in range(len(self.blocks))]
+        return [int(self.valid[self._rows_of(block)].sum()) for block in range(len(self.blocks))]
 
     def inputs(self, block: int) -> Array:
         """Embeddings of the valid rows of a block, (rows, d), as the encoder gave them."""
-        rows = self._rows(block)
+        rows = self._rows_of(block)
         return np.asarray(self.store.read(rows)[self.valid[rows]])
 
     def targets(self, block: int) -> Array:
         """Of the valid rows of a block, (rows,) or (rows, q)."""
-        return np.asarray(self.split.targets_of(self.blocks[block])[self.valid[self._rows(block)]])
+        return np.asarray(self.split.targets_of(self.blocks[block])[self.valid[self._rows_of(block)]])
 
     def design(self, block: int) -> SampleDesign:
         """Groups, times, weights and exposures of the valid rows of a block, (rows,) each."""
-        return self.split.design(self.blocks[block]).rows(self.valid[self._rows(block)])
+        return self.split.design(self.blocks[block]).rows(self.valid[self._rows_of(block)])
 
     def weights(self, block: int) -> Array | None:
         """What each valid row of a block counts in means, (rows,), of mean 1 over all valid rows; None for equal."""
@@ -171,11 +170,8 @@ class EvaluatedRows:
 
     def keys(self, block: int) -> Array:
         """Numbers that stand for the keys of the valid rows of a block, (rows,): scores are randomised by them."""
-        column = self.split.key_column
-        parts = [
-            self.split.frame(shard, [column])[column].to_numpy()[self._mask(shard)] for shard in self.blocks[block]
-        ]
-        return hashed_keys(np.concatenate(parts))
+        rows = self._rows_of(block)
+        return self.split.key_numbers(rows.start, rows.stop)[self.valid[rows]]
 
     def predictive(self, block: int, version: str) -> Distribution:
         """What a version predicts for the valid rows of a block."""
@@ -185,11 +181,13 @@ class EvaluatedRows:
         """Without what was read."""
         return {name: value for name, value in self.__dict__.items() if name not in ("valid", "blocks", "sizes")}
 
+    def _rows_of(self, block: int) -> slice:
+        """Of the split, valid ones or not."""
+        shards = self.blocks[block]
+        return slice(shards[0].start, shards[-1].stop)
+
     def _mask(self, shard: Shard) -> Array:
         return self.valid[shard.start : shard.stop]
-
-    def _rows(self, block: int) -> slice:
-        return slice(self.blocks[block][0].start, self.blocks[block][-1].stop)
 
     def _predictive(self, version: str, shards: Sequence[Shard]) -> Distribution:
         """Read; what is missing or damaged is predicted again."""

@@ -13,8 +13,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.resampling.aggregation import ScoreStatistics, sliced_statistics
-from congruence.kernels.streams import hashed_keys
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.split import Split
 from congruence.tasks.scores.summary import mean_columns, slice_groups, slice_rows, whole_columns
 
 BLOCK_ROWS = 2**16
@@ -97,6 +96,5 @@ def hashed_by_block(split: Split, valid: Array) -> Array:
     parts = []
     for start in range(0, split.rows, BLOCK_ROWS):
         here = valid[start : start + BLOCK_ROWS]
-        keys = split.frame(Shard(0, start, len(here), ""), [split.key_column])[split.key_column].to_numpy()
-        parts.append(hashed_keys(keys[here]))
+        parts.append(split.key_numbers(start, start + len(here))[here])
     return np.concatenate(parts)

@@ -154,6 +154,14 @@ def test_a_version_beside_one_of_counts_has_the_numbers_that_it_has_alone(blocks
         np.testing.assert_allclose(together[name].test.null_statistics, alone.null_statistics, rtol=1e-3, atol=1e-3)
 
 
+def test_keys_are_read_only_where_a_law_jumps(blocks: KeptBlocks) -> None:
+    some = KeptBlocks(blocks.x[:400], blocks.y[:400], {}, (0, 400))
+    with patch.object(KeptBlocks, "keys", side_effect=OSError("keys were read")):
+        calibrated(replace(some, models={"even": blocks.models["even"][:400]}), settings=SETTINGS)
+        with pytest.raises(OSError, match="keys were read"):
+            calibrated(replace(some, models={"members": blocks.models["members"][:400]}), settings=SETTINGS)
+
+
 def test_counts_too_wide_for_a_table_in_one_block_are_scored_alike_in_all(blocks: KeptBlocks) -> None:
     n, settings = 900, replace(SETTINGS, draws=99)
     x, rate = blocks.x[:n], np.where(np.arange(n) < 40, 1e7, 3.0)
