@@ -249,7 +249,7 @@ class InputBases:
     @property
     def directions(self) -> int:
         """Of all bases."""
-        return self.bases[-1].place.stop
+        return int(self.bases[-1].place.stop)
 
     def tiles(self, x: Array) -> Iterator[tuple[slice, Array]]:
         """U at the rows x of a block, in single precision; see ``Tiles``."""
