@@ -15,7 +15,7 @@ from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.sealed_records import digest_of
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
