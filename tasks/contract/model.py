@@ -23,7 +23,6 @@ from mlflow.types import DataType
 from mlflow.types.schema import Schema
 
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.masking import mask_text
 from congruence.tasks.contract.columns import of_types, without_categories
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import EXPOSURE, exposed, exposure_in
@@ -86,7 +85,7 @@ class PredictiveModel:
             exposure = exposure_in(frame, self.settings.exposure, start)
             return exposed(found, family_name(type(found)), exposure)
         except ContractError as error:
-            raise ContractError(f"{self.identity.label}: {mask_text(str(error))}") from error
+            raise ContractError(f"{self.identity.label}: {error}") from error
         except Exception as error:  # so may the objects that it returns
             raise ContractError(
                 f"{self.identity.label}: its output on {_rows(start, frame)} cannot be read: {failure_text(error)}"
@@ -101,11 +100,11 @@ class PredictiveModel:
         try:
             return self._asked(inputs)
         except UnreadableOutputError as error:
-            raise ContractError(f"{self.identity.label}: {mask_text(str(error))}") from error
+            raise ContractError(f"{self.identity.label}: {error}") from error
         except MlflowException as error:
             raise ContractError(
                 f"{self.identity.label}: {_rows(start, frame)} do not fit the model's signature: "
-                f"{mask_text(str(error).rsplit('Error: ', 1)[-1])}; it asks for {self._input_schema}"
+                f"{str(error).rsplit('Error: ', 1)[-1]}; it asks for {self._input_schema}"
             ) from error
         except (Exception, SystemExit) as error:  # the model's own code may raise anything
             raise ContractError(
@@ -245,8 +244,8 @@ def forget_code_of_others() -> None:
 
 
 def failure_text(error: BaseException) -> str:
-    """What the code of a model raised, as one line without passwords."""
-    text = mask_text(str(error)).strip()
+    """What the code of a model raised, for a ContractError, which masks its secrets."""
+    text = str(error).strip()
     if isinstance(error, ContractError):  # of a process that said more
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow.models import Model
 
-from congruence.kernels.masking import mask_text
 from congruence.tasks import model_outputs
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.model_outputs.law import unflatten
@@ -112,7 +111,7 @@ class IsolatedModel:
         if "error" in answer:
             if request is None:
                 self._stop()
-            raise ContractError(_with_remedy(mask_text(str(answer["error"]))))
+            raise ContractError(_with_remedy(str(answer["error"])))
 
 
 class _Process:

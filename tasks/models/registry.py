@@ -71,7 +71,9 @@ def resolve(uri: str) -> ModelVersion:
         return _logged_model(client, match["model_id"], uri)
     if uri.startswith("runs:/"):
         return _run_model(client, uri)
-    with _found(lambda error: f"{uri}: not in the registry {_registry_uri()} ({error}); {_known(client, uri)}"):
+    with _found(
+        lambda error: f"{uri}: not in the registry {mlflow.get_registry_uri()} ({error}); {_known(client, uri)}"
+    ):
         if match := _ALIAS.match(uri):
             return _registered(client, client.get_model_version_by_alias(match["name"], match["alias"]))
         if match := _VERSION.match(uri):
@@ -104,7 +106,9 @@ def list_versions(name: str) -> list[ModelVersion]:
     client = MlflowClient()
     found = _ready(client, name)
     if not found:
-        raise RegistryError(f"models:/{name}: no version in the registry {_registry_uri()}; {_known(client, name)}")
+        raise RegistryError(
+            f"models:/{name}: no version in the registry {mlflow.get_registry_uri()}; {_known(client, name)}"
+        )
     # search_model_versions leaves the aliases out, so each version is read on its own.
     return [_registered(client, client.get_model_version(name, entry.version)) for entry in found]
 
@@ -239,10 +243,6 @@ def _found(otherwise: Callable[[MlflowException], str]) -> Iterator[None]:
         if is_transient(error):
             raise
         raise RegistryError(otherwise(error)) from error
-
-
-def _registry_uri() -> str:
-    return re.sub(r"//[^/@]+@", "//***@", mlflow.get_registry_uri())
 
 
 def _known(client: MlflowClient, uri: str) -> str:
