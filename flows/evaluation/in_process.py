@@ -15,8 +15,8 @@ from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.stages.predict import serve
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.streams import hashed_keys
 from congruence.kernels.threads import on_one_core
+from congruence.tasks.data.measurable import require_measurable
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
@@ -48,8 +48,10 @@ def evaluate_in_process(
     The settings' encoder has its statistics.
 
     Raises:
-        CongruenceError: a version that cannot be asked, or an MLflow that does not answer.
+        CongruenceError: more unusable rows than ``max_invalid`` allows, a version that cannot be asked, or an MLflow
+            that does not answer.
     """
+    require_measurable(split, settings.max_invalid, missing=settings.encoder.missing)
     with on_one_core() if split.rows <= _ONE_CORE_ROWS else nullcontext():
         return _evaluate(for_workers(settings), split, protocol, version)
 
@@ -62,24 +64,22 @@ def _evaluate(
     invalid: dict[int, str] = {}
     parts = []
     for shard in split.shards:
-        matrix, reasons = split.features(shard)
+        matrix, reasons = split.features(shard, missing=encoder.takes_missing)
         parts.append(encoder.encode_matrix(matrix))
         invalid |= {shard.start + row: reason for row, reason in reasons.items()}
     store = MemoryStore(np.concatenate(parts), invalid)
     valid = store.valid()
-    frames = [split.frame(shard, split.settings.model_input_columns) for shard in split.shards]
     model = warm_model(serve(settings, version))
     laws = [
-        model.predict(frame[valid[shard.start : shard.stop]], start=shard.start)
-        for shard, frame in zip(split.shards, frames, strict=True)
-        if valid[shard.start : shard.stop].any()
+        model.predict(split.frame(shard, split.settings.model_input_columns)[mask], start=shard.start)
+        for shard in split.shards
+        if (mask := valid[shard.start : shard.stop]).any()
     ]
-    rows = RowsInMemory(split, store, {version.label: concatenate(laws)})
+    law = concatenate(laws)
+    rows = RowsInMemory(split, store, {version.label: law})
     try:
-        keys = hashed_keys(split.keys_of(split.shards)[valid])
-        measured = measure(
-            settings, protocol, rows.embeddings(), rows.all_targets(), {version.label: concatenate(laws)}, keys=keys
-        )
+        held = (rows.embeddings(), rows.all_targets(), {version.label: law})
+        measured = measure(settings, protocol, *held, keys=rows.all_keys())
         evaluation = score_version(settings, rows, encoder, version, protocol, measured[version.label])
         run_id = log_evaluation(evaluation, settings.tracking)
     except BaseException as error:

@@ -168,6 +168,10 @@ class EvaluatedRows:
         design = self.design(block)
         return RowDependence.of(self.sizes[block], groups=design.groups, time=design.time)
 
+    def all_keys(self) -> Array:
+        """Those of all valid rows, see ``keys``."""
+        return np.concatenate([self.keys(block) for block in range(len(self.blocks))])
+
     def keys(self, block: int) -> Array:
         """Numbers that stand for the keys of the valid rows of a block, (rows,): scores are randomised by them."""
         rows = self._rows_of(block)

@@ -203,17 +203,12 @@ class StoredVersion:
     def read(self) -> HeldVersion:
         """See VersionRows."""
         rows = self.rows
-        keys = _keys(rows) if self.keyed else None
+        keys = rows.all_keys() if self.keyed else None
         return HeldVersion(rows.all_targets(), rows.all_predictive(self.label), keys, self.label, rows.dependence())
 
     def keep(self, measurement: VersionMeasurement) -> None:
         """See VersionRows: nothing goes back."""
         self.kept.write(measurement)
-
-
-def _keys(rows: EvaluatedRows) -> Array:
-    """The keys of the valid rows, by which their scores are randomised too."""
-    return np.concatenate([rows.keys(block) for block in range(len(rows.blocks))])
 
 
 def versions_at_once(n: int, columns: int, worker_bytes: int) -> int:

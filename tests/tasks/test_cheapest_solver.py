@@ -52,6 +52,9 @@ class Rows:
     def keys(self, block):
         return np.arange(N)[self._of(block)]
 
+    def all_keys(self):
+        return np.arange(N)
+
     blocks = (0, 1)
 
     def embeddings(self):

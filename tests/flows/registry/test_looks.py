@@ -16,15 +16,22 @@ import pytest
 from mlflow import MlflowClient
 
 import congruence.flows.scheduling.looking as looking
+from congruence.flows.evaluation.in_process import evaluate_in_process
+from congruence.flows.evaluation.keys import encoder_protocol
 from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
+from congruence.flows.evaluation.tracking import for_workers
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.scheduling.poll import tick
 from congruence.tasks.comparison.gate_settings import GateSettings
+from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.looks import logged_looks
 from congruence.tasks.mlflow.reading import logged_metrics
 from congruence.tasks.models.registry import resolve
+from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.watching import account, aliases
 from congruence.tasks.watching.account import Accounts
@@ -279,3 +286,27 @@ def test_on_a_split_of_all_rows_a_version_is_looked_at_once_also_where_its_watch
     (on_workers,) = again.outcomes
     for name in ("cce_mean", "cce_p_value", "calibration_p_value", "calibration_effect_bias", "nll_mean"):
         assert here[name].value == pytest.approx(on_workers.metrics[name].value, rel=1e-4), name
+
+
+def test_rows_that_lack_a_feature_stay_in_process_where_the_encoder_takes_them(registry: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"x": rng.normal(size=60), "z": rng.normal(size=60), "y": rng.normal(size=60)})
+    frame.loc[[4, 17, 31], "x"] = np.nan
+    frame.to_parquet(tmp_path / "lacking.parquet")
+    log_predictive_model(
+        lambda rows: pd.DataFrame({"loc": 0.0 * rows["z"], "scale": 1.0}), name="plain", family="normal",
+        input_example=frame[["x", "z"]].head(2), registered_model_name="plain", pip_requirements=["mlflow"],
+    )  # fmt: skip
+    lacking = {"uri": str(tmp_path / "lacking.parquet"), "input": ["x", "z"], "input_kind": "features", "target": "y"}
+
+    def evaluated(missing: str) -> VersionOutcome:
+        encoder = {"kind": "identity", "missing": missing}
+        settings = registry.settings(models=["plain"], splits=[lacking], encoder=encoder)
+        settings = for_workers(with_fitted_encoder(settings))
+        split = open_planned(settings.splits[0], settings)
+        protocol = encoder_protocol(settings, asking_encoder(settings.encoder))
+        return evaluate_in_process(settings, split, protocol, resolve("plain/1"))
+
+    assert mlflow.get_run(evaluated("mean").run_id).data.params["valid_rows"] == "60"
+    with pytest.raises(TooManyInvalidRowsError, match="3 of 60 rows lack a finite number"):
+        evaluated("leave_out")
