@@ -23,7 +23,7 @@ from congruence.tasks.comparison.differences import CCE, MetricDifference, infin
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
 from congruence.tasks.mlflow.baselines import baseline_version
 from congruence.tasks.mlflow.comparisons import log_comparison
-from congruence.tasks.mlflow.conditions import Conditions
+from congruence.tasks.mlflow.conditions import ANY, Conditions
 from congruence.tasks.mlflow.links import place_of
 from congruence.tasks.mlflow.reading import logged_versions
 from congruence.tasks.mlflow.selecting import comparable_versions
@@ -95,7 +95,7 @@ def compare(
     tracking: TrackingSettings,
     *,
     baseline: str | None = None,
-    conditions: Conditions | None = None,
+    conditions: Conditions = ANY,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> LoggedComparison:
@@ -120,9 +120,8 @@ def compare(
     if models:
         named = [version for pattern in models for version in select(pattern)]
         distinct = {version.uri: version for version in [*named, *([] if against is None else [against])]}
-        digest = "" if conditions is None else conditions.split_digest or ""
-        chosen = [version for version in distinct.values() if not has_seen(version, digest)]
-        versions = comparable_versions(split, chosen, tracking, conditions=conditions or Conditions())
+        chosen = [each for each in distinct.values() if not has_seen(each, conditions.split_digest or "")]
+        versions = comparable_versions(split, chosen, tracking, conditions=conditions)
     else:
         versions = logged_versions(split, tracking, conditions=conditions)
     label = against.label if against is not None else None

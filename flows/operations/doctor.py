@@ -95,11 +95,8 @@ def _checks(settings: EvaluationSettings | None, home: Path, pool: str | None) -
 def _disks(settings: EvaluationSettings | None, home: Path, uri: str) -> Iterator[Finding | Step]:
     from congruence.tasks.doctor.disks import disks
     from congruence.tasks.doctor.plan import written
-    from congruence.tasks.doctor.stores import local_folder
 
-    plan: dict[Path, int] = {}
-    if (folder := local_folder(uri)) is not None:
-        plan[folder] = 0
+    plan = {} if "://" in uri else {Path(uri): 0}
     if settings is not None and (found := written(settings, home)) is not None:
         plan = dict.fromkeys(plan, found.store) | {home: found.home}
     return disks(home, plan)

@@ -6,7 +6,6 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import requests
@@ -99,10 +98,3 @@ def endpoint(options: Mapping[str, Any]) -> str:
         if found:
             return str(found)
     return _AMAZON
-
-
-def local_folder(uri: str) -> Path | None:
-    """The folder of a store on this machine; None for others."""
-    if uri.startswith("file://"):
-        return Path(uri.removeprefix("file://"))
-    return None if "://" in uri else Path(uri)

@@ -48,3 +48,7 @@ class Conditions:
     @staticmethod
     def _shown(digest: str) -> str:
         return digest[:16] or "unknown"
+
+
+ANY = Conditions()
+"""Under whatever conditions."""

@@ -13,7 +13,7 @@ from mlflow.entities import Run
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.mlflow.conditions import Conditions
+from congruence.tasks.mlflow.conditions import ANY, Conditions
 from congruence.tasks.mlflow.connection import TrackingError, connect, persist
 from congruence.tasks.mlflow.finished import SLICES, WRONG_PLACES, complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
@@ -34,9 +34,7 @@ from congruence.tasks.scores.evaluation import Metric, SplitSummary
 from congruence.tasks.scores.wrong import WrongPlace
 
 
-def logged_versions(
-    split: str, settings: TrackingSettings, *, conditions: Conditions | None = None
-) -> list[ComparedVersion]:
+def logged_versions(split: str, settings: TrackingSettings, *, conditions: Conditions = ANY) -> list[ComparedVersion]:
     """The latest complete evaluation of every version on ``split``, oldest version first.
 
     Args:
@@ -48,13 +46,13 @@ def logged_versions(
     Raises:
         TrackingError: MLflow does not answer, or nothing was evaluated on this split under these conditions.
     """
-    client, wanted = connect(settings), conditions or Conditions()
+    client = connect(settings)
     runs = persist("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
-    admitted = [run for run in runs if wanted.admit(run.data.tags)]
+    admitted = [run for run in runs if conditions.admit(run.data.tags)]
     if not admitted:
         raise TrackingError(
             f"split '{split}': no complete evaluation"
-            + (" as asked" if runs and conditions is not None else "")
+            + (" as asked" if runs else "")
             + f" in the experiments {settings.experiment_name(split)}; run `congruence evaluate` first"
         )
     latest = replace(Conditions.of(admitted[0].data.tags), settings_digest=None)

@@ -9,7 +9,7 @@ from mlflow.entities import Run
 
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.mlflow.conditions import Conditions
+from congruence.tasks.mlflow.conditions import ANY, Conditions
 from congruence.tasks.mlflow.connection import TrackingError, connect, persist
 from congruence.tasks.mlflow.finished import complete_runs
 from congruence.tasks.mlflow.identity import PREFIX
@@ -17,7 +17,6 @@ from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
 
-ANY = Conditions()
 Shared = tuple[str, str]
 """The digests of a split and of a protocol: what two evaluations must share to be compared."""
 
