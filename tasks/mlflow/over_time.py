@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from congruence.kernels.monitoring import Monitor
-from congruence.tasks.mlflow.connection import TrackingError, connect, persist, tracking_address
+from congruence.tasks.mlflow.connection import connect, persist, tracking_address
 from congruence.tasks.mlflow.finished import finished_evaluation, finished_evaluations
 from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.looks import LoggedLook, closed_looks, model_run
@@ -21,20 +21,12 @@ _read: dict[str, dict[str, LookPoint]] = {}
 """By the tracking address and the run."""
 
 
-def log_over_time(name: str, monitor: Monitor, settings: TrackingSettings) -> str:
-    """Log the page of a registered model over time, in place of an earlier one; the id of the run that holds it.
+def log_over_time(name: str, monitor: Monitor, settings: TrackingSettings) -> None:
+    """Log the page of a registered model that was looked at over time, in place of an earlier one.
 
-    Args:
-        name: of the registered model.
-        monitor: an account without looks: its level and run length.
-        settings: where looks and evaluations are logged.
-
-    Raises:
-        TrackingError: MLflow does not answer, or nobody has looked at the model.
+    ``monitor`` is an account without looks: its level and run length.
     """
     series = series_of(name, monitor, settings)
-    if not series:
-        raise TrackingError(f"{name}: no look at it is logged; `congruence watch` makes them")
     run_id, text = str(model_run(name, settings).info.run_id), over_time_page(name, series)
     client = connect(settings)
     persist("logging the page over time", lambda: client.log_text(run_id, text, OVER_TIME_FILE), settings)
@@ -44,7 +36,6 @@ def log_over_time(name: str, monitor: Monitor, settings: TrackingSettings) -> st
         lambda: client.set_tag(run_id, "mlflow.note.content", f"{note}\n\nRead `{OVER_TIME_FILE}`."),
         settings,
     )
-    return run_id
 
 
 def series_of(name: str, monitor: Monitor, settings: TrackingSettings) -> list[Series]:
