@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-import numpy as np
-
 from congruence.flows.evaluation.existing_results import protocol_name
 from congruence.flows.evaluation.keys import evaluation_identity
 from congruence.flows.evaluation.results import VersionOutcome
@@ -18,13 +16,16 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.threads import on_one_core
 from congruence.tasks.data.measurable import require_measurable
 from congruence.tasks.data.split import Split
+from congruence.tasks.embeddings.memory_store import MemoryStore
+from congruence.tasks.embeddings.shard import embed_each
+from congruence.tasks.embeddings.standardisation import require_features
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.runs import fail_run
 from congruence.tasks.models.predictions import concatenate
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.models.rows_in_memory import MemoryStore, RowsInMemory
+from congruence.tasks.models.rows_in_memory import RowsInMemory
 from congruence.tasks.models.worker import warm_model
 from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -61,13 +62,9 @@ def _evaluate(
 ) -> VersionOutcome:
     encoder = asking_encoder(settings.encoder)
     assert isinstance(encoder, FeatureEncoder)
-    invalid: dict[int, str] = {}
-    parts = []
-    for shard in split.shards:
-        matrix, reasons = split.features(shard, missing=encoder.takes_missing)
-        parts.append(encoder.encode_matrix(matrix))
-        invalid |= {shard.start + row: reason for row, reason in reasons.items()}
-    store = MemoryStore(np.concatenate(parts), invalid)
+    require_features(split, encoder.features, settings.statistics_split.name)
+    store = MemoryStore(split.rows, encoder.dimension)
+    embed_each(split, split.shards, encoder, store)
     valid = store.valid()
     model = warm_model(serve(settings, version))
     laws = [

@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.addresses import StoreAddress
+from congruence.tasks.embeddings.memory_store import MemoryStore
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-
-
-@dataclass(frozen=True)
-class MemoryStore:
-    """Embeddings as a store gives them: (rows, d), NaN where a row has none."""
-
-    values: Array
-    invalid: Mapping[int, str]
-
-    @property
-    def dimension(self) -> int:
-        """d."""
-        return int(self.values.shape[1])
-
-    def valid(self) -> Array:
-        """Which rows have an embedding, (rows,)."""
-        valid = np.ones(len(self.values), dtype=bool)
-        valid[list(self.invalid)] = False
-        return valid
-
-    def reasons(self) -> dict[int, str]:
-        """Why a row has none."""
-        return dict(self.invalid)
-
-    def read(self, rows: slice = slice(None)) -> Array:
-        """The embeddings of some rows."""
-        return self.values[rows]
 
 
 class RowsInMemory(EvaluatedRows):
