@@ -212,14 +212,10 @@ def _design_lines(design: Mapping[str, str]) -> Iterator[str]:
 
 def check(text: str, output: Path) -> None:
     """Raise SettingsError where the text is no evaluation file: it is read as the command will read it."""
-    from pydantic import ValidationError
+    from congruence.tasks.settings.evaluation import EvaluationSettings
+    from congruence.tasks.settings.yaml_file import checked
 
-    from congruence.tasks.settings.evaluation import EvaluationSettings, describe_problem
-
-    try:
-        EvaluationSettings.model_validate(yaml.safe_load(text))
-    except ValidationError as error:
-        raise SettingsError("\n".join(describe_problem(str(output), item) for item in error.errors())) from error
+    checked(EvaluationSettings, yaml.safe_load(text), str(output))
 
 
 def _predictions(model: ModelFacts | None) -> list[str]:

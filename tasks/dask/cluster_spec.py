@@ -20,13 +20,13 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-import yaml
 from distributed import Client
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from congruence.kernels.masking import mask_text
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.yaml_file import checked, read_keys
 
 NAME = "${name}"
 _FIXED = f"is fixed: two evaluations would share the cluster, and the first to finish would delete it; write {NAME}"
@@ -59,21 +59,8 @@ def read_cluster_spec(file: Path) -> ClusterSpec:
     Raises:
         SettingsError: unreadable, not YAML, wrong keys, or a name that all evaluations would share.
     """
-    try:
-        content = yaml.safe_load(file.read_text())
-    except OSError as error:
-        raise SettingsError(
-            f"cluster.file: {file} cannot be read ({error.strerror}); give the path of a cluster file"
-        ) from error
-    except yaml.YAMLError as error:
-        raise SettingsError(f"cluster.file: {file} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise SettingsError(f"cluster.file: {file}: expected class: and arguments:, found {type(content).__name__}")
-    try:
-        spec = ClusterSpec.model_validate(content)
-    except ValidationError as error:
-        lines = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
-        raise SettingsError(f"cluster.file: {file}: {'; '.join(lines)}") from error
+    source = f"cluster.file: {file}"
+    spec = checked(ClusterSpec, read_keys(file, source, "a cluster", "class: and arguments:"), source)
     _require_own_name(file, spec.arguments)
     return spec
 

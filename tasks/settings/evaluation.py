@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
@@ -17,13 +15,13 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.settings import PredictSettings
-from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.names import MetricName
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.home import default_home
 from congruence.tasks.settings.protocol import ProtocolSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.yaml_file import checked, read_keys
 from congruence.tasks.watching.settings import NotificationSettings, WatchSettings
 
 _LOCAL_DIR = "local-dir:"
@@ -168,30 +166,10 @@ def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> Evalua
     Raises:
         SettingsError: unreadable, not YAML, or with wrong keys or values; one line for each of them.
     """
-    try:
-        text = path.read_text()
-    except IsADirectoryError as error:
-        raise SettingsError(f"{path}: is a folder; give the path of an evaluation file") from error
-    except OSError as error:
-        raise SettingsError(
-            f"{path}: cannot be read ({error.strerror}); give the path of an evaluation file"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(
-            f"{path}: is not text, so it is no evaluation file; if it holds your data: congruence init {path}"
-        ) from error
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        found = "it is empty" if content is None else f"found {type(content).__name__}"
-        raise SettingsError(f"{path}: expected keys such as splits: and encoder:, {found}")
-    content = _relative_to(path.resolve().parent, content) | (overrides or {})
-    try:
-        return EvaluationSettings.model_validate(content)
-    except ValidationError as error:
-        raise SettingsError("\n".join(describe_problem(str(path), item) for item in error.errors())) from error
+    source = str(path)
+    hint = f"; if it holds your data: congruence init {path}"
+    content = read_keys(path, source, "an evaluation", "splits: and encoder:", where_it_is_data=hint)
+    return checked(EvaluationSettings, _relative_to(path.resolve().parent, content) | (overrides or {}), source)
 
 
 def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
@@ -231,35 +209,3 @@ def _with_own_files(folder: Path, cluster: dict[str, Any]) -> dict[str, Any]:
         return cluster | files
     tls = {key: str(folder / value) if isinstance(value, str) else value for key, value in cluster["tls"].items()}
     return cluster | files | {"tls": tls}
-
-
-def describe_problem(source: str, problem: Any) -> str:
-    """One line for one pydantic error: file, key, what is wrong, the value and the remedy."""
-    place = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        known = _keys_at(EvaluationSettings, problem["loc"][:-1])
-        close = difflib.get_close_matches(str(problem["loc"][-1]), known, 1)
-        remedy = f"did you mean '{close[0]}'?" if close else f"known keys: {', '.join(known)}"
-        return f"{source}: {place}: there is no such key; {remedy}"
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "missing":
-        return f"{source}: {place}: is missing; add it"
-    given = problem.get("input")
-    shown = "" if isinstance(given, (dict, list)) or problem["type"] == "value_error" else f" (found {given!r})"
-    where = f"{source}: {place}" if place else source
-    return f"{where}: {message[:1].lower()}{message[1:]}{shown}"
-
-
-def _keys_at(model: Any, location: tuple[Any, ...]) -> list[str]:
-    for part in location:
-        if isinstance(part, int) or not hasattr(model, "model_fields") or part not in model.model_fields:
-            continue
-        model = _settings_model(model.model_fields[part].annotation)
-    return sorted(model.model_fields) if hasattr(model, "model_fields") else []
-
-
-def _settings_model(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    inner = [_settings_model(argument) for argument in getattr(annotation, "__args__", ())]
-    return next((model for model in inner if model is not None), None)

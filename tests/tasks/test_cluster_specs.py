@@ -70,8 +70,11 @@ class Told:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"arguments": {}}, r"class: Field required"),
-        ({"class": "distributed.LocalCluster", "argument": {}}, r"argument: Extra inputs"),
+        ({"arguments": {}}, r"class: is missing; add it"),
+        (
+            {"class": "distributed.LocalCluster", "argument": {}},
+            r"argument: there is no such key; did you mean",
+        ),
         ({"class": "distributed.NoCluster"}, r"class: distributed.NoCluster cannot be imported"),
         ({"class": "no_such_package.Cluster"}, r"install the package that has it"),
         (
@@ -97,6 +100,14 @@ def test_what_a_file_has_wrong_is_named(write: Any, content: dict[str, Any], mes
     settings = ClusterSettings(kind="spec", file=write(**content))
     with pytest.raises(SettingsError, match=message), dask_client(settings):
         pass
+
+
+def test_a_file_that_is_no_text_or_no_mapping_is_no_cluster_file(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    for content, message in ((b"\xff\xfe", "is not text, so it is no cluster file"), (b"- a", "found list")):
+        file.write_bytes(content)
+        with pytest.raises(SettingsError, match=message):
+            read_cluster_spec(file)
 
 
 def test_a_cluster_that_does_not_start_or_gets_no_workers_says_so(write: Any) -> None:
