@@ -55,6 +55,12 @@ def _require_columns(settings: SplitSettings, table: Table) -> None:
                 f"{table.location}: column {name!r} (target) holds {kind}, not numbers, for example {example!r} at "
                 f"{table.place(0)}; convert it to numbers or name another column"
             )
+    for name in settings.slices:
+        if pa.types.is_nested(kind := table.schema.field(name).type):
+            raise SplitError(
+                f"{table.location}: column {name!r} (slices) holds {kind}, by which rows cannot be grouped; name a "
+                "column of single values"
+            )
     for role, name in settings.design_columns.items():
         problem = design_type_problem(role, table.schema.field(name).type)
         if name in settings.target_columns:

@@ -41,6 +41,7 @@ _GAIN = 15.0
 cut into pieces that show nothing."""
 
 _TINY = 1e-12
+_LARGEST = 1e38  # that a tree takes; it refuses infinite numbers
 _FEWEST_IN_LEAF, _SHARE_IN_LEAF = 50, 0.03
 
 
@@ -168,7 +169,8 @@ def _columns(features: pd.DataFrame) -> pd.DataFrame:
     for name in features.columns:
         column = features[name]
         if is_numeric(column):
-            parts[str(name)] = column.to_numpy(np.float32, na_value=np.nan)
+            numbers = column.to_numpy(float, na_value=np.nan)
+            parts[str(name)] = np.clip(numbers, -_LARGEST, _LARGEST).astype(np.float32)
         else:
             words = column.astype("string").fillna("missing")
             parts |= {f"{name} = {word}": (words == word).to_numpy(np.float32) for word in sorted(words.unique())}

@@ -226,13 +226,15 @@ def slice_rows(
 def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
     """The group of each row by a slice column: its number (n,), and the sorted names of the groups.
 
-    A missing value is a group of its own. Texts are made of groups and not of rows.
+    A missing value is a group of its own, and so is one without an end where numbers are cut into tenths. Texts are
+    made of groups and not of rows.
     """
     codes: Array
     codes, distinct = pd.factorize(values)
     if len(distinct) > SLICE_VALUES and pd.api.types.is_numeric_dtype(values):
-        tenths = pd.qcut(values, 10, duplicates="drop")
-        codes, distinct = tenths.cat.codes.to_numpy(), tenths.cat.categories
+        finite = np.isfinite(values.to_numpy(float, na_value=np.nan))
+        cut = pd.qcut(values.where(finite), 10, duplicates="drop")
+        codes, distinct = cut.cat.codes.to_numpy(), cut.cat.categories
     names = pd.Series(distinct).astype("string").fillna("missing").to_numpy(dtype=object)
     if len(names) > SLICE_VALUES:
         rows = np.bincount(codes[codes >= 0], minlength=len(names))

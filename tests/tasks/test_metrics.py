@@ -130,6 +130,7 @@ def test_a_missing_slice_value_is_a_group_of_its_own_and_rare_ones_are_gathered(
     assert len(set(tenths)) == 11
     assert tenths[:10] == ["(-0.001, 9.9]"] * 10
     assert tenths[-1] == "missing"
+    assert shown([*range(100), np.inf]) == tenths
 
 
 def estimated(

@@ -66,9 +66,10 @@ def test_a_segment_that_is_wrong_is_found_named_and_measured_on_rows_that_did_no
     assert found >= 18
 
 
-def test_missing_values_and_constant_columns_do_no_harm() -> None:
+def test_missing_and_infinite_values_and_constant_columns_do_no_harm() -> None:
     rng = np.random.default_rng(0)
     table = features(rng).assign(nothing=1.0, gap=np.where(rng.uniform(size=ROWS) < 0.3, np.nan, 1.0))
+    table["ratio"] = np.where(table["age"] < 21, np.inf, table["area"])
     table.loc[5, "city"] = None
     pit, ones = rng.uniform(size=ROWS) ** 2, np.ones(ROWS)
     assert segments_in(table, pit, ones, ones)

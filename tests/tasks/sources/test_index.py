@@ -417,6 +417,12 @@ def test_two_processes_may_index_at_once_and_a_killed_one_leaves_nothing_wrong(t
     assert len(list(parts.glob("*.parquet"))) == 15
 
 
+def test_a_slice_column_of_lists_is_refused_before_any_work(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": ["r", "s"], "a": [1.0, 2.0], "b": 0.0, "y": [0.5, 1.5], "group": [[1], [2]]})
+    with pytest.raises(SplitError, match=r"column 'group' \(slices\) holds list.*by which rows cannot be grouped"):
+        open_split(described(parquet(tmp_path / "data", frame)))
+
+
 def test_the_types_of_text_files_are_those_of_all_of_them(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
