@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from congruence.kernels import RBF, congruence_test, expected_calibration_error, pit_values, prepare
-from congruence.tasks.reproduction.chance import largest_chance_ece
-from congruence.tasks.reproduction.laws import four_count_laws
+from congruence.tasks.reproduction.laws import four_count_laws, largest_chance_ece
 from congruence.tasks.reproduction.outcome import Outcome, Plan, judged
 from congruence.tasks.reproduction.pictures import calibration_columns
 

@@ -21,7 +21,7 @@ from congruence.tasks.reproduction.laws import discrete_wave as draw
 from congruence.tasks.reproduction.outcome import Claim, Outcome, Plan, judged
 from congruence.tasks.reproduction.pictures import bands_and_errors
 from congruence.tasks.reproduction.training import train
-from congruence.tasks.reproduction.wave_checkpoints import published_networks
+from congruence.tasks.reproduction.wave_checkpoints import published_network
 
 SOURCE = "Young et al. 2025, section 4.1, figure 2; Young et al. 2024, figure 4"
 DATA = "discrete-wave-and-published-results"
@@ -57,9 +57,8 @@ def discrete_wave(plan: Plan) -> Outcome:
     if published is not None:
         with np.load(published / "discrete_sine_wave.npz") as held:
             x, y = held["X_test"].astype(float)[:, 0], held["y_test"].astype(float)
-        more, figures["figure-2-authors"] = _evaluated(
-            "authors' checkpoints", x, y, published_networks(published, x[:, None]), plan
-        )
+        authors = {name: published_network(published, head, x[:, None]) for name, head in HEADS.items()}
+        more, figures["figure-2-authors"] = _evaluated("authors' checkpoints", x, y, authors, plan)
         rows += more
     table = pd.DataFrame(rows)
     claims = [

@@ -13,7 +13,7 @@ from congruence.kernels import (
     expected_calibration_error,
     pit_values,
 )
-from congruence.tasks.reproduction.chance import largest_chance_ece
+from congruence.tasks.reproduction.laws import largest_chance_ece
 from congruence.tasks.reproduction.outcome import Outcome, Plan, judged
 from congruence.tasks.reproduction.pictures import trap
 

@@ -32,7 +32,12 @@ def labels() -> NDArray[np.int64]:
 
 
 @cache
-def _base_images(split: SplitName) -> tuple[int, ...]:
+def base_images(split: SplitName) -> NDArray[np.int64]:
+    """Row numbers, in scikit-learn's order, of the base images of a split; the two splits share none.
+
+    The cut does not depend on any seed of the caller: the shipped compact CLIP was trained on the training images,
+    so a test split drawn otherwise would hold images that the encoder has seen.
+    """
     digits = labels()
     # The shipped encoder was trained on this very split.
     rng = np.random.default_rng(_SPLIT_SEED)
@@ -41,16 +46,9 @@ def _base_images(split: SplitName) -> tuple[int, ...]:
         of_digit = rng.permutation(np.flatnonzero(digits == digit))
         cut = round(_TRAINING_FRACTION * of_digit.size)
         chosen.extend(of_digit[:cut] if split == "train" else of_digit[cut:])
-    return tuple(int(i) for i in rng.permutation(np.sort(chosen)))
-
-
-def base_images(split: SplitName) -> NDArray[np.int64]:
-    """Row numbers, in scikit-learn's order, of the base images of a split; the two splits share none.
-
-    The cut does not depend on any seed of the caller: the shipped compact CLIP was trained on the training images,
-    so a test split drawn otherwise would hold images that the encoder has seen.
-    """
-    return np.asarray(_base_images(split), dtype=np.int64)
+    found = rng.permutation(np.sort(chosen)).astype(np.int64)
+    found.flags.writeable = False  # one array for all who ask
+    return found
 
 
 @cache

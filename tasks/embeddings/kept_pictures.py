@@ -39,7 +39,7 @@ class KeptPictures:
             return None
         try:
             rows = from_npz(content)["rows"].reshape(split.rows, len(PICTURE_COLUMNS))
-        except Exception:  # zipfile, zlib and NumPy each have their own
+        except (ValueError, KeyError):  # damaged, or something else
             return None
         return pd.DataFrame(rows, columns=list(PICTURE_COLUMNS))
 

@@ -62,15 +62,13 @@ def find_batch_size(split: Split, encoder: EncoderSettings, store: StoreAddress)
 
 
 def embed_shards(
-    split: Split, shards: list[Shard], encoder: EncoderSettings, store: StoreAddress, threads: int | Mapping[str, int]
+    split: Split, shards: list[Shard], encoder: EncoderSettings, store: StoreAddress, threads: Mapping[str, int]
 ) -> list[ShardReport]:
     """Embed some shards of ``split`` in this process; shards that the store holds are skipped.
 
-    Weights are loaded and the store is opened once per process. ``threads`` read and decode: their number, or what
-    `decode_threads` says of all workers.
+    Weights are loaded and the store is opened once per process. ``threads`` is what `decode_threads` says of workers.
     """
     warm = warm_encoder(encoder)
     opened = open_store_cached(store, split)
     settle_batch_size(warm, opened)
-    own = threads if isinstance(threads, int) else own_threads(threads)
-    return embed_each(split, shards, warm, opened, threads=own)
+    return embed_each(split, shards, warm, opened, threads=own_threads(threads))

@@ -12,19 +12,14 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.networks.heads import HEADS, distribution
 
-FILES = {"Gaussian": "gaussian", "Poisson": "poisson", "Negative binomial": "nbinom", "Double Poisson": "ddpn"}
-_HEADS = {"gaussian": "gaussian", "poisson": "poisson", "nbinom": "negative_binomial", "ddpn": "double_poisson"}
+_FILES = {"gaussian": "gaussian", "poisson": "poisson", "negative_binomial": "nbinom", "double_poisson": "ddpn"}
 
 
-def published_networks(folder: Path, x: Array) -> dict[str, Distribution]:
-    """The predictions at x (n, 1) of the checkpoints ``discrete_sine_wave_*_weights.npz`` in ``folder``."""
-    return {name: _predict(folder / f"discrete_sine_wave_{file}_weights.npz", file, x) for name, file in FILES.items()}
-
-
-def _predict(path: Path, file: str, x: Array) -> Distribution:
-    with np.load(path) as held:
+def published_network(folder: Path, head_name: str, x: Array) -> Distribution:
+    """The predictions at x (n, 1) of the checkpoint ``discrete_sine_wave_*_weights.npz`` of a head in ``folder``."""
+    with np.load(folder / f"discrete_sine_wave_{_FILES[head_name]}_weights.npz") as held:
         arrays = {name: torch.as_tensor(held[name]) for name in held.files}
-    head = HEADS[_HEADS[file]]
+    head = HEADS[head_name]
     layers: list[nn.Module] = []
     for name in ("backbone.layers.0", "backbone.layers.2", "backbone.layers.4", "backbone.layers.6"):
         layers += [_linear(arrays, name), nn.ReLU()]

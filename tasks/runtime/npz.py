@@ -18,6 +18,13 @@ def to_npz(arrays: Mapping[str, Array]) -> bytes:
 
 
 def from_npz(data: bytes) -> dict[str, Array]:
-    """The arrays of a file; what is damaged raises whatever zipfile, zlib and NumPy have for it."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    """The arrays of a file.
+
+    Raises:
+        ValueError: it is none, or damaged.
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # zipfile, zlib and NumPy each have their own
+        raise ValueError(f"no NPZ file: {error}") from error

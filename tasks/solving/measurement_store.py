@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -30,6 +29,7 @@ from congruence.kernels.row_blocks.dependence import BlocksInference
 from congruence.kernels.solvers.bounds import SolverBounds
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import StoreError
+from congruence.tasks.runtime.npz import from_npz, to_npz
 
 _DESCRIPTION = "description"
 _LONGEST_NAME = 128
@@ -137,9 +137,8 @@ class MeasurementAddress:
 
     def write_columns(self, block: int, columns: Mapping[str, Array]) -> None:
         """Keep columns of one block of rows; the measurement itself is written when all of them are there."""
-        stream = io.BytesIO()
-        np.savez(stream, allow_pickle=False, **{name: _narrow(name, values) for name, values in columns.items()})
-        self._objects().put(f"{self._blocks}/{block:06d}-{_named(columns)}.npz", stream.getvalue())
+        content = to_npz({name: _narrow(name, values) for name, values in columns.items()})
+        self._objects().put(f"{self._blocks}/{block:06d}-{_named(columns)}.npz", content)
 
     def read(self) -> VersionMeasurement | None:
         """What is kept, None where nothing is or it is damaged."""
@@ -160,7 +159,7 @@ class MeasurementAddress:
         columns: dict[str, Array] = {}
         filled: dict[str, int] = {}
         for key in sorted(objects.sizes(self._blocks)):  # by their names, block after block
-            for name, values in _arrays(objects.get(key) or b"").items():
+            for name, values in from_npz(objects.get(key) or b"").items():
                 if name not in columns:
                     columns[name], filled[name] = np.empty(rows, values.dtype), 0
                 first, filled[name] = filled[name], filled[name] + len(values)
@@ -213,9 +212,7 @@ def to_bytes(measurement: VersionMeasurement | BlockMeasurement) -> bytes:
     arrays: dict[str, Array] = {}
     described = _describe(measurement, "", arrays)
     arrays[_DESCRIPTION] = np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)
-    stream = io.BytesIO()
-    np.savez(stream, allow_pickle=False, **arrays)
-    return stream.getvalue()
+    return to_npz(arrays)
 
 
 def from_bytes(content: bytes) -> VersionMeasurement | BlockMeasurement:
@@ -224,19 +221,11 @@ def from_bytes(content: bytes) -> VersionMeasurement | BlockMeasurement:
     Raises:
         ValueError, KeyError, TypeError: the content is damaged.
     """
-    arrays = _arrays(content)
+    arrays = from_npz(content)
     restored = _restore(json.loads(arrays[_DESCRIPTION].tobytes()), arrays)
     if not isinstance(restored, VersionMeasurement | BlockMeasurement):
         raise ValueError(f"a {type(restored).__name__}, not a measurement")
     return restored
-
-
-def _arrays(content: bytes) -> dict[str, Array]:
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except Exception as error:  # zipfile, zlib and NumPy each have their own
-        raise ValueError(f"no measurement: {error}") from error
 
 
 def _describe(value: Any, name: str, arrays: dict[str, Array]) -> Any:

@@ -103,5 +103,5 @@ def test_what_is_damaged_counts_as_missing(tmp_path: Path) -> None:
         assert address.read() is None
         with pytest.raises(StoreError, match="run again"):
             address.require()
-        with pytest.raises(ValueError, match="measurement"):
+        with pytest.raises(ValueError, match="NPZ"):
             from_bytes(damaged)
