@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 
 from PIL import Image
 
+from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.images import decode_image
 
 PIXELS = 96
+_MOST_PIXELS = 2**28  # more than any encoder is allowed
 
 
 def thumbnails(split: Split) -> Callable[[Sequence[int]], list[Image.Image]]:
@@ -22,18 +24,19 @@ def thumbnails(split: Split) -> Callable[[Sequence[int]], list[Image.Image]]:
         for shard in split.shards:
             if not wanted.intersection(range(shard.start, shard.stop)):
                 continue
-            for row, raw in enumerate(split.read_encoder_inputs(shard), shard.start):
+            for row, read in enumerate(split.input_readers(shard), shard.start):
                 if row in wanted:
-                    pictures[row] = _picture(raw)
+                    pictures[row] = _picture(read)
         return [pictures[row] for row in rows]
 
     return draw
 
 
-def _picture(raw: object) -> Image.Image:
-    if isinstance(raw, InvalidRow) or not isinstance(raw, bytes):
+def _picture(read: Reader) -> Image.Image:
+    """As the encoder sees it: of 16 bits the high byte, palettes expanded."""
+    try:
+        picture = decode_image(read(), _MOST_PIXELS).convert("RGB")
+    except InvalidRow:
         return Image.new("RGB", (PIXELS, PIXELS), "lightgrey")
-    with Image.open(io.BytesIO(raw)) as image:
-        picture = image.convert("RGB")
     picture.thumbnail((PIXELS, PIXELS))
     return picture

@@ -13,6 +13,7 @@ from PIL import Image
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, picture_statistics
 from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.pictures import measured_picture, picture_table
+from congruence.tasks.data.thumbnails import thumbnails
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
 from congruence.tasks.embeddings.objects import ObjectStore
 
@@ -28,6 +29,17 @@ def test_every_picture_is_measured_in_the_order_of_the_rows(image_split: Any, ro
         np.testing.assert_array_equal(table.iloc[row], measured_picture(picture))
         scaled = np.repeat(np.repeat(np.asarray(picture), 16, axis=0), 16, axis=1)  # 12 pixels to 192
         np.testing.assert_allclose(table["brightness"][row], picture_statistics(scaled)[0], atol=0.005)
+
+
+def test_thumbnails_show_what_the_encoder_sees(image_split: Any, rows: Any) -> None:
+    frame, stream = rows(6), io.BytesIO()
+    Image.fromarray(np.full((40, 50), 0x8000, dtype=np.uint16)).save(stream, "PNG")
+    frame.loc[2, "image"], frame.loc[4, "image"] = stream.getvalue(), b"no image"
+    grey, none, first = thumbnails(open_split(image_split(6, frame=frame)))([2, 4, 0])
+    assert set(np.asarray(grey).ravel()) == {0x80}
+    assert none.getpixel((0, 0)) == (211, 211, 211)
+    picture = Image.open(io.BytesIO(frame["image"][0])).convert("RGB")
+    np.testing.assert_array_equal(np.asarray(first), np.asarray(picture))
 
 
 def test_pictures_above_the_limit_are_not_decoded(image_split: Any) -> None:
