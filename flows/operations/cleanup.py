@@ -57,7 +57,7 @@ def _named(settings: Sequence[EvaluationSettings]) -> Named:
     for each in settings:
         encoder = with_fitted_encoder(each).encoder
         key = encoder_key(asking_encoder(encoder), each.store)
-        for chosen in (*each.splits, *([] if each.reference is None else [each.reference])):
+        for chosen in each.all_splits:
             split = open_planned(chosen, each)
             named.add(split.digest, key, (shard.digest for shard in split.shards))
     return named

@@ -64,7 +64,7 @@ def _checks(settings: EvaluationSettings | None, home: Path, pool: str | None) -
     from congruence.tasks.doctor.disks import writable_home
     from congruence.tasks.doctor.mlflow_servers import registry, tracking_server
     from congruence.tasks.doctor.packages import package_pairs
-    from congruence.tasks.doctor.plan import data, splits_of
+    from congruence.tasks.doctor.plan import data
     from congruence.tasks.doctor.stores import store
     from congruence.tasks.mlflow.settings import TrackingSettings
     from congruence.tasks.settings.cluster import ClusterSettings
@@ -76,7 +76,7 @@ def _checks(settings: EvaluationSettings | None, home: Path, pool: str | None) -
     uri, options = str(home / "embeddings"), dict[str, Any]()
     if settings is not None:
         uri, options = settings.store.uri or uri, settings.store.storage_options
-    splits = tuple(splits_of(settings)) if settings is not None else ()
+    splits = tuple(settings.all_splits) if settings is not None else ()
     yield Check("packages", package_pairs)
     if tracking.performance_report:
         yield Check("packages", lambda: _drawable(tracking))

@@ -115,15 +115,15 @@ def slice_panels(
         raise InvalidInputError("slices: there are none; give row numbers or a mask by the name of each slice")
     excess = np.array([found.excess for found in slices])
     shown = [slices[place] for place in np.argsort(-excess, kind="stable")[:most][::-1]]
-    readings = [found for found in slices if found.reading is not None]
-    panels = 3 if readings else 1
+    is_read = any(found.reading is not None for found in shown)
+    panels = 3 if is_read else 1
     names = [f"{shorten(found.name, _LETTERS)}  ({found.rows:,})" for found in shown]
     letters = max(len(name) for name in names)
     figure = figure_or_new(figure, 3.6 + 0.06 * letters + 2.3 * (panels - 1), 1.8 + 0.24 * len(shown))
     axes = figure.subplots(1, panels, squeeze=False)[0]
     _excess_panel(axes[0], np.array([found.excess for found in shown]), whole)
     axes[0].set_yticks(np.arange(len(shown)), names)
-    if readings:
+    if is_read:
         _interval_panel(axes[1], "shift, in predicted spreads", 0.0, shown)
         _interval_panel(axes[2], "targets' spread / predicted", 1.0, shown)
     for panel in axes:

@@ -25,8 +25,8 @@ from congruence.kernels.resampling.paired import PairedResampling, PointMetric, 
 from congruence.kernels.weights import mean_one
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.dependence import dependence_of
-from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, ROW_WEIGHT, Columns
-from congruence.tasks.scores.names import EFFECTS, MEANS
+from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns
+from congruence.tasks.scores.names import EFFECTS, MEANS, ROW_WEIGHT
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end

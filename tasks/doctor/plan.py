@@ -34,7 +34,7 @@ class Written:
 
 def data(settings: EvaluationSettings) -> Iterator[Finding | Step]:
     """Whether the files of every split are there."""
-    for split in splits_of(settings):
+    for split in settings.all_splits:
         yield Step(
             f"looking for the files of split '{split.name}'", "see whether uri: is right and can be read from here"
         )
@@ -48,7 +48,7 @@ def data(settings: EvaluationSettings) -> Iterator[Finding | Step]:
 
 def written(settings: EvaluationSettings, home: Path) -> Written | None:
     """What a first run writes; None where nobody knows the rows yet."""
-    rows = [_rows(split, home) for split in splits_of(settings)]
+    rows = [_rows(split, home) for split in settings.all_splits]
     if any(count is None for count in rows):
         return None
     total = sum(count or 0 for count in rows)
@@ -56,11 +56,6 @@ def written(settings: EvaluationSettings, home: Path) -> Written | None:
     width = 2 if settings.store.dtype == "float16" else 4
     versions = max(1, len(settings.models))
     return Written(INDEX_BYTES * total, total * (width * features + PREDICTION_BYTES * versions))
-
-
-def splits_of(settings: EvaluationSettings) -> list[SplitSettings]:
-    """The splits of an evaluation, its reference among them."""
-    return [*settings.splits, *([settings.reference] if settings.reference is not None else [])]
 
 
 def _rows(split: SplitSettings, home: Path) -> int | None:

@@ -41,9 +41,10 @@ from congruence.tasks.models.registry import logged_model_record
 from congruence.tasks.plots import evaluation_pictures
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.scores.counts import count_fit
-from congruence.tasks.scores.evaluation import Evaluation, is_of_the_version
+from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
 from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
+from congruence.tasks.scores.names import is_of_the_version
 
 SLICES_FILE = "tables/slices.json"
 POINTS_FILE = "tables/points.json"

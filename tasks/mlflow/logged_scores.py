@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from congruence.tasks.mlflow.connection import connect, fetched_artifact, persist
 from congruence.tasks.mlflow.rows import REFERENCE_FILE, ROWS_FILE, rows_run
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.scores.evaluation import SplitSummary, is_of_the_version
+from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.names import is_of_the_version
 
 COLUMNS_FILE = "scores/columns.parquet"
 INFLUENCE_FILE = "scores/influence.parquet"

@@ -25,7 +25,8 @@ from congruence.tasks.mlflow.links import run_place
 from congruence.tasks.mlflow.runs import SOURCE, among_writers, close_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import write_parquet
-from congruence.tasks.scores.evaluation import Evaluation, SplitSummary, is_of_the_version
+from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
+from congruence.tasks.scores.names import is_of_the_version
 
 ROWS_FILE, REFERENCE_FILE = "rows.parquet", "reference.parquet"
 ROWS_DIGEST, ROWS_PLACE = PREFIX + "rows_digest", "rows"

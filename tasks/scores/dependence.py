@@ -16,9 +16,7 @@ from congruence.kernels.dependence.scores import dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.row_blocks.dependence import FoundBlocks, found_blocks
 from congruence.tasks.scores.evaluation import Columns
-
-ROW_GROUP, ROW_TIME = "row_group", "row_time"
-"""Columns of the scores: codes of the split's groups, and its times as numbers."""
+from congruence.tasks.scores.names import ROW_GROUP, ROW_TIME
 
 AVERAGED = ("nll", "crps", "absolute_error")
 """Columns of points by whose correlation runs of time are long enough for intervals of their means."""

@@ -13,6 +13,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.scores.names import ROW_WEIGHT
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -22,27 +23,6 @@ if TYPE_CHECKING:
     from congruence.tasks.scores.correction import CorrectionPreview
     from congruence.tasks.scores.wrong import WhatIsWrong
 
-SCORES = (
-    "key",
-    "valid",
-    "reason",
-    "cce",
-    "cce_noise_floor",
-    "target",
-    "mean",
-    "std",
-    "cce_p_value",
-    "calibration_q_value",
-    "calibration_fault",
-    "nll",
-    "crps",
-    "absolute_error",
-    "squared_error",
-    "pit",
-)
-ROW_WEIGHT = "row_weight"
-"""What each row counts in means: a column of the scores where the split names weights."""
-ROW_COLUMNS = ("key", "valid", "reason", "target", ROW_WEIGHT)
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 SIGNIFICANCE = 0.05
 EACH_OF_TWO = SIGNIFICANCE / 2.0
@@ -234,11 +214,6 @@ def truth_p_value(metrics: Mapping[str, Metric]) -> float | None:
     """
     found = truth_p_values(metrics)
     return min(1.0, len(found) * min(found)) if found else None
-
-
-def is_of_the_version(column: str) -> bool:
-    """Whether a version's predictions make this column of ``Evaluation.scores``; the others are of the split's rows."""
-    return (column in SCORES and column not in ROW_COLUMNS) or column.startswith(("cce_", "calibration_"))
 
 
 def metric_list_digest(names: Iterable[str]) -> str:

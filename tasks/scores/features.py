@@ -68,6 +68,4 @@ def _is_feature(column: pd.Series) -> bool:
     if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
         return True
     known = column.dropna()
-    if not known.map(lambda value: isinstance(value, (str, bool))).all():
-        return False
-    return bool(known.nunique() <= MOST_VALUES)
+    return all(isinstance(value, (str, bool)) for value in known) and bool(known.nunique() <= MOST_VALUES)

@@ -38,6 +38,7 @@ WHOLE_COLUMNS = ("marginal_crps", "actual", "expected", "poisson_deviance")
 _REQUESTED_MEANS = {name.removesuffix("_mean"): column for name, column in MEANS.items()}
 DECOMPOSED_ROWS = 10_000
 PIT_P_VALUES = ("pit_ks_p_value", "pit_cvm_p_value", "pit_chi2_p_value")
+_FEWEST_OF_CHI_SQUARE = 10  # rows: two bins of five
 SLICE_VALUES = 30
 CCE_MEANS = ("cce_mean", "cce_noise_floor", "cce_excess")
 
@@ -307,7 +308,8 @@ def column_metrics(
     if "pit" in requested and "pit" in points:
         values["pit_ks_p_value"] = kolmogorov_smirnov(points["pit"]).p_value
         values["pit_cvm_p_value"] = cramer_von_mises(points["pit"]).p_value
-        values["pit_chi2_p_value"] = chi_square(points["pit"]).p_value
+        if len(points["pit"]) >= _FEWEST_OF_CHI_SQUARE:
+            values["pit_chi2_p_value"] = chi_square(points["pit"]).p_value
     return finite_metrics(values)
 
 

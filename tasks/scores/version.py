@@ -35,7 +35,7 @@ from congruence.tasks.scores.block_statistics import hashed_by_block
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.coverage_risk import coverage_risk
 from congruence.tasks.scores.dependence import MOST_EMBEDDED, correlated_rows, runs_looked_at
-from congruence.tasks.scores.evaluation import ROW_CORRELATION, ROW_WEIGHT, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.evaluation import ROW_CORRELATION, Evaluation, Metric, SplitSummary
 from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
 from congruence.tasks.scores.logged_table import (
     influence_columns,
@@ -45,7 +45,7 @@ from congruence.tasks.scores.logged_table import (
     row_frame,
     with_design,
 )
-from congruence.tasks.scores.names import REGION, requested_metrics
+from congruence.tasks.scores.names import REGION, ROW_WEIGHT, requested_metrics
 from congruence.tasks.scores.picture import principal_axes
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference

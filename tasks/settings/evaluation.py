@@ -15,7 +15,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.settings import PredictSettings
-from congruence.tasks.scores.names import MetricName
+from congruence.tasks.scores.names import MetricName, is_taken
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.home import default_home
 from congruence.tasks.settings.protocol import ProtocolSettings
@@ -107,6 +107,18 @@ class EvaluationSettings(Strict):
                 raise ValueError(
                     f"splits: split '{split.name}' has no target; name the column to predict, for example target: price"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _slices_have_names_of_their_own(self) -> EvaluationSettings:
+        for split in self.splits:
+            own = {"key", "target"} & {split.key, *split.target_columns}
+            for name in split.slices:
+                if is_taken(name) and name not in own:
+                    raise ValueError(
+                        f"splits: split '{split.name}' has a slice column '{name}', which is the name of a column of "
+                        "scores; rename it in the data"
+                    )
         return self
 
     @model_validator(mode="after")

@@ -136,6 +136,14 @@ def test_predictions_along_are_the_laws_own_quantiles_at_their_inputs() -> None:
     assert np.any(np.all(np.isclose(corners, [highest, highest - reach]), axis=1))
 
 
+def test_slices_of_few_rows_that_are_shown_alone_have_no_intervals() -> None:
+    """The highest are the smallest: those with a reading are not among them."""
+    worst = np.argsort(-RESULT.values)
+    slices = {"worst": worst[:2], "next": worst[2:4], "all": np.arange(N)}
+    assert len(plots.cce_by_slice(RESULT, slices, pit=PIT, most=2).axes) == 1
+    assert len(plots.cce_by_slice(RESULT, slices, pit=PIT, most=3).axes) == 3
+
+
 def test_slices_show_their_excess_and_what_their_targets_do() -> None:
     figure = plots.cce_by_slice(RESULT, SLICES, pit=PIT)
     excess, _, factor = figure.axes

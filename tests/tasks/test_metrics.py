@@ -52,6 +52,18 @@ def metrics_of(predictive: Distribution, y: np.ndarray) -> tuple[dict[str, float
     return {name: metric.value for name, metric in metrics.items()}, points
 
 
+@pytest.mark.parametrize("rows", [2, 3, 9])
+def test_few_rows_have_the_metrics_that_they_can_have(rows: int) -> None:
+    """The chi-squared test of the PIT takes ten; its refusal failed the version."""
+    y = X[:rows, 0] + RNG.normal(size=rows)
+    predictive = Normal(X[:rows, 0], np.ones(rows))
+    found = measure(Everything(), EXACT, X[:rows], y, {"model": predictive})["model"]
+    points = score_points(found.result, predictive, y, seed=0, keys=None, test=found.test)
+    metrics, _ = version_metrics(METRICS, points, predictive, y, found, seed=0)
+    assert {"cce_mean", "crps_mean", "pit_cvm_p_value"} <= metrics.keys()
+    assert "pit_chi2_p_value" not in metrics
+
+
 def test_every_metric_exists_for_a_normal_version_and_equals_its_definition() -> None:
     y = X[:, 0] + RNG.normal(size=ROWS)
     metrics, points = metrics_of(Normal(X[:, 0], np.ones(ROWS)), y)

@@ -66,6 +66,12 @@ def test_a_segment_that_is_wrong_is_found_named_and_measured_on_rows_that_did_no
     assert found >= 18
 
 
+def test_a_column_of_texts_without_any_is_read() -> None:
+    """Of pandas' own strings none is left to ask: its sum of nothing is an error."""
+    assert scores_features._is_feature(pd.Series([None, None], dtype="string"))
+    assert not scores_features._is_feature(pd.Series([[1.0], None]))
+
+
 def test_missing_and_infinite_values_and_constant_columns_do_no_harm() -> None:
     rng = np.random.default_rng(0)
     table = features(rng).assign(nothing=1.0, gap=np.where(rng.uniform(size=ROWS) < 0.3, np.nan, 1.0))

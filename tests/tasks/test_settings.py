@@ -93,6 +93,12 @@ def test_every_problem_gets_a_line(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+@pytest.mark.parametrize("name", ["mean", "cce", "key", "reason", "calibration_region", "row_time"])
+def test_a_slice_that_is_named_as_a_score_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match=f"slice column '{name}', which is the name of a column of scores"):
+        load_settings(write(tmp_path, changed("splits.0.slices", [name])))
+
+
 def test_two_splits_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="two splits are named 'test'"):
         load_settings(write(tmp_path, GOOD | {"splits": GOOD["splits"] * 2}))
