@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
@@ -66,7 +66,9 @@ class EvaluationSettings(Strict):
     )
     watch: WatchSettings = WatchSettings()
     notify: NotificationSettings | None = Field(default=None, description="where failures and changed verdicts go")
-    home: Path | None = Field(default=None, description="by default $CONGRUENCE_HOME, else .congruence here")
+    home: Annotated[Path, AfterValidator(Path.expanduser)] | None = Field(
+        default=None, description="by default $CONGRUENCE_HOME, else .congruence here"
+    )
     max_invalid: float = Field(default=0.01, ge=0, le=1, description="share of unusable rows at which a run stops")
     seed: int = Field(default=0, description="of everything that is drawn")
 
@@ -195,9 +197,14 @@ def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     return content | found
 
 
+def _at(folder: Path, path: str) -> str:
+    """A path that a file in ``folder`` names."""
+    return str(folder / Path(path).expanduser())
+
+
 def _with_local_paths(folder: Path, split: dict[str, Any]) -> dict[str, Any]:
     local = {
-        key: str(folder / split[key])
+        key: _at(folder, split[key])
         for key in ("uri", "image_root")
         if isinstance(split.get(key), str) and "://" not in split[key]
     }
@@ -209,15 +216,15 @@ def _with_own_weights(folder: Path, encoder: dict[str, Any]) -> dict[str, Any]:
     model, weights = encoder.get("model"), encoder.get("pretrained")
     found = {}
     if isinstance(model, str) and model.startswith(_LOCAL_DIR):
-        found["model"] = f"{_LOCAL_DIR}{folder / model.removeprefix(_LOCAL_DIR)}"
+        found["model"] = f"{_LOCAL_DIR}{_at(folder, model.removeprefix(_LOCAL_DIR))}"
     if isinstance(weights, str) and ("/" in weights or "." in weights):
-        found["pretrained"] = str(folder / weights)
+        found["pretrained"] = _at(folder, weights)
     return encoder | found
 
 
 def _with_own_files(folder: Path, cluster: dict[str, Any]) -> dict[str, Any]:
-    files = {"file": str(folder / cluster["file"])} if isinstance(cluster.get("file"), str) else {}
+    files = {"file": _at(folder, cluster["file"])} if isinstance(cluster.get("file"), str) else {}
     if not isinstance(cluster.get("tls"), dict):
         return cluster | files
-    tls = {key: str(folder / value) if isinstance(value, str) else value for key, value in cluster["tls"].items()}
+    tls = {key: _at(folder, value) if isinstance(value, str) else value for key, value in cluster["tls"].items()}
     return cluster | files | {"tls": tls}

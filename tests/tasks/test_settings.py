@@ -104,6 +104,13 @@ def test_two_splits_of_one_name_are_refused(tmp_path: Path) -> None:
         load_settings(write(tmp_path, GOOD | {"splits": GOOD["splits"] * 2}))
 
 
+def test_paths_may_begin_with_the_user_s_folder(tmp_path: Path) -> None:
+    split = GOOD["splits"][0] | {"uri": "~/a.parquet"}
+    found = load_settings(write(tmp_path, GOOD | {"splits": [split], "home": "~/runs"}))
+    assert found.splits[0].uri == str(Path.home() / "a.parquet")
+    assert found.home_folder == (Path.home() / "runs").resolve()
+
+
 def test_a_missing_file() -> None:
     with pytest.raises(SettingsError, match=r"nowhere\.yaml: cannot be read"):
         load_settings(Path("nowhere.yaml"))
