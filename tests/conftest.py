@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,11 @@ from hypothesis import settings
 from congruence.tasks.runtime.bytecode import keep_bytecode
 
 keep_bytecode()  # for the many commands and servers that tests start
+
+# A job in the background ignores them, and so would every command that a test starts and stops.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # The same examples for everybody: a commit that passes here passes there. To search on: HYPOTHESIS_PROFILE=search.
 settings.register_profile("same", derandomize=True, deadline=None)

@@ -72,4 +72,4 @@ def test_evaluations_by_a_work_pool_survive_kills_and_end_with_their_worker(stag
     for log in (stage.folder / "logs").glob("*.log"):
         assert [name for name, word in stage.servers.words.items() if word in log.read_text()] == [], log
     stage.down()
-    assert stage.left() == []
+    wait_until(lambda: stage.left() == [], 10, "the end of every process")

@@ -1,6 +1,6 @@
 """A command stopped or killed in any stage: it ends at once, leaves nothing, and the next one ends as if undisturbed.
 
-Two cases by default, and two more in each stage by `make exercise`. Each stage with each signal, with worker processes
+One case by default, and some in each stage by `make exercise`. Each stage with each signal, with worker processes
 and without, with an MLflow that answers and one that hangs, takes an hour: CONGRUENCE_EVERY_KILL=1 make exercise.
 """
 
@@ -45,10 +45,13 @@ MOMENTS: dict[str, Callable[[Path, str], bool]] = {
 }
 """When a run is in each stage, as soon as what the stage before it (or it itself) leaves behind is seen."""
 
-SOME = [("predict", signal.SIGTERM, "hangs", "threads"), ("log", signal.SIGKILL, "answers", "threads")]
+DEFAULT = ("log", signal.SIGKILL, "answers", "threads")
 EVERY = list(itertools.product(MOMENTS, SIGNALS, ("answers", "hangs"), ("threads", "local")))
 EXERCISED = EVERY if os.environ.get("CONGRUENCE_EVERY_KILL") else EVERY[::9]  # every stage, signal and condition
-CASES: list[Any] = [*SOME, *(pytest.param(*case, marks=pytest.mark.exercise) for case in EXERCISED if case not in SOME)]
+CASES: list[Any] = [
+    DEFAULT,
+    *(pytest.param(*case, marks=pytest.mark.exercise) for case in EXERCISED if case != DEFAULT),
+]
 
 
 @pytest.fixture(scope="module")

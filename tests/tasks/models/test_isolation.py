@@ -203,7 +203,7 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("environments")
 
 
-@pytest.mark.slow
+@pytest.mark.exercise
 @pytest.mark.timeout(1200)
 def test_a_version_runs_in_the_environment_that_was_logged_with_it(
     registry: str,
