@@ -2,9 +2,9 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from queue import Full, Queue
@@ -29,11 +29,8 @@ _WAITING_SHARDS = 2
 class ShardReport:
     """What became of one shard. ``waiting`` is the part of ``seconds`` in which the encoder had nothing to do."""
 
-    index: int
     rows: int
     valid_rows: int
-    reasons: Mapping[int, str] = field(repr=False)
-    """Why, for each invalid row, by row of the split."""
     embedded: bool
     """False where the store held the shard already."""
     seconds: float
@@ -80,8 +77,8 @@ def embed_each(
 
 def _held_report(shard: Shard, store: EmbeddingStore | MemoryStore) -> ShardReport:
     started = time.perf_counter()
-    reasons = store.reasons(slice(shard.start, shard.stop))
-    return ShardReport(shard.index, shard.rows, shard.rows - len(reasons), reasons, False, _since(started), 0.0)
+    invalid = len(store.reasons(slice(shard.start, shard.stop)))
+    return ShardReport(shard.rows, shard.rows - invalid, False, _since(started), 0.0)
 
 
 class _Pending:
@@ -134,10 +131,8 @@ class _Writer:
             invalid[row] = "the encoder's output is not finite"
         self._store.write(shard, embeddings, invalid, batch_size)
         del each.embeddings, embeddings
-        reasons = {shard.start + row: reason for row, reason in sorted(invalid.items())}
-        seconds = _since(each.started)
         count = int(valid.sum())
-        self.reports[shard.index] = ShardReport(shard.index, shard.rows, count, reasons, True, seconds, each.waiting)
+        self.reports[shard.index] = ShardReport(shard.rows, count, True, _since(each.started), each.waiting)
 
 
 def _embed_rows(

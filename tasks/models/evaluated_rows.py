@@ -22,7 +22,7 @@ from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.predictions import PredictionsError, forget, read_predictions
-from congruence.tasks.models.worker import PredictionReport, ServedVersion, predict_shards, refused_in_shards
+from congruence.tasks.models.worker import ServedVersion, predict_shards, refused_in_shards
 
 BLOCK_ROWS = 2**16
 FEWEST_ROWS = 2**11  # of a block, below which reading it and adding it up would show
@@ -96,7 +96,7 @@ class EvaluatedRows:
         design = self.all_design()
         return RowDependence.of(int(self.valid.sum()), groups=design.groups, time=design.time)
 
-    def predict(self, version: str, shards: Sequence[Shard]) -> PredictionReport:
+    def predict(self, version: str, shards: Sequence[Shard]) -> int:
         """Have a version predict the valid rows of ``shards`` into the store, where they are not kept yet."""
         kept = self.predictions[version]
         return predict_shards(kept.address, kept.served, self.split, shards, [self._mask(shard) for shard in shards])

@@ -71,25 +71,14 @@ class ServedVersion:
         return f"{parts} {self.contract.model_dump_json()} {self.settings.model_dump_json()} {self.environments}"
 
 
-@dataclass(frozen=True)
-class PredictionReport:
-    """What one task did: rows that were predicted now, shards that the store held already, and the seconds."""
-
-    label: str
-    rows: int
-    shards: int
-    found: int
-    seconds: float
-
-
 def predict_shards(
     address: PredictionAddress,
     served: ServedVersion,
     split: Split,
     shards: Sequence[Shard],
     valid: Sequence[Array],
-) -> PredictionReport:
-    """Predict the valid rows of ``shards`` into the store; what lies there whole is skipped.
+) -> int:
+    """Predict the valid rows of ``shards`` into the store; what lies there whole is skipped. The rows in number.
 
     To run on a worker. Predictions are stored after every 65,536 rows, 64 MiB or 20 seconds (or a shard that took
     longer), so that is what a kill costs at most. ``valid`` has a mask for each shard: the other rows cannot be
@@ -100,21 +89,18 @@ def predict_shards(
             and reason. The other versions are not concerned.
         MlflowException: MLflow does not answer; try again later.
     """
-    started = time.perf_counter()
     masks = {shard.start: mask for shard, mask in zip(shards, valid, strict=True)}
     missing = pending(address, shards)
     if len(missing) < len(shards):
         remove_damaged(address, shards)
         missing = pending(address, shards)
     if not missing:
-        return PredictionReport(served.label, 0, len(shards), len(shards), time.perf_counter() - started)
+        return 0
     model = warm_model(served)
-    rows = sum(
+    return sum(
         _predict_range(address, model, split, group, [masks[shard.start] for shard in group])
         for group in neighbours(missing)
     )
-    found = len(shards) - len(missing)
-    return PredictionReport(served.label, rows, len(shards), found, time.perf_counter() - started)
 
 
 def refused_in_shards(

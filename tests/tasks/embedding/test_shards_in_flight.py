@@ -69,7 +69,7 @@ def test_the_encoder_does_not_wait_at_the_end_of_a_shard(
     reports = embed_each(split, split.shards, encoder, store, threads=2)
     # 20 rows a shard are batches of 8, 8 and 4: batch 3 is the next shard's first.
     assert encoder.events.index("begin 3") < encoder.events.index("result 2")
-    assert [report.index for report in reports] == [0, 1, 2]
+    assert len(reports) == 3
     assert all(report.embedded and report.valid_rows == 20 for report in reports)
     for shard in split.shards:
         embed_each(split, [shard], alone, other, threads=1)

@@ -93,11 +93,11 @@ def test_groups_of_shards_are_predicted_once(
     version, masked = served(), masks(split, np.arange(split.rows) % 4 != 1)
     address = addressed(version, valid)
     assert len(pickle.dumps((address, version))) < 4000
-    report = predict_shards(address, version, split, split.shards[:2], masked[:2])
-    assert (report.rows, report.shards, report.found) == (int(valid[:20].sum()), 2, 0)
-    report = predict_shards(address, version, split, split.shards, masked)
-    assert (report.rows, report.shards, report.found) == (int(valid[20:].sum()), 5, 2)
-    assert predict_shards(address, version, split, split.shards, masked).found == 5
+    predicted = predict_shards(address, version, split, split.shards[:2], masked[:2])
+    assert predicted == int(valid[:20].sum())
+    predicted = predict_shards(address, version, split, split.shards, masked)
+    assert predicted == int(valid[20:].sum())
+    assert predict_shards(address, version, split, split.shards, masked) == 0
     assert counting.loaded == [version.label]
     assert counting.asked == [(version.label, shard.start, ("a", "b")) for shard in split.shards]
     assert pending(address, split.shards) == []
@@ -170,8 +170,8 @@ def test_a_damaged_range_is_predicted_again(
         predict_shards(address, version, split, group, masks(split)[: len(group)])
     (path,) = [path for path in tmp_path.rglob("*.npz") if "-000000000020" in str(path)]
     path.write_bytes(b"damaged")
-    report = predict_shards(address, version, split, split.shards, masks(split))
-    assert (report.rows, report.found) == (20, 3)
+    predicted = predict_shards(address, version, split, split.shards, masks(split))
+    assert predicted == 20
     assert len(read_predictions(address, split.shards)) == split.rows
 
 
@@ -269,7 +269,7 @@ def test_whatever_a_version_does_is_its_own_failure(
     assert "hunter2" not in str(caught.value)
     log(registry, normal)
     other = served()
-    assert predict_shards(addressed(other), other, split, split.shards, masks(split)).rows == split.rows
+    assert predict_shards(addressed(other), other, split, split.shards, masks(split)) == split.rows
 
 
 def test_a_changing_number_of_samples_is_named(
