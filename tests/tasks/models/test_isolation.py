@@ -101,7 +101,7 @@ def test_a_model_sees_neither_our_variables_nor_our_folder(
     assert try_contract(version, split).rows == 10
     address = addressed(version)
     valid = [np.ones(shard.rows, bool) for shard in split.shards]
-    assert predict_shards(address, version, split, split.shards, valid).rows == split.rows
+    assert predict_shards(address, version, split, split.shards, valid) == split.rows
     np.testing.assert_allclose(read_predictions(address, split.shards).mean(), np.linspace(0, 1, split.rows))
     plain = served(predictions=NORMAL)
     assert warm_model(plain).predict(EXAMPLE).mean()[0] > 0  # without isolation it does see them
