@@ -22,6 +22,8 @@ from congruence.kernels.solvers.base import residual_rows
 from congruence.kernels.streams import stream
 
 TILE_ROWS = 1024
+SUMMED_ROWS = 4096
+"""Of a tile where sums of hundreds of codes are added, which take as long for a few rows as for many."""
 RESIDUAL_ROWS = 1024
 
 
@@ -116,12 +118,12 @@ class BlockInputs:
         x = protocol_inputs(self.protocol, inputs, first, self.dtype)
         return TilePoints(x if self.center is None else x - self.center.astype(x.dtype)), x
 
-    def columns(self, points: TilePoints) -> Iterator[tuple[slice, Array]]:
+    def columns(self, points: TilePoints, tile_rows: int = TILE_ROWS) -> Iterator[tuple[slice, Array]]:
         """Rows, and C there, tile by tile; a tile's memory is used again."""
         others = TilePoints(self.landmarks)
         maker = TileMaker(self.kernel, int(self.landmarks.shape[1]))
         everyone = slice(0, len(self.landmarks))
-        for rows in tile_slices(slice(0, len(points.x)), TILE_ROWS):
+        for rows in tile_slices(slice(0, len(points.x)), tile_rows):
             yield rows, maker.tile(points, rows, others, everyone)
 
     def with_directions(self, basis: Array, filters: Array) -> BlockDirections:
@@ -142,10 +144,10 @@ class BlockDirections(BlockInputs):
     basis: Array = field(repr=False)
     filters: Array = field(repr=False)
 
-    def tiles(self, points: TilePoints) -> Iterator[tuple[slice, Array, Array]]:
+    def tiles(self, points: TilePoints, tile_rows: int = TILE_ROWS) -> Iterator[tuple[slice, Array, Array]]:
         """Rows, C there and U there, tile by tile; a tile's memory is used again."""
         basis = padded_columns(self.basis, points.x)
-        for rows, columns in self.columns(points):
+        for rows, columns in self.columns(points, tile_rows):
             yield rows, columns, (columns @ basis)[:, : self.basis.shape[1]].astype(np.float32, copy=False)
 
 

@@ -24,7 +24,7 @@ from congruence.kernels.congruence.noise_floor import FloorCoefficients
 from congruence.kernels.congruence.test import simulated_errors
 from congruence.kernels.gram.thin_products import product, projected, weighted_squares
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
-from congruence.kernels.row_blocks.inputs import BlockDirections
+from congruence.kernels.row_blocks.inputs import SUMMED_ROWS, BlockDirections
 from congruence.kernels.row_blocks.right_hand_sides import errors_of
 from congruence.kernels.row_blocks.rows import BlockRows, Pass, RowBlocks, Write
 from congruence.kernels.row_blocks.system import BlockSystem
@@ -185,7 +185,7 @@ def influence_pass(
     columns: dict[str, dict[str, Array]] = {
         name: {column: np.empty(len(points.x)) for column in ("influence", "influence_squared")} for name in known
     }
-    for rows, _, vectors in system.tiles(points):
+    for rows, _, vectors in system.tiles(points, SUMMED_ROWS):
         positions = np.arange(first + rows.start, first + rows.stop)
         for name, (version, weights) in known.items():
             delta = errors_of(version, targets[rows], predictive[name][rows]).delta
