@@ -13,6 +13,7 @@ import yaml
 from congruence.flows.operations.init_design import NAMES_A_ROW, is_text, proposed_design
 from congruence.tasks.data.opening import first_table
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.scores.names import is_taken
 
 TARGET_NAMES = ("target", "y", "label")
 KEY_NAMES = ("key", "id", "row_id", "uuid")
@@ -155,7 +156,8 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
         )
     read = [given] if isinstance(given, str) else given
     model_inputs = asked if asked and asked != read else None
-    slices = [name for name in rest if name not in read and name not in texts and _groups(first.column(name))]
+    left = [name for name in rest if name not in read and name not in texts and not is_taken(name)]
+    slices = [name for name in left if _groups(first.column(name))]
     slices.sort(key=lambda name: name not in asked)  # what the model reads first: there it can be wrong in its own way
     shown, more = slices[:MOST_SLICES], slices[MOST_SLICES:]
     return Roles(chosen, kind, given, model_inputs, key, shown, more, design)  # type: ignore[arg-type]

@@ -47,6 +47,11 @@ def test_the_file_is_read_as_it_was_meant(tmp_path: Path) -> None:
     assert output.read_text().count("#") > 10
 
 
+def test_no_slice_is_proposed_of_the_name_of_a_score(tmp_path: Path) -> None:
+    data = frame(reason=np.where(np.arange(ROWS) % 2, "sold", "let"))
+    assert load_settings(written(tmp_path, data, target="price")).splits[0].slices == ["city"]
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_a_key_is_told_by_its_name_and_values(kind: pa.DataType) -> None:
     table = pa.table({"policy_id": pa.array(["a", "b"], kind), "x": [0.5, 1.5], "claims": [0, 1]})
