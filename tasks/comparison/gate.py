@@ -175,11 +175,11 @@ def _without_comparison(candidate: ComparedVersion, rule: str, reason: str) -> G
     return GateCheck(rule, "passed", reason, split=candidate.split.name)
 
 
-def _not_measured(key: str, name: str, candidate: ComparedVersion, known: Sequence[str]) -> InvalidInputError:
+def _not_measured(key: str, name: str, version: ComparedVersion, known: Sequence[str]) -> InvalidInputError:
     close = difflib.get_close_matches(name, known, 1)
     remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
     return InvalidInputError(
-        f"gate.{key}: {name} was not measured on {candidate.label} (split '{candidate.split.name}'); {remedy}"
+        f"gate.{key}: {name} was not measured on {version.label} (split '{version.split.name}'); {remedy}"
     )
 
 
@@ -271,7 +271,8 @@ def _against(
         if check is not None:
             checks.append(check)
         elif rule.key in settings.model_fields_set:
-            raise _not_measured(rule.key, rule.metric, candidate, list(pair.differences))
+            lacking = next((each for each in (candidate, baseline) if rule.metric not in each.metrics), candidate)
+            raise _not_measured(rule.key, rule.metric, lacking, list(pair.differences))
     return checks
 
 

@@ -230,6 +230,9 @@ def test_a_metric_that_was_not_measured_is_an_error_with_a_remedy(compared):
     bare = replace(truth, scores=truth.scores.drop(columns="nll"))
     with pytest.raises(InvalidInputError, match=r"gate\.not_worse_on: nll_mean was not measured on angle/1"):
         apply_gate(bare, other, GateSettings(baseline="2", not_worse_on=["nll_mean"]))
+    metrics = {name: metric for name, metric in truth.metrics.items() if name != "nll_mean"}
+    with pytest.raises(InvalidInputError, match="nll_mean was not measured on angle/1"):  # the baseline, not the other
+        apply_gate(other, replace(bare, metrics=metrics), GateSettings(baseline="1", not_worse_on=["nll_mean"]))
     unasked = apply_gate(bare, other, GateSettings(baseline="2"))
     assert [check.metric for check in unasked.checks] == ["cce_mean"]
 
