@@ -111,6 +111,10 @@ class Histogram(ScalarLaw):
         borders = join_points([part.borders for part in parts], [len(part) for part in parts])
         return cls(borders, np.concatenate([part.probabilities for part in parts]), parts[0].tail_share)
 
+    def breaks(self) -> Array:
+        """See Distribution: the borders."""
+        return np.broadcast_to(self._edges, (len(self), self._edges.shape[1]))
+
     def _bin(self, y: Array) -> Array:
         return np.asarray(np.clip(count_below(self._edges, y, or_equal=True) - 1, 0, self.probabilities.shape[1] - 1))
 

@@ -116,3 +116,18 @@ def test_laws_of_bins_and_of_weighted_points_have_errors_under_a_kernel_with_a_k
     shares = np.repeat(bins.probabilities, 200, axis=1) / 200.0
     cross, among = shares @ kernel(fine, y), shares @ kernel(fine) @ shares.T
     np.testing.assert_allclose(found @ found.T, kernel(y) - cross - cross.T + among, atol=1e-5)
+
+
+def test_bins_of_each_row_s_own_are_known_where_they_end() -> None:
+    rng = np.random.default_rng(0)
+    y, borders = rng.normal(size=20), np.sort(rng.normal(size=(20, 7)), axis=1)
+    bins, kernel = Histogram(borders, rng.dirichlet(np.ones(6), 20)), Laplacian(0.5)
+    found = target_errors(y, bins, kernel)
+    assert np.max(found.feature_error.rows) < 1e-12
+    inside = (np.arange(400) + 0.5) / 400
+    fine = (borders[:, :-1, None] + np.diff(borders, axis=1)[..., None] * inside).reshape(20, -1)
+    shares = np.repeat(bins.probabilities, 400, axis=1) / 400
+    cross = np.array([[shares[i] @ kernel(fine[i], y[[j]])[:, 0] for j in range(20)] for i in range(20)])
+    among = np.array([[shares[i] @ kernel(fine[i], fine[j]) @ shares[j] for j in range(3)] for i in range(3)])
+    expected = (kernel(y) - cross - cross.T)[:3, :3] + among
+    np.testing.assert_allclose((found.delta @ found.delta.T)[:3, :3], expected, atol=1e-6)
