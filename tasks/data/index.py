@@ -171,7 +171,7 @@ def kept_index(settings: SplitSettings, folder: Path) -> tuple[str, SplitIndex |
 def load_index(settings: SplitSettings, folder: Path, name: str) -> SplitIndex | None:
     """The index of that name as it is kept, whatever has become of the source; None where it is not, or damaged."""
     said = load_record(folder / "splits" / f"{name}.json")
-    if said is None or said["shard_rows"] != settings.shard_rows:
+    if said is None or settings.shard_rows not in (None, said["shard_rows"]):
         return None
     form = Format.of(settings)
     kept = [_kept_layout(form, layout, folder) for layout in said["layouts"]]
@@ -248,8 +248,9 @@ def _make(settings: SplitSettings, folder: Path, name: str) -> SplitIndex:
         if not discard_damaged(rows):
             raise
         return _make(settings, folder, name)
+    shard_rows = settings.rows_of_a_shard(plan.table.rows)
     content = {
-        "shard_rows": settings.shard_rows,
+        "shard_rows": shard_rows,
         "layouts": [layout_name(layout.path, layout.state) for layout in plan.layouts],
         "kinds": plan.kinds,
         "parts": [path.name for path in parts],
@@ -258,9 +259,7 @@ def _make(settings: SplitSettings, folder: Path, name: str) -> SplitIndex:
         "facts": facts.to_json(),
     }
     save_record(folder / "splits" / f"{name}.json", content)
-    return SplitIndex(
-        plan.table, plan.form, plan.layouts, plan.inputs, rows, settings.shard_rows, shards, digest, facts
-    )
+    return SplitIndex(plan.table, plan.form, plan.layouts, plan.inputs, rows, shard_rows, shards, digest, facts)
 
 
 def _layout(form: Format, file: str, state: str, folder: Path) -> FileLayout:

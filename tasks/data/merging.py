@@ -29,7 +29,8 @@ def merged(settings: SplitSettings, table: Table, inputs: InputColumns, rows: Ta
     key = settings.key or table.key
     columns = {name: BYTES + name if BYTES + name in rows.schema.names else name for name in names}
     states = {name: blake2b(digest_size=ROW_BYTES) for name in names}
-    shards, whole = _ShardDigests(settings), blake2b(digest_size=ROW_BYTES)
+    shards = _ShardDigests(settings.input_kind, settings.rows_of_a_shard(rows.rows))
+    whole = blake2b(digest_size=ROW_BYTES)
     keys = np.empty(rows.rows if key else 0, np.uint64)
     start = 0
     for batch in rows.batches([DIGEST, *columns.values()], 0, rows.rows):
@@ -53,8 +54,8 @@ def merged(settings: SplitSettings, table: Table, inputs: InputColumns, rows: Ta
 class _ShardDigests:
     """The digests of consecutive shards of one size, from the digests of their rows."""
 
-    def __init__(self, settings: SplitSettings) -> None:
-        self._kind, self._size = settings.input_kind.encode(), settings.shard_rows
+    def __init__(self, kind: str, size: int) -> None:
+        self._kind, self._size = kind.encode(), size
         self._done: list[str] = []
         self._state, self._rows = blake2b(self._kind, digest_size=ROW_BYTES), 0
 

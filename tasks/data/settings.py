@@ -12,6 +12,7 @@ Format = Literal["auto", "parquet", "csv", "jsonl", "webdataset", "npz", "npy", 
 Name = Annotated[str, Field(min_length=1)]
 
 
+SHARD_ROWS, LONG_TABLE_SHARD_ROWS, LONG_TABLE = 2048, 16384, 500_000
 _WINDOW = re.compile(r"^\s*(?P<number>\d+)\s*(?P<unit>day|week)s?\s*$")
 _DAYS = {"day": 1, "week": 7}
 
@@ -77,12 +78,18 @@ class SplitSettings(Strict):
     """Of a ``uri`` with ``{date}`` only the last days: ``30 days``, counted back from the newest date that there is."""
     new_rows_only: bool = False
     """A version in use is looked at by ``watch`` on rows that no look at it has seen; other commands read all rows."""
-    shard_rows: Annotated[int, Field(ge=1)] = 2048
-    """Rows of one shard: the unit of work, of resumption and of storage."""
+    shard_rows: Annotated[int, Field(ge=1)] | None = None
+    """Rows of one shard, the unit of work, of resumption and of storage: by default 2048, and 16384 in tables of
+    500,000 rows and more."""
     max_input_bytes: Annotated[int, Field(ge=1)] = 256 * 2**20
     """A larger encoded image is an invalid row: one damaged file must not exhaust a worker's memory."""
     storage_options: dict[str, Any] = Field(default={}, repr=False)
     """Passed to the fsspec file system: endpoint, credentials. Never logged, never part of a digest."""
+
+    def rows_of_a_shard(self, rows: int) -> int:
+        """``shard_rows`` of a split of so many rows. Of a long table each shard costs more than its rows do."""
+        is_long_table = self.input_kind == "features" and rows >= LONG_TABLE
+        return self.shard_rows or (LONG_TABLE_SHARD_ROWS if is_long_table else SHARD_ROWS)
 
     @model_validator(mode="after")
     def _input_fits_its_kind(self) -> Self:

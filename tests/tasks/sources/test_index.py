@@ -29,6 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from congruence.tasks.data import index
+from congruence.tasks.data import settings as split_settings
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.index import check_files, describe_file, index_file, source_files
 from congruence.tasks.data.opening import open_split
@@ -125,6 +126,17 @@ def test_files_have_the_index_of_their_concatenation(
     assert seen(many) == seen(whole)
     np.testing.assert_array_equal(many.targets_of(many.shards), frame["y"])
     assert many.keys_of(many.shards).tolist() == frame["id"].tolist()
+
+
+def test_a_long_table_has_longer_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_settings, "LONG_TABLE", 20_000)
+    for rows, size in ((19_999, 2048), (20_000, 16_384)):
+        uri = parquet(tmp_path / str(rows), table(rows), group=5_000)
+        for _ in range(2):  # made, and found as it was made
+            shards = open_split(described(uri, shard_rows=None), tmp_path / "plans").shards
+            assert [shard.rows for shard in shards[:-1]] == [size] * (len(shards) - 1)
+            assert shards[-1].stop == rows
+        assert open_split(described(uri, shard_rows=100), tmp_path / "plans").shards[0].rows == 100
 
 
 GOLDEN = {
