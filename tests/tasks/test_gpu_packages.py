@@ -7,8 +7,10 @@ pieces.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import json
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -86,6 +88,22 @@ def test_names_are_read_off_the_source_and_refused_where_they_do_not_exist(api: 
     refused = api.refused(wrong)
     assert len(refused) == 4
     assert not any("numpy.linalg.norm" in line for line in refused)
+
+
+@pytest.mark.parametrize("piece", sorted(path.stem for path in PROVE.glob("*.py")))
+def test_what_a_piece_takes_of_our_code_is_there(piece: str) -> None:
+    tree = ast.parse((PROVE / f"{piece}.py").read_text())
+    taken = {
+        (each.asname or each.name): f"{node.module}.{each.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("congruence")
+        for each in node.names
+    }
+    ours = {name: pkgutil.resolve_name(path) for name, path in taken.items()}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owner = ours.get(node.value.id)
+            assert not isinstance(owner, ModuleType) or hasattr(owner, node.attr), f"{node.value.id}.{node.attr}"
 
 
 def test_a_resolution_without_pins_or_with_the_processors_torch_is_refused(packages: Any) -> None:

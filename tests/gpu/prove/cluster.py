@@ -20,16 +20,17 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = embed_servers(Path(folder))  # before Prefect and MLflow are imported
         from congruence.flows.operations import demo
+        from congruence.flows.operations.demo_files import evaluation_file
         from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 
         if small:
             demo.TRAIN_ROWS = demo.TEST_ROWS = SMALL_ROWS
-            demo.SHARD_ROWS = 128
+            demo.EVALUATION["splits"][0]["shard_rows"] = 128  # type: ignore[index]
         point_mlflow_at(tracking_uri(home))
         with record.sampler.stage("data and versions"):
             demo._write_data(home / "demo")
             demo._register(home / "demo")
-            file = demo._write_evaluation(home / "demo")
+            file = evaluation_file(home / "demo", demo.EVALUATION)
         models = [f"models:/{demo.MODEL_NAME}/1"] if small else None
         found = {kind: _evaluated(record, file, home, kind, models) for kind in kinds}
     first, second = (found[kind] for kind in kinds)
