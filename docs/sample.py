@@ -23,8 +23,8 @@ from congruence.flows.evaluation.stages.predict import kept_predictions, serve
 from congruence.kernels import Normal
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import noise_scale, write_digits
-from congruence.tasks.embeddings.worker import embed_shards
-from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.embeddings.shard import embed_each
+from congruence.tasks.encoders.loading import asking_encoder, warm_encoder
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
@@ -73,7 +73,7 @@ def _write(folder: Path, home: Path) -> Path:
     version = _registered(home)
     rows = _evaluated_rows(settings, version)
     protocol = encoder_protocol(settings, asking_encoder(settings.encoder))
-    keys = np.concatenate([rows.keys(block) for block in range(len(rows.blocks))])
+    keys = rows.all_keys()
     law = rows.all_predictive(version.label)
     found = measure(settings, protocol, rows.embeddings(), rows.all_targets(), {version.label: law}, keys=keys)
     encoder = asking_encoder(settings.encoder)
@@ -107,7 +107,7 @@ def _registered(home: Path) -> ModelVersion:
 
 def _evaluated_rows(settings: EvaluationSettings, version: ModelVersion) -> EvaluatedRows:
     rows = rows_of(settings, open_planned(settings.splits[0], settings))
-    embed_shards(rows.split, rows.split.shards, settings.encoder, rows.address, 1)
+    embed_each(rows.split, rows.split.shards, warm_encoder(settings.encoder), rows.store)
     rows.predictions[version.label] = kept_predictions(rows, serve(settings, version))
     rows.predict(version.label, rows.split.shards)
     return rows
