@@ -41,7 +41,7 @@ _GAIN = 15.0
 cut into pieces that show nothing."""
 
 _TINY = 1e-12
-_LARGEST = 1e38  # that a tree takes; it refuses infinite numbers
+_LARGEST = 1e30  # of single precision, in which sums of all rows must not overflow: a tree takes no infinite numbers
 _FEWEST_IN_LEAF, _SHARE_IN_LEAF = 50, 0.03
 
 
