@@ -243,13 +243,16 @@ def _interval(signal: float, diagonal: float, quadratic: float, slope: float, le
     """The a >= 0 for which signal is no rarer than the tails of a gamma law of variance quadratic + 4 slope a.
 
     ``diagonal`` is what the quadratic form would be on average with its diagonal, at a = 0: where the gamma law starts.
+    Where few rows have nearly all the weight the form may lie below that, and the law starts lower.
     """
 
     from scipy.optimize import brentq  # half a second that a refusal need not wait for
 
+    start = diagonal if signal > -diagonal else -2.0 * signal
+
     def below(a: float) -> float:
-        mean, variance = a + diagonal, quadratic + 4.0 * slope * a
-        return float(scipy.special.gammainc(mean**2 / variance, (signal + diagonal) * mean / variance))
+        mean, variance = a + start, quadratic + 4.0 * slope * a
+        return float(scipy.special.gammainc(mean**2 / variance, (signal + start) * mean / variance))
 
     def bound(share: float) -> float:
         if below(0.0) <= share:

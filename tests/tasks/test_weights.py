@@ -200,6 +200,20 @@ def test_an_effect_under_weights_is_the_weighted_mean_with_the_error_of_the_rows
     assert regression.quadratic(0, sums) == pytest.approx(2.0 * variance @ A**2 @ variance, rel=1e-6)
 
 
+def test_where_five_rows_have_all_the_weight_effects_have_intervals() -> None:
+    """The weighted form may lie below what its diagonal leaves of an unweighted one: no law had such a value."""
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=(400, 2)), np.zeros(400)
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=19, directions=20, own_directions=5))
+    law = Normal(np.zeros(400), 1.0)
+    for start in range(0, 400, 40):
+        weights[:] = 0.0
+        weights[start : start + 5] = 1.0
+        for effect in prepared.test_version(rng.standard_normal(400), law, weights=weights).effects.values():
+            assert np.isfinite(astuple(effect)).all()
+            assert 0.0 <= effect.low <= max(effect.estimate, effect.high)
+
+
 def test_intervals_of_weighted_effects_hold_what_the_rows_have_under_their_weights() -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(300, 2))
