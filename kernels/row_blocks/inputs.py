@@ -23,7 +23,8 @@ from congruence.kernels.streams import stream
 
 TILE_ROWS = 1024
 SUMMED_ROWS = 4096
-"""Of a tile where sums of hundreds of codes are added, which take as long for a few rows as for many."""
+"""Of a tile where sums of hundreds of codes are added, which take as long for a few rows as for many. Not where what is
+added is solved for: the more rows of single precision in one product, the larger its rounding, and the certificate."""
 RESIDUAL_ROWS = 1024
 
 

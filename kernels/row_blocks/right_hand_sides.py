@@ -13,7 +13,7 @@ from congruence.kernels.congruence.noise_floor import add_floor, probes_of
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.thin_products import projected, weighted_squares
 from congruence.kernels.mean_embeddings.residuals import TargetErrors, target_errors
-from congruence.kernels.row_blocks.inputs import SUMMED_ROWS, BlockDirections
+from congruence.kernels.row_blocks.inputs import BlockDirections
 from congruence.kernels.row_blocks.rows import BlockRows, Pass, RowBlocks
 from congruence.kernels.row_blocks.versions import BlockVersion
 
@@ -33,7 +33,7 @@ def right_hand_sides_pass(
     targets, first = block.targets(), block.first
     points, _ = system.points(block.inputs(), first)
     sums = {version.name: BlockSums() for version in versions}
-    for rows, columns, vectors in system.tiles(points, SUMMED_ROWS):
+    for rows, columns, vectors in system.tiles(points):
         positions = np.arange(first + rows.start, first + rows.stop)
         kept = chosen_in(residual_positions, first + rows.start, len(positions))
         for version in versions:
