@@ -96,7 +96,8 @@ def _disks(settings: EvaluationSettings | None, home: Path, uri: str) -> Iterato
     from congruence.tasks.doctor.disks import disks
     from congruence.tasks.doctor.plan import written
 
-    plan = {} if "://" in uri else {Path(uri): 0}
+    folder = uri.removeprefix("file://")
+    plan = {} if "://" in folder else {Path(folder): 0}
     if settings is not None and (found := written(settings, home)) is not None:
         plan = dict.fromkeys(plan, found.store) | {home: found.home}
     return disks(home, plan)

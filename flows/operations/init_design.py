@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 import pyarrow as pa
 
 from congruence.tasks.data.design import design_problem, design_type_problem
+from congruence.tasks.data.digests import is_text
 
 NAMES_A_ROW = re.compile(r"^ID(?=[A-Z_]|[a-z])|(?<=[a-z])(ID|Id)$|_(id|key)$|_(ID|KEY)$")
 """Words in a column's name that make it a key where its values differ: policy_id, IDpol, policyID."""
@@ -67,8 +68,3 @@ def _names_groups(name: str, column: pa.ChunkedArray) -> bool:
         return False
     values = column.to_pylist()
     return 1 < len(set(values)) < len(values)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a column holds texts."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

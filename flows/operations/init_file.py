@@ -10,7 +10,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import yaml
 
-from congruence.flows.operations.init_design import NAMES_A_ROW, is_text, proposed_design
+from congruence.flows.operations.init_design import NAMES_A_ROW, proposed_design
+from congruence.tasks.data.digests import is_text
 from congruence.tasks.data.opening import first_table
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.names import is_taken

@@ -7,13 +7,11 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.resampling.aggregation import ScoreStatistics, sliced_statistics
-from congruence.tasks.data.split import Split
 from congruence.tasks.scores.summary import mean_columns, slice_groups, slice_rows, whole_columns
 
 BLOCK_ROWS = 2**16
@@ -89,12 +87,3 @@ class ScoreBlocks:
             for row in slice_rows(name, values, dict(sorted(found[name].items())), floor_share)
         ]
         return pd.DataFrame(table)
-
-
-def hashed_by_block(split: Split, valid: Array) -> Array:
-    """Numbers that stand for the keys of the valid rows, (v,): texts are read a block at a time."""
-    parts = []
-    for start in range(0, split.rows, BLOCK_ROWS):
-        here = valid[start : start + BLOCK_ROWS]
-        parts.append(split.key_numbers(start, start + len(here))[here])
-    return np.concatenate(parts)

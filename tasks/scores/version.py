@@ -31,7 +31,6 @@ from congruence.tasks.data.thumbnails import thumbnails
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.block_statistics import hashed_by_block
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.coverage_risk import coverage_risk
 from congruence.tasks.scores.dependence import MOST_EMBEDDED, correlated_rows, runs_looked_at
@@ -96,7 +95,7 @@ class _ValidRows:
             np.flatnonzero(valid),
             targets,
             predictive,
-            hashed_by_block(split, valid),  # once: 1 s for a million texts
+            rows.all_keys(),  # once: 1 s for a million texts
             labels if valid.all() else labels.loc[valid],
             rows.all_design().weight,
             dependence,
