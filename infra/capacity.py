@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-# Measured: seconds of one core for one row, or one row of one version, by the records in tests/benchmarks.
-INDEX = 4e-6  # index.md: 35 to 42 s of CPU for 10,000,000 rows
-EMBED_FEATURES = 21e-6  # straight_way.md: 107 s on 2 cores for 10,000,000 rows
-EMBED_IMAGE_ON_CORES = 2 / 13.9  # embedding.md: ViT-B-32, 13.9 images/s on 2 cores
-DECODE = 6.5e-3  # embedding.md: a JPEG of 500 x 375 pixels, one thread
-PREDICT = 17e-6  # straight_way.md: 167 s on 2 cores for 10,000,000 rows of 2 versions; a cheap model
-SOLVE_ROW_BLOCKS = 131e-6  # straight_way.md: 1,310 s likewise, 512 landmarks, 199 draws
-SCORE = 20e-6  # straight_way.md: 202 s likewise
-FIXED = 25.0  # startup.md: 23 s of CPU for a small first run
+# Measured: seconds of one core for one row, or one row of one version, by tests/benchmarks/straight_way.md.
+INDEX = 4e-6  # 35 to 42 s of CPU for 10,000,000 rows
+EMBED_FEATURES = 6e-6  # 30 s on 2 cores for 10,000,000 rows
+EMBED_IMAGE_ON_CORES = 2 / 13.9  # ViT-B-32, 13.9 images/s on 2 cores
+DECODE = 6.5e-3  # a JPEG of 500 x 375 pixels, one thread
+PREDICT = 2.7e-6  # 27 s on 2 cores for 10,000,000 rows of 2 versions; a cheap model
+SOLVE_ROW_BLOCKS = 62e-6  # 618 s likewise, 512 landmarks, 199 draws
+SCORE = 10e-6  # 101 s likewise
+FIXED = 25.0  # 23 s of CPU for a small first run
 
 # Assumed: nothing of ours has been timed on a card.
 CORES_PER_CARD = 16

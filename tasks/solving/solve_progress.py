@@ -10,7 +10,7 @@ from congruence.kernels.steps import step
 
 PERCENT = 100
 
-# Microseconds a row, as measured (tests/benchmarks/straight_way.md): what a pass takes whatever the versions, of each
+# Microseconds a row, as measured on two cores: what a pass takes whatever the versions, of each
 # version that is continuous, and of each of counts.
 _SOLVE = {
     "look": (0.0, 1.0, 3.0),

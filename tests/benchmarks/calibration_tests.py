@@ -1,24 +1,19 @@
-"""The calibration tests on the synthetic experiment of Widmann et al. (2021), and the cost of the estimators.
+"""The kernel calibration tests on the synthetic experiment of Widmann et al. (2021): level and power.
 
-    python tests/benchmarks/calibration_tests.py [--repetitions 1000] [--rows 100000]
+    python tests/benchmarks/calibration_tests.py [--repetitions 1000]
 
-Prints the tables of calibration_tests.md.
+The record is calibration_tests.md.
 """
 
 import argparse
-import os
-import platform
 import time
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
-import scipy
+from simulations import head, machine, row
 
 from congruence.kernels import RBF
 from congruence.kernels.distributions import Normal
-from congruence.kernels.kernel_calibration import calibration_test, squared_kernel_calibration_error
+from congruence.kernels.kernel_calibration import calibration_test
 
 LEVEL = 0.05
 KERNEL = RBF(0.5)
@@ -39,23 +34,14 @@ def synthetic(n: int, rng: np.random.Generator, *, calibrated: bool) -> tuple[No
     return Normal(center, np.full(n, 0.1)), (center if calibrated else 0.1) + 0.1 * rng.normal(size=n)
 
 
-def least_squares(rng: np.random.Generator) -> tuple[Normal, np.ndarray]:
-    """A line through y = sin(pi x) + |1 + x| eps, eps ~ N(0, .15^2): 100 rows to fit, 50 to test."""
-    x = rng.uniform(-1, 1, size=150)
-    y = np.sin(np.pi * x) + np.abs(1 + x) * 0.15 * rng.normal(size=150)
-    slope, intercept = np.polyfit(x[:100], y[:100], 1)
-    spread = np.std(y[:100] - intercept - slope * x[:100], ddof=1)
-    return Normal(intercept + slope * x[100:], np.full(50, spread)), y[100:]
-
-
 def rejection_table(repetitions: int) -> None:
     """Share of rejections at level .05: type-I error and power."""
-    print("| test | n | repetitions | type-I error | power | trusted | ms a test |\n|---|---|---|---|---|---|---|")
+    head("test", "n", "repetitions", "type-I error", "power", "trusted", "ms a test")
     for n in (64, 256, 1024):
         for name, options in TESTS.items():
             if options["method"] == "block" and n < 100 and "block_size" not in options:
                 continue
-            count = repetitions if n < 1024 or options["method"] != "consistency" else repetitions // 5
+            count = repetitions if n < 1024 or options["method"] != "consistency" else max(1, repetitions // 5)
             started = time.perf_counter()
             errors, trusted = 0, True
             for seed in range(count):
@@ -68,54 +54,16 @@ def rejection_table(repetitions: int) -> None:
             for seed in range(50):
                 predictive, y = synthetic(n, np.random.default_rng(seed), calibrated=False)
                 power += calibration_test(y, predictive, output_kernel=KERNEL, seed=seed, **options).p_value <= LEVEL
-            shown = "yes" if trusted else "no"
-            print(
-                f"| {name} | {n} | {count} | {errors / count:.3f} | {power / 50:.2f} | {shown} | {1e3 * seconds:.0f} |",
-                flush=True,
-            )
-
-
-def least_squares_table(repetitions: int) -> None:
-    """How often the illustration's model is rejected, over draws of its data."""
-    print("\n| test | rejections of the least-squares model (n = 50) |\n|---|---|")
-    for name in ("asymptotic (1000 bootstrap samples)", "consistency (99 draws)"):
-        rejected = 0
-        for seed in range(repetitions):
-            predictive, y = least_squares(np.random.default_rng(seed))
-            rejected += calibration_test(y, predictive, output_kernel=KERNEL, seed=seed, **TESTS[name]).p_value < LEVEL
-        print(f"| {name} | {rejected / repetitions:.3f} of {repetitions} |", flush=True)
-
-
-def cost_table(rows: int) -> None:
-    """Seconds of the unbiased estimator in one process and on two Dask workers, and of a test."""
-    print("\n| what | n | seconds |\n|---|---|---|")
-    for n in (10_000, rows):
-        predictive, y = synthetic(n, np.random.default_rng(0), calibrated=True)
-        started = time.perf_counter()
-        squared_kernel_calibration_error(y, predictive, output_kernel=KERNEL)
-        print(f"| unbiased, one process | {n} | {time.perf_counter() - started:.1f} |", flush=True)
-        started = time.perf_counter()
-        squared_kernel_calibration_error(y, predictive, output_kernel=KERNEL, estimator="block")
-        print(f"| block, B = sqrt(n) | {n} | {time.perf_counter() - started:.2f} |", flush=True)
-    predictive, y = synthetic(10_000, np.random.default_rng(0), calibrated=True)
-    started = time.perf_counter()
-    calibration_test(y, predictive, output_kernel=KERNEL)
-    print(f"| asymptotic test, 1000 bootstrap samples | 10000 | {time.perf_counter() - started:.1f} |")
+            row(name, n, count, errors / count, power / 50, "yes" if trusted else "no", f"{1e3 * seconds:.0f}")
 
 
 def main() -> None:
     """Print the machine and the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=1000)
-    parser.add_argument("--rows", type=int, default=100_000)
     arguments = parser.parse_args()
-    print(
-        f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}, "
-        f"{os.cpu_count()} cores, one BLAS thread\n"
-    )
+    machine()
     rejection_table(arguments.repetitions)
-    least_squares_table(min(arguments.repetitions, 200))
-    cost_table(arguments.rows)
 
 
 if __name__ == "__main__":

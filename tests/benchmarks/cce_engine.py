@@ -17,28 +17,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+from simulations import embeddings
 
 REGULARIZATION = 0.1
-# Eigenvalues of the covariance of 1,332 real ViT-B-32 image embeddings (not normalised), and their mean's squared norm.
-SPECTRUM_AT = np.array([1, 2, 3, 6, 11, 21, 51, 101, 201, 401, 512])
-SPECTRUM = np.array([5.19, 4.14, 3.23, 1.61, 0.823, 0.450, 0.170, 0.0627, 0.0190, 0.00228, 0.0005])
-MEAN_SQUARED = 71.9
-
-
-def embeddings(n, seed=0, d=512):
-    """Gaussian rows with the mean and spectrum of real CLIP embeddings, float32."""
-    basis = np.random.default_rng(7)
-    values = np.exp(np.interp(np.log(np.arange(1, d + 1)), np.log(SPECTRUM_AT), np.log(SPECTRUM)))
-    rotation, _ = np.linalg.qr(basis.standard_normal((d, d)))
-    mean = basis.standard_normal(d)
-    mean *= np.sqrt(MEAN_SQUARED) / np.linalg.norm(mean)
-    factor = (rotation * np.sqrt(values)).T.astype(np.float32)
-    rng = np.random.default_rng(seed)
-    x = np.empty((n, d), dtype=np.float32)
-    for start in range(0, n, 65_536):
-        rows = slice(start, min(start + 65_536, n))
-        x[rows] = rng.standard_normal((rows.stop - rows.start, d), dtype=np.float32) @ factor + mean.astype(np.float32)
-    return x
 
 
 def problem(n):

@@ -1,38 +1,29 @@
-"""Level, power, intervals and cost of the test of conditional calibration.
+"""Level, power and intervals of the test of calibration given the input.
 
     python tests/benchmarks/conditional_calibration.py PART [--rows N] [--splits S] [--cases NAME ...]
 
-Parts: ``level`` (true models of seven families; ``--null gaussian`` forces the limit of many rows on few), ``vectors``
-(true models of vector targets), ``power`` (faulty models, beside the tests of congruence, of the kernel calibration
-error and of the marginal PIT, and MAPIE's measures of conditional coverage where MAPIE is installed), ``effects``
-(coverage of the intervals), ``cost`` and ``million``. The kept record is conditional_calibration.md. Inputs and targets
-are those of congruence_test.py.
+Parts: ``level`` (true models of nine families; ``--null gaussian`` forces the limit of many rows on few), ``vectors``
+(true models of two targets), ``power`` (faulty models, beside the tests of congruence, of the kernel calibration error
+and of the marginal PIT) and ``effects`` (coverage of the intervals). The record is conditional_calibration.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import resource
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
 import scipy.stats
-from cce_engine import embeddings
-from congruence_test import problem
-from kept_p_values import KeptPValues, share, uniformity
+from simulations import AT, Kept, head, machine, problem, row, share, uniformity
 
 from congruence.kernels import (
     EXACT,
     Distribution,
     Mixture,
     MultivariateNormal,
+    NegativeBinomial,
     Normal,
     Poisson,
     Quantiles,
@@ -51,17 +42,14 @@ from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.null import GaussianNull
-from congruence.kernels.conditional_calibration.own_basis import own_quantiles
 from congruence.kernels.conditional_calibration.prepared import (
     PreparedCalibration,
     prepare_calibration,
 )
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.version_test import SharedNull
-from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.test import congruence_tests
-from congruence.tasks.scores.coverage_risk import CLASSIFIER
 
 SPLITS_PER_INPUTS = 20
 LEVELS = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
@@ -75,6 +63,8 @@ def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution 
         "normal": Normal(mean, spread),
         "t": StudentT(np.full(n, 4.0), mean, spread),
         "Poisson": Poisson(0.1 * mean),
+        "Poisson, mean .05": Poisson(0.0025 * mean),
+        "negative binomial, mean .5": NegativeBinomial(0.025 * mean, np.full(n, 0.5)),
         "zero-inflated": ZeroInflatedPoisson(0.2 * mean, np.full(n, 0.4)),
         "mixture": Mixture(np.array([0.4, 0.6]), parts),
         "ensemble of 10": None,
@@ -97,77 +87,55 @@ def prepared_split(
     return prepared, split, mean, spread
 
 
-def level(n: int, splits: int, cases: list[str], draws: int, first: int, null: str, keep: Path | None) -> None:
-    """True models: p-values of the whole test and by order, and false discoveries of the local reading.
-
-    The splits from number ``first`` on.
-    """
-    kept, last, started = KeptPValues(keep), first + splits, time.process_time()
-    for batch in range(first // SPLITS_PER_INPUTS, -(-last // SPLITS_PER_INPUTS)):
-        prepared, inputs, mean, spread = prepared_split(n, batch, draws, null)
+def level(splits: range, n: int, cases: list[str], draws: int, null: str, keep: Path | None) -> None:
+    """True models: p-values of the whole test and by order, and false discoveries of the local reading."""
+    kept = Kept(keep)
+    for split in splits:
+        if split == splits.start or split % SPLITS_PER_INPUTS == 0:
+            prepared, inputs, mean, spread = prepared_split(n, split // SPLITS_PER_INPUTS, draws, null)
+            kept.save()
         for name, truth in true_models(mean, spread).items():
             if cases and name not in cases:
                 continue
-            for split in range(max(first, SPLITS_PER_INPUTS * batch), min(SPLITS_PER_INPUTS * (batch + 1), last)):
-                model = truth
-                if truth is None:
-                    values = Normal(mean, spread).sample(11, seed=split)
-                    y, model = values[:, 0], Samples(values[:, 1:])
-                else:
-                    y = truth.sample(1, seed=split)[:, 0]
-                pit = pit_values(y, model, seed=split)
-                test = prepared.test(pit, own_quantiles(y, model, prepared.settings.levels))
-                read = local_reading(inputs.smoother, pit)
-                found = [np.any(read.q_values <= 0.05), np.any(read.significant())]
-                by_order = [np.any(benjamini_hochberg(column) <= 0.05) for column in read.p_values.T]
-                kept.add(name, test.p_value, *test.by_order.values(), *found, *by_order)
-        kept.save()
-        print(f"batch {batch}, {time.process_time() - started:.0f} CPU s", flush=True)
-    print(f"\n## Level: n = {n:,}, {draws} draws, {null} null, new inputs and draws every {SPLITS_PER_INPUTS}\n")
-    print(
-        f"| model | splits | rejected at 5 % | at 1 % | KS p | {' | '.join(ORDERS)} (at 5 %) | KS p of these "
-        "| any q <= .05 | any point named | any q <= .05 by order |"
-    )
-    print("|---|" + "---:|" * 12)
+            model = truth
+            if truth is None:
+                values = Normal(mean, spread).sample(11, seed=split)
+                y, model = values[:, 0], Samples(values[:, 1:])
+            else:
+                y = truth.sample(1, seed=split)[:, 0]
+            pit = pit_values(y, model, seed=split)
+            test = prepared.test_version(y, model, seed=split)
+            read = local_reading(inputs.smoother, pit)
+            kept.add(
+                name, test.p_value, *test.by_order.values(), np.any(read.q_values <= AT), np.any(read.significant())
+            )
+    kept.save()
+    head("model", "splits", "rejected at 5 %", "at 1 %", "KS p", *(f"{order}: at 5 %" for order in ORDERS),
+         "any q <= .05", "any point named")  # fmt: skip
     for name, rows in kept.columns():
-        p, read = rows[:, :5], rows[:, 5:].mean(axis=0)
-        ks = [uniformity(column, draws) for column in p.T]
-        orders = " | ".join(f"{value:.3f}" for value in np.mean(p[:, 1:] <= 0.05, axis=0))
-        print(
-            f"| {name} | {len(p)} | {share(p[:, 0] <= 0.05)} | {share(p[:, 0] <= 0.01)} | {ks[0]:.3f} | {orders} | "
-            f"{', '.join(f'{k:.2f}' for k in ks[1:])} | {read[0]:.3f} | {read[1]:.3f} | "
-            f"{' '.join(f'{value:.3f}' for value in read[2:])} |",
-            flush=True,
-        )
+        p, by_order, read = rows[:, 0], rows[:, 1:5], rows[:, 5:]
+        row(name, len(p), share(p <= AT), share(p <= 0.01), uniformity(p, draws), *np.mean(by_order <= AT, axis=0),
+            *read.mean(axis=0))  # fmt: skip
 
 
-def vectors(n: int, splits: int, draws: int, first: int, keep: Path | None) -> None:
+def vectors(splits: range, n: int, draws: int, keep: Path | None) -> None:
     """p-values of true models of two targets: the whole test, and by output scale; new draws for every split."""
-    kept, started, settings = KeptPValues(keep), time.process_time(), CalibrationSettings(draws=draws)
-    for split in range(first, first + splits):
-        if split == first or split % SPLITS_PER_INPUTS == 0:
+    kept, settings = Kept(keep), CalibrationSettings(draws=draws)
+    for split in splits:
+        if split == splits.start or split % SPLITS_PER_INPUTS == 0:
             x, mean, spread = problem(n, seed=split)
             prepared = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings, seed=split)
             law = MultivariateNormal(np.column_stack([mean, 0.3 * mean**1.2]), np.column_stack([spread, 2.0 / spread]))
             kept.save()
-            print(f"split {split}, {time.process_time() - started:.0f} CPU s", flush=True)
         values = law.sample(11, seed=split)
-        for name, y, model in (
-            ("normal", values[:, 0], law),
-            ("ensemble of 10", values[:, 0], Samples(values[:, 1:])),
-        ):
-            test = prepared.test_version(y, model)
+        for name, model in (("normal", law), ("ensemble of 10", Samples(values[:, 1:]))):
+            test = prepared.test_version(values[:, 0], model)
             kept.add(name, test.p_value, *test.by_order.values())
     kept.save()
-    print(f"\n## Vector targets: n = {n:,}, q = 2, {draws} draws\n")
-    print(f"| model | splits | rejected at 5 % | at 10 % | KS p | {' | '.join(test.by_order)} (at 5 %) |")
-    print("|---|" + "---:|" * 7)
-    for name, p in kept.columns():
-        scales = " | ".join(f"{value:.3f}" for value in np.mean(p[:, 1:] <= 0.05, axis=0))
-        print(
-            f"| {name} | {len(p)} | {share(p[:, 0] <= 0.05)} | {share(p[:, 0] <= 0.1)} | "
-            f"{uniformity(p[:, 0], draws):.3f} | {scales} |"
-        )
+    head("model", "splits", "rejected at 5 %", "at 10 %", "KS p", *(f"{scale}: at 5 %" for scale in test.by_order))
+    for name, rows in kept.columns():
+        p = rows[:, 0]
+        row(name, len(p), share(p <= AT), share(p <= 0.1), uniformity(p, draws), *np.mean(rows[:, 1:] <= AT, axis=0))
 
 
 def third_signal(x: np.ndarray) -> np.ndarray:
@@ -223,136 +191,27 @@ def rivals() -> dict[str, Rival]:
         "PIT: KS": lambda split, y, model, pit, seed: kolmogorov_smirnov(pit).p_value,
         "PIT: CvM": lambda split, y, model, pit, seed: cramer_von_mises(pit).p_value,
         "PIT: chi2": lambda split, y, model, pit, seed: chi_square(pit).p_value,
-        **mapie_rivals(),
     }
 
 
-MAPIE_DRAWS, ERT_DRAWS = 199, 39
-ERT_COMPONENTS = 8
-MAPIE_LEVEL = 0.9
-
-
-def mapie_rivals() -> dict[str, Rival]:
-    """MAPIE's measures of the coverage of central 90 % intervals as Monte-Carlo tests; none without MAPIE.
-
-    HSIC of coverage and width (Feldman et al. 2021), the least coverage of three strata of width (SSC, Angelopoulos and
-    Bates 2021), and the coverage-width criterion (CWC, Khosravi et al. 2010), which reads the coverage of all rows
-    alone. MAPIE reports coefficients without a test: here their null is drawn from the model.
-    """
-    try:
-        from mapie.metrics.regression import coverage_width_based, hsic, regression_ssc_score
-    except ImportError:
-        return {}
-
-    def by_mapie(coefficient: Callable[..., np.ndarray], width: np.ndarray, covered: np.ndarray) -> np.ndarray:
-        """For many sets of targets: all that the coefficient reads is widths, and which targets are covered."""
-        low = np.where(covered, -0.5, 1.0) * width[:, None]
-        return np.asarray(coefficient(np.zeros(len(width)), np.stack([low, low + width[:, None]], axis=1)))
-
-    def dependence(width: np.ndarray, covered: np.ndarray) -> np.ndarray:
-        """MAPIE's HSIC for many sets of targets: on indicators its second kernel is a + b (2 c - 1)(2 c' - 1)."""
-        centred = covered - covered.mean(axis=0)
-        kernel = np.exp(-((width[:, None] - width) ** 2))
-        squares = 2.0 * (1.0 - np.exp(-1.0)) * np.einsum("nd,nd->d", kernel @ centred, centred) / (len(width) - 1) ** 2
-        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
-
-    def intervals(model: Distribution, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Ends and widths; equal widths have no strata, so all are moved by a thousandth."""
-        margin = (1.0 - MAPIE_LEVEL) / 2.0
-        low, high = model.quantile(np.array([[margin, 1.0 - margin]])).T
-        return low, high, (high - low) * (1.0 + 1e-3 * np.random.default_rng([seed, 9]).standard_normal(len(low)))
-
-    def rival(coefficient: Callable[..., np.ndarray]) -> Rival:
-        def test(split: PreparedCongruence, y: np.ndarray, model: Distribution, pit: np.ndarray, seed: int) -> float:
-            targets = np.column_stack([y, model.sample(MAPIE_DRAWS, seed=seed)])
-            values = coefficient(targets, *intervals(model, seed))
-            return float(np.mean(values >= values[0] - 1e-12))
-
-        return test
-
-    def inside(targets: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        return (targets >= low[:, None]) & (targets <= high[:, None])
-
-    def least_coverage(targets: np.ndarray, low: np.ndarray, high: np.ndarray, width: np.ndarray) -> np.ndarray:
-        return -by_mapie(regression_ssc_score, width, inside(targets, low, high))
-
-    def correlated(targets: np.ndarray, low: np.ndarray, high: np.ndarray, width: np.ndarray) -> np.ndarray:
-        covered = inside(targets, low, high)
-        values = dependence(width, covered)
-        if len(targets) <= 1000:
-            assert np.isclose(values[0], by_mapie(hsic, width, covered[:, :1])[0], rtol=1e-3, atol=1e-6)
-        return values
-
-    def criterion(targets: np.ndarray, low: np.ndarray, high: np.ndarray, width: np.ndarray) -> np.ndarray:
-        return np.array([-coverage_width_based(column, low, high, 30.0, MAPIE_LEVEL) for column in targets.T])
-
-    found = {"MAPIE: HSIC": rival(correlated), "MAPIE: SSC": rival(least_coverage), "MAPIE: CWC": rival(criterion)}
-    return found | excess_risk_rival()
-
-
-def excess_risk_rival() -> dict[str, Rival]:
-    """MAPIE's excess risk of the target coverage (ERT, Braun et al. 2025), by 39 draws; none without covmetrics.
-
-    A classifier on the leading components of the inputs, as in a report, fitted anew for each draw: the dearest of all,
-    and the only one of MAPIE's that reads them.
-    """
-    try:
-        from mapie.metrics.conditional import excess_risk_target_coverage
-    except ImportError:
-        return {}
-
-    def test(split: PreparedCongruence, y: np.ndarray, model: Distribution, pit: np.ndarray, seed: int) -> float:
-        margin = (1.0 - MAPIE_LEVEL) / 2.0
-        ends = model.quantile(np.array([[margin, 1.0 - margin]]))
-        targets = np.column_stack([y, model.sample(ERT_DRAWS, seed=seed)])
-        x = np.asarray(split.operator.x, dtype=np.float64)
-        _, _, axes = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
-        inputs = x @ axes[:ERT_COMPONENTS].T
-        values = np.array([
-            excess_risk_target_coverage(
-                inputs, column, MAPIE_LEVEL, y_intervals=ends, model_kwargs=CLASSIFIER
-            )
-            for column in targets.T
-        ])  # fmt: skip
-        return float(np.mean(values >= values[0] - 1e-12))
-
-    return {"MAPIE: ERT": test}
-
-
-def power(n: int, splits: int, cases: list[str], draws: int, without: list[str], first: int, keep: Path | None) -> None:
+def power(splits: range, n: int, cases: list[str], draws: int, without: list[str], keep: Path | None) -> None:
     """How often each fault is found at 5 %."""
     tests = {name: test for name, test in rivals().items() if name not in without}
-    kept, made = KeptPValues(keep), 0
-    seconds = np.zeros(1 + len(tests))
-    for split in range(first, first + splits):
+    kept = Kept(keep)
+    for split in splits:
         x, mean, spread = problem(n, seed=split)
         inputs = prepare(x, input_kernel=EXACT.input_kernel)
         prepared = prepare_calibration(inputs, settings=CalibrationSettings(draws=draws), seed=split)
         for name, y, model in faults(x, mean, spread, np.random.default_rng([100, split])):
             if cases and name not in cases:
                 continue
-            started = time.process_time()
-            test = prepared.test_version(y, model, seed=split)
-            seconds[0] += time.process_time() - started
-            row = [test.p_value, *test.by_order.values()]
-            pit = pit_values(y, model, seed=split)
-            for index, rival in enumerate(tests.values(), 1):
-                started = time.process_time()
-                row.append(rival(inputs, y, model, pit, split))
-                seconds[index] += time.process_time() - started
-            kept.add(name, *row)
-            made += 1
+            test, pit = prepared.test_version(y, model, seed=split), pit_values(y, model, seed=split)
+            others = (rival(inputs, y, model, pit, split) for rival in tests.values())
+            kept.add(name, test.p_value, *test.by_order.values(), *others)
         kept.save()
-        each = ", ".join(f"{value:.3f}" for value in seconds / made)
-        print(f"split {split}; CPU s per model: {each}", flush=True)
-    print(f"\n## Power: n = {n:,}, {draws} draws, share rejected at 5 %\n")
-    if not any(name.startswith("MAPIE") for name in tests):
-        print("MAPIE is not installed, or left out.\n")
-    print(f"| fault | splits | this test | {' | '.join(ORDERS)} | {' | '.join(tests)} |")
-    print("|---|" + "---:|" * (6 + len(tests)))
+    head("fault", "splits", "this test", *ORDERS, *tests)
     for name, rows in kept.columns():
-        shares = " | ".join(f"{value:.2f}" for value in np.mean(rows <= 0.05, axis=0))
-        print(f"| {name} | {len(rows)} | {shares} |", flush=True)
+        row(name, len(rows), *np.mean(rows <= AT, axis=0))
 
 
 def normal_faults(x: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -375,10 +234,10 @@ def expected_scores(shift: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.einsum("nkj,k->nj", values, weights / weights.sum())
 
 
-def effects(n: int, splits: int) -> None:
+def effects(splits: range, n: int) -> None:
     """Bias, and coverage of the 95 % intervals on either side, for shares that are known."""
     found: dict[str, list[np.ndarray]] = {}
-    for batch in range(-(-splits // SPLITS_PER_INPUTS)):
+    for batch in range(-(-len(splits) // SPLITS_PER_INPUTS)):
         prepared, _, mean, spread = prepared_split(n, batch, 1)
         regression = LeaveOneOut.of_bases(prepared.bases)
         directions, leverage = regression.at(prepared.vectors)
@@ -388,7 +247,7 @@ def effects(n: int, splits: int) -> None:
             fitted = directions @ (regression.weights[:, None] * (directions.T @ expected))
             smoothed = (fitted - leverage[:, None] * expected) / (1.0 - leverage)[:, None]
             shares = np.mean(expected * smoothed, axis=0)
-            for split in range(SPLITS_PER_INPUTS * batch, min(SPLITS_PER_INPUTS * (batch + 1), splits)):
+            for split in range(SPLITS_PER_INPUTS * batch, min(SPLITS_PER_INPUTS * (batch + 1), len(splits))):
                 noise = np.random.default_rng([200, split]).standard_normal(n)
                 scores = pit_scores(scipy.stats.norm.cdf(shift + scale * noise))
                 known, sums = BlockSums(), BlockSums()
@@ -403,110 +262,38 @@ def effects(n: int, splits: int) -> None:
                         ]
                     )
                 )
-    print(f"\n## Effects: {splits} splits of n = {n:,}, new inputs every {SPLITS_PER_INPUTS}\n")
-    print("| model | order | mean square of m | theta | mean estimate | its std | covered | below | above |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    head("model", "order", "mean square of m", "theta", "mean estimate", "its std", "covered", "below", "above")
     for name, rows in found.items():
         for j, order in enumerate(ORDERS):
-            share, whole, estimate, below, above, _ = np.mean(rows, axis=0)[j]
-            deviation = np.std([row[j, 2] - row[j, 0] for row in rows])
-            print(
-                f"| {name} | {order} | {whole:.4f} | {share:.4f} | {estimate:.4f} | {deviation:.4f} | "
-                f"{1 - below - above:.3f} | {below:.3f} | {above:.3f} |",
-                flush=True,
-            )
-
-
-def cost(sizes: list[int]) -> None:
-    """CPU seconds and peak memory by n, beside the congruence test of 999 draws."""
-    print("\n## Cost: CPU s, one thread\n")
-    print("| n | draws | spectrum | bases and null, once per split | a version | congruence test of a version | GiB |")
-    print("|" + "---:|" * 7)
-    for n in sizes:
-        x, mean, spread = problem(n)
-        y, model = np.random.default_rng(1).normal(mean, spread), Normal(mean, spread)
-        marks = [time.process_time()]
-        split = prepare(x, input_kernel=EXACT.input_kernel)
-        _ = split.spectrum
-        marks.append(time.process_time())
-        prepared = prepare_calibration(split)
-        marks.append(time.process_time())
-        test = prepared.test_version(y, model)
-        marks.append(time.process_time())
-        congruence_tests(split, y, {"": model})
-        marks.append(time.process_time())
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        took = " | ".join(f"{seconds:.1f}" for seconds in np.diff(marks))
-        print(f"| {n:,} | {test.draws:,} | {took} | {peak:.2f} |", flush=True)
-
-
-def million(n: int, null: str) -> None:
-    """Wall and CPU seconds and peak memory of a large split, without the protocol's kernel: x alone is there."""
-    x = embeddings(n)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    pit = np.random.default_rng(0).uniform(size=n)
-    centre = x[:, :1].astype(np.float64)
-    quantiles = centre + np.array([-1.0, 0.0, 1.0]) * np.exp(x[:, 1:2])
-
-    def peak() -> float:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-    print(f"\n## n = {n:,}, {null}: inputs take {x.nbytes / 2**30:.2f} GiB, peak {peak():.2f} GiB before\n")
-    started, cpu = time.perf_counter(), time.process_time()
-    settings = CalibrationSettings(null=null)
-    prepared = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings)
-    print(f"once: {time.perf_counter() - started:.0f} s, CPU {time.process_time() - cpu:.0f} s, peak {peak():.2f} GiB")
-    started, cpu = time.perf_counter(), time.process_time()
-    test = prepared.test(pit, quantiles)
-    wall, cpu = time.perf_counter() - started, time.process_time() - cpu
-    print(f"a version: {wall:.0f} s, CPU {cpu:.0f} s, peak {peak():.2f} GiB")
-    print(f"p = {test.p_value:.3f}, draws {test.draws}, null {test.null}", flush=True)
+            known, whole, estimate, below, above, _ = np.mean(rows, axis=0)[j]
+            deviation = np.std([each[j, 2] - each[j, 0] for each in rows])
+            row(name, order, whole, known, estimate, deviation, 1 - below - above, below, above)
 
 
 def main() -> None:
     """Run one part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["level", "vectors", "power", "effects", "cost", "million"])
+    parser.add_argument("part", choices=["level", "vectors", "power", "effects"])
     parser.add_argument("--rows", type=int, default=300)
     parser.add_argument("--splits", type=int, default=40)
     parser.add_argument("--first", type=int, default=0, help="number of the first split")
     parser.add_argument("--draws", type=int, default=999)
-    parser.add_argument("--null", choices=["exact", "gaussian"], default="exact", help="of ``level`` and ``million``")
+    parser.add_argument("--null", choices=["exact", "gaussian"], default="exact", help="of ``level``")
     parser.add_argument("--cases", nargs="*", default=[])
     parser.add_argument("--without", nargs="*", default=[], help="tests to leave out of the comparison")
     parser.add_argument("--keep", type=Path, help="file of the p-values, which further splits are added to")
-    arguments = parser.parse_args()
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}")
-    started = time.process_time()
-    if arguments.part == "level":
-        level(
-            arguments.rows,
-            arguments.splits,
-            arguments.cases,
-            arguments.draws,
-            arguments.first,
-            arguments.null,
-            arguments.keep,
-        )
-    if arguments.part == "vectors":
-        vectors(arguments.rows, arguments.splits, arguments.draws, arguments.first, arguments.keep)
-    if arguments.part == "power":
-        power(
-            arguments.rows,
-            arguments.splits,
-            arguments.cases,
-            arguments.draws,
-            arguments.without,
-            arguments.first,
-            arguments.keep,
-        )
-    if arguments.part == "effects":
-        effects(arguments.rows, arguments.splits)
-    if arguments.part == "cost":
-        cost([4000, 20_000, 100_000])
-    if arguments.part == "million":
-        million(arguments.rows, arguments.null)
-    print(f"\n{time.process_time() - started:.0f} CPU s")
+    given = parser.parse_args()
+    machine()
+    started, splits = time.process_time(), range(given.first, given.first + given.splits)
+    if given.part == "level":
+        level(splits, given.rows, given.cases, given.draws, given.null, given.keep)
+    elif given.part == "vectors":
+        vectors(splits, given.rows, given.draws, given.keep)
+    elif given.part == "power":
+        power(splits, given.rows, given.cases, given.draws, given.without, given.keep)
+    else:
+        effects(splits, given.rows)
+    print(f"\n{given.part}: n = {given.rows:,}, {given.draws} draws, {time.process_time() - started:.0f} CPU s")
 
 
 if __name__ == "__main__":

@@ -1,30 +1,26 @@
-"""Level, power and cost of the congruence test: `python tests/benchmarks/congruence_test.py --parts level code`.
+"""Level and power of the congruence test: `python tests/benchmarks/congruence_test.py level|blocks|code|power`.
 
-The kept record is congruence_test.md.
-
-Inputs have the spectrum of real CLIP embeddings at unit norm (cce_engine.py); targets are digit-angle-like: a smooth
-function of the input and noise. The level is checked under a true model over simulated splits, the power under the
-wrong models that the demo holds.
+``level``: true models over simulated splits in memory. ``blocks``: the same by the passes of the row blocks, on three
+uneven blocks, 199 simulated splits. ``code``: the simulated splits alone, on pools that are exchangeable by their
+making. ``power``: wrong models. The record is congruence_test.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import resource
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from cce_engine import embeddings
-from kept_p_values import KeptPValues, share, uniformity
+from simulations import AT, Kept, head, machine, problem, row, share, uniformity
 
 from congruence.kernels import (
     EXACT,
     Distribution,
     Gamma,
     Mixture,
+    NegativeBinomial,
     Normal,
     Poisson,
     Samples,
@@ -36,18 +32,12 @@ from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.congruence.outcome import TIE
 from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.protocol.output_scales import output_kernel
+from congruence.kernels.row_blocks.rows import SampledRows
+from congruence.kernels.row_blocks.runs import PassesHere
+from congruence.kernels.row_blocks.split import BlockSplit
 
 SPLITS_PER_INPUTS = 50
-
-
-def problem(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Unit-norm inputs, the conditional mean and the conditional spread."""
-    x = EXACT.apply(embeddings(n, seed=seed))
-    centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
-    direction = np.random.default_rng(11).standard_normal((x.shape[1], 2))
-    signal = centred @ direction
-    signal /= signal.std(axis=0)
-    return x, 20.0 + 5.0 * np.tanh(signal[:, 0]), 1.0 + 0.5 * np.tanh(signal[:, 1])
+BLOCK_DRAWS, LANDMARKS = 199, 200
 
 
 def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution | None]:
@@ -56,6 +46,7 @@ def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution 
     return {
         "normal": Normal(mean, spread),
         "Poisson": Poisson(0.2 * mean),
+        "negative binomial": NegativeBinomial(0.2 * mean, np.full(n, 0.3)),
         "gamma": Gamma(mean, np.ones(n)),
         "t, 3 degrees of freedom": StudentT(np.full(n, 3.0), mean, spread),
         "zero-inflated Poisson": ZeroInflatedPoisson(0.2 * mean, np.full(n, 0.4)),
@@ -66,50 +57,71 @@ def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution 
     }
 
 
-def level(splits: int, n: int, draws: int, first: int, families: list[str], keep: Path | None) -> None:
-    """p-values of true models over simulated splits, family by family; new inputs every 50 splits."""
-    kept, started = KeptPValues(keep), time.process_time()
-    for split in range(first, first + splits):
-        if split == first or split % SPLITS_PER_INPUTS == 0:
+def drawn(mean: np.ndarray, spread: np.ndarray, split: int) -> Iterator[tuple[str, int, np.ndarray, Distribution]]:
+    """Name, seed, targets and law of every true model."""
+    for number, (name, truth) in enumerate(true_models(mean, spread).items()):
+        seed = 10 * split + number
+        if truth is None:
+            values = Normal(mean, spread).sample(11, seed=seed)
+            yield name, seed, values[:, 0], Samples(values[:, 1:])
+        else:
+            yield name, seed, truth.sample(1, seed=seed)[:, 0], truth
+
+
+def level(splits: range, n: int, draws: int, kept: Kept) -> None:
+    """p-values of true models, points and discoveries."""
+    for split in splits:
+        if split == splits.start or split % SPLITS_PER_INPUTS == 0:
             x, mean, spread = problem(n, seed=10_000 + split)
             prepared = prepare(x, input_kernel=EXACT.input_kernel)
             kept.save()
-            print(f"split {split}, {time.process_time() - started:.0f} CPU s", flush=True)
-        for number, (name, truth) in enumerate(true_models(mean, spread).items()):
-            if families and name not in families:
-                continue
-            seed = 10 * split + number
-            if truth is None:
-                values = Normal(mean, spread).sample(11, seed=seed)
-                y, model = values[:, 0], Samples(values[:, 1:])
-            else:
-                y, model = truth.sample(1, seed=seed)[:, 0], truth
+        for name, seed, y, model in drawn(mean, spread, split):
             test = congruence_tests(prepared, y, {"": model}, draws=draws, seed=seed)[""]
-            found = test.significant_points()
-            kept.add(name, test.p_value, np.mean(test.point_p_values <= 0.05), np.any(found))
-    kept.save()
-    print(f"\n## Level: n = {n:,}, {draws} draws\n")
-    print(
-        "| model | splits | mean p | KS p of uniformity | rejected at 5 % | at 10 % | points with p <= .05 "
-        "| splits with any q <= .05 |"
-    )
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    for name, rows in kept.columns():
-        p, points, discoveries = rows.T
-        print(
-            f"| {name} | {len(p)} | {np.mean(p):.3f} | {uniformity(p, draws):.3f} | {share(p <= 0.05)} | "
-            f"{share(p <= 0.1)} | {np.mean(points):.3f} | {np.mean(discoveries):.3f} |",
-            flush=True,
-        )
+            kept.add(name, test.p_value, np.mean(test.point_p_values <= AT), np.any(test.significant_points()))
 
 
-def code(splits: int, draws: int, keep: Path | None) -> None:
-    """p-values of pools of 40 rows that are exchangeable by their making: the simulated splits alone, no law or kernel.
+class Cut(SampledRows):
+    """Held rows in three uneven blocks."""
+
+    @property
+    def _cuts(self) -> list[slice]:
+        n = len(self.rows)
+        return [slice(0, n // 5), slice(n // 5, n // 2), slice(n // 2, n)]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [cut.stop - cut.start for cut in self._cuts]
+
+    def inputs(self, block: int) -> np.ndarray:
+        return self.rows[self._cuts[block]]
+
+    def targets(self, block: int) -> np.ndarray:
+        return self.held_targets[self._cuts[block]]
+
+    def predictive(self, block: int, version: str) -> Distribution:
+        return self.models[version][self._cuts[block]]
+
+
+def blocks(splits: range, n: int, kept: Kept) -> None:
+    """p-values of true models by all passes of the row blocks up to the scores."""
+    for split in splits:
+        if split == splits.start or split % SPLITS_PER_INPUTS == 0:
+            x, mean, spread = problem(n, seed=20_000 + split)
+            kept.save()
+        for name, seed, y, law in drawn(mean, spread, split):
+            cut = BlockSplit(PassesHere(Cut(x, y, {name: law})), EXACT, seed)
+            cut.look_at([name])
+            scored = cut.solve(LANDMARKS, [name], lambda *_: None, draws=BLOCK_DRAWS, tested=True).scores[name]
+            reached = np.count_nonzero(scored.added["null statistics"] >= TIE * scored.added["statistic"])
+            kept.add(name, (1 + reached) / (1 + BLOCK_DRAWS))
+
+
+def code(splits: range, draws: int, kept: Kept) -> None:
+    """p-values of pools of 40 rows that are exchangeable by their making: no law or kernel.
 
     Everything is new for every split: pools, directions, which rows share a matrix, which splits are drawn.
     """
-    kept, started = KeptPValues(keep), time.process_time()
-    for split in range(splits):
+    for split in splits:
         rng = np.random.default_rng([21, split, draws])
         directions = rng.standard_normal((40, 4)).astype(np.float32)
         for name, pool_bits, entry_bits in (("16 values, 32 matrices", 4, 5), ("32 values, 256 matrices", 5, 8)):
@@ -123,26 +135,10 @@ def code(splits: int, draws: int, keep: Path | None) -> None:
                 statistics = np.sqrt(np.sum(errors**2, axis=2)).mean(axis=1)
                 reached = np.count_nonzero(statistics[1:] >= TIE * statistics[0])
                 kept.add(f"{law}, {name}", (1 + reached) / (1 + draws))
-        if split % 1000 == 0:
-            kept.save()
-            print(f"split {split}, {time.process_time() - started:.0f} CPU s", flush=True)
-    kept.save()
-    print(f"\n## Simulated splits of exchangeable pools: 40 rows, {draws} draws\n")
-    print(
-        "| pools | splits | mean p | KS p of uniformity | rejected at 5 % | at 10 % |\n|---|---:|---:|---:|---:|---:|"
-    )
-    for name, rows in kept.columns():
-        p = rows[:, 0]
-        print(
-            f"| {name} | {len(p):,} | {np.mean(p):.4f} | {uniformity(p, draws):.3f} | "
-            f"{np.mean(p <= 0.05):.4f} ({0.2179 / len(p) ** 0.5:.4f}) | {np.mean(p <= 0.1):.4f} "
-            f"({0.3 / len(p) ** 0.5:.4f}) |",
-            flush=True,
-        )
 
 
-def wrong_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, object]:
-    """The true law and six ways to miss it."""
+def wrong_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution]:
+    """The true law and seven ways to miss it."""
     rows = np.arange(len(mean))
     return {
         "true": Normal(mean, spread),
@@ -156,76 +152,53 @@ def wrong_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, object]:
     }
 
 
-def power(splits: int, n: int, draws: int) -> None:
-    """How often each wrong model is rejected, and what it costs."""
-    print(f"\n## Power: {splits} simulated splits of n = {n:,}, {draws} draws, level 5 %\n")
-    print("| model | rejected | largest p-value | points with q <= .05 | at the residual scale: rejected | points |")
-    print("|---|---:|---:|---:|---:|---:|")
-    found: dict[str, list[tuple[float, int]]] = {}
-    fine: dict[str, list[tuple[float, int]]] = {}
-    seconds = 0.0
-    for split in range(splits):
+def power(splits: range, n: int, draws: int) -> None:
+    """How often each wrong model is rejected."""
+    head("model", "rejected", "largest p-value", "points with q <= .05", "at the residual scale: rejected", "points")
+    found: dict[str, list[float]] = {}
+    for split in splits:
         x, mean, spread = problem(n, seed=split)
         y = np.random.default_rng(100 + split).normal(mean, spread)
-        prepared = prepare(x, input_kernel=EXACT.input_kernel)
-        versions = wrong_models(mean, spread)
-        _ = prepared.spectrum
-        started = time.perf_counter()
-        tests = congruence_tests(prepared, y, versions, draws=draws, seed=split)
-        seconds += time.perf_counter() - started
+        prepared, versions = prepare(x, input_kernel=EXACT.input_kernel), wrong_models(mean, spread)
+        coarse = congruence_tests(prepared, y, versions, draws=draws, seed=split)
         residual = output_kernel("residual", y, prepared)
-        finer = congruence_tests(prepared, y, versions, draws=draws, seed=split, output_kernel=residual)
-        for kept, results in ((found, tests), (fine, finer)):
-            for name, test in results.items():
-                kept.setdefault(name, []).append((test.p_value, int(test.significant_points().sum())))
+        fine = congruence_tests(prepared, y, versions, draws=draws, seed=split, output_kernel=residual)
+        for name in versions:
+            pair = [(test[name].p_value, test[name].significant_points().sum()) for test in (coarse, fine)]
+            found.setdefault(name, []).append([*pair[0], *pair[1]])
     for name, values in found.items():
-        (p, points), (p_fine, points_fine) = np.array(values).T, np.array(fine[name]).T
-        print(
-            f"| {name} | {np.mean(p <= 0.05):.2f} | {p.max():.3f} | {points.mean():.0f} | "
-            f"{np.mean(p_fine <= 0.05):.2f} | {points_fine.mean():.0f} |"
-        )
-    print(f"\n{seconds / splits / len(found):.2f} s per version, after the spectrum.", flush=True)
-
-
-def cost(sizes: list[int], draws: int) -> None:
-    """Seconds and peak memory by n."""
-    print(f"\n## Cost of one version, {draws} draws\n")
-    print("| n | preparation and spectrum s | test s | peak GiB of the process |")
-    print("|---:|---:|---:|---:|")
-    for n in sizes:
-        x, mean, spread = problem(n)
-        y = np.random.default_rng(1).normal(mean, spread)
-        started = time.perf_counter()
-        prepared = prepare(x, input_kernel=EXACT.input_kernel)
-        _ = prepared.spectrum
-        ready = time.perf_counter()
-        congruence_tests(prepared, y, {"": Normal(mean, spread)}, draws=draws)
-        done = time.perf_counter()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(f"| {n:,} | {ready - started:.1f} | {done - ready:.1f} | {peak:.2f} |", flush=True)
+        p, points, p_fine, points_fine = np.array(values).T
+        row(name, np.mean(p <= AT), p.max(), f"{points.mean():.0f}", np.mean(p_fine <= AT), f"{points_fine.mean():.0f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["level", "blocks", "code", "power"])
     parser.add_argument("--splits", type=int, default=200)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[4000, 20_000, 100_000])
-    parser.add_argument("--level-draws", type=int, default=999)
-    parser.add_argument("--level-sizes", type=int, nargs="*", default=[300])
-    parser.add_argument("--first", type=int, default=0, help="number of the first split of the level")
-    parser.add_argument("--families", nargs="*", default=[], help="of the level; all by default")
-    parser.add_argument("--keep", type=Path, help="file of the level's p-values, which further splits are added to")
-    parser.add_argument("--parts", nargs="*", default=["level", "power", "cost"])
-    arguments = parser.parse_args()
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, NumPy {np.__version__}")
-    if "level" in arguments.parts:
-        for rows in arguments.level_sizes:
-            level(arguments.splits, rows, arguments.level_draws, arguments.first, arguments.families, arguments.keep)
-    if "code" in arguments.parts:
-        code(arguments.splits, arguments.level_draws, arguments.keep)
-    if "power" in arguments.parts:
-        power(max(1, arguments.splits // 20), n=4000, draws=999)
-    if "cost" in arguments.parts:
-        cost(arguments.sizes, draws=199)
+    parser.add_argument("--first", type=int, default=0, help="number of the first split")
+    parser.add_argument("--rows", type=int, default=300)
+    parser.add_argument("--draws", type=int, default=999)
+    parser.add_argument("--keep", type=Path, help="file of the p-values, which further splits are added to")
+    given = parser.parse_args()
+    machine()
+    splits, kept, started = range(given.first, given.first + given.splits), Kept(given.keep), time.process_time()
+    if given.part == "power":
+        return power(splits, given.rows, given.draws)
+    draws = BLOCK_DRAWS if given.part == "blocks" else given.draws
+    if given.part == "level":
+        level(splits, given.rows, draws, kept)
+    elif given.part == "blocks":
+        blocks(splits, given.rows, kept)
+    else:
+        code(splits, draws, kept)
+    kept.save()
+    extra = ["points with p <= .05", "splits with any q <= .05"] if given.part == "level" else []
+    head("model", "splits", "mean p", "KS p of uniformity", "rejected at 5 %", "at 10 %", *extra)
+    for name, values in kept.columns():
+        p = values[:, 0]
+        row(name, len(p), p.mean(), uniformity(p, draws), share(p <= AT), share(p <= 0.1), *values[:, 1:].mean(axis=0))
+    print(f"\n{given.rows} rows, {draws} draws, {time.process_time() - started:.0f} CPU s")
+    return None
 
 
 if __name__ == "__main__":

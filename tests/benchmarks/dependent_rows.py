@@ -19,6 +19,7 @@ import pandas as pd
 import scipy.special
 import scipy.stats
 from scipy.signal import lfilter
+from simulations import AT, head, machine, row, share
 
 from congruence.kernels import RBF, Distribution, MultivariateNormal, Normal, Poisson, Samples, Split, prepare
 from congruence.kernels.calibration.pit import pit_values
@@ -43,7 +44,6 @@ from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, INFLUENCE, Metr
 
 SETTINGS = CalibrationSettings(draws=199, directions=50, own_directions=10)
 MEMBERS, POWERED = 20, 100
-AT = 0.05
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Shares(dict[str, list[float]]):
         self.add(name, test.p_value <= AT)
         return test
 
-    def row(self, case: Case, splits: int, names: str) -> str:
+    def cells(self, case: Case, splits: int, names: str) -> str:
         """Of the table; refused are splits without blocks."""
         shares = []
         for name in (each.strip() for each in names.split(",")):
@@ -165,7 +165,7 @@ def calibration(case: Case, splits: int, powered: int) -> str:
         if split < powered:
             found.tested("one spread", prepared, spread(x) * z, law, named)
             found.tested("tails", prepared, heavy(z), law, named)
-    return found.row(case, splits, CALIBRATION)
+    return found.cells(case, splits, CALIBRATION)
 
 
 def congruence(case: Case, splits: int, powered: int) -> str:
@@ -200,7 +200,7 @@ def congruence(case: Case, splits: int, powered: int) -> str:
     for name, values in kept.items():
         mean, low, high = np.reshape(values, (-1, 3)).T
         found[f"covers {name}"] = list((low <= mean.mean()) & (mean.mean() <= high))
-    return found.row(case, splits, CONGRUENCE)
+    return found.cells(case, splits, CONGRUENCE)
 
 
 def level(case: Case, splits: int, powered: int) -> str:
@@ -225,7 +225,7 @@ def level(case: Case, splits: int, powered: int) -> str:
         found.add("blocks", tests["normal"].blocks or case.n)
         for name, test in tests.items():
             found.add(name, test.p_value <= AT)
-    return found.row(case, splits, LEVEL)
+    return found.cells(case, splits, LEVEL)
 
 
 def _differ(first: CongruenceResult, second: CongruenceResult, blocks: DependentBlocks | None) -> bool:
@@ -260,7 +260,7 @@ def means(case: Case, splits: int, powered: int) -> str:
         found.add("independent", plain["nll"].low <= truth["nll"] <= plain["nll"].high)
         item = by_blocks.mean_absolute_deviation(ece, blocks=blocks, resamples=500)
         found.add("ece", item.low <= error <= item.high)
-    return found.row(case, splits, MEANS)
+    return found.cells(case, splits, MEANS)
 
 
 def _columns(y: np.ndarray, law: Distribution) -> dict[str, np.ndarray]:
@@ -288,7 +288,7 @@ def vectors(case: Case, splits: int, powered: int) -> str:
         if split < powered:
             found.tested("independent", prepared, z, law, {})
             found.tested("bias .3", prepared, z + 0.3, law, case.named)
-    return found.row(case, splits, VECTORS)
+    return found.cells(case, splits, VECTORS)
 
 
 def gate(case: Case, splits: int, powered: int) -> str:
@@ -346,31 +346,27 @@ def _compared(case: Case, y: np.ndarray, law: Normal, result: CongruenceResult) 
 
 def look(splits: int) -> None:
     """False alarms of the look for correlation on independent rows, and how often AR(1) series are found."""
-    print("| rows | n | looks | found | standard error |\n|---|---:|---:|---:|---:|")
+    head("rows", "n", "looks", "found")
     for n in (200, 1_000, 5_000):
         for rho, shown in ((0.0, splits), (0.1, splits // 10), (0.3, splits // 10)):
-            case, rng, found = Case(n, rho, True), np.random.default_rng([n, int(10 * rho), 5]), 0
+            case, rng, found = Case(n, rho, True), np.random.default_rng([n, int(10 * rho), 5]), []
             groups = {"shop": np.arange(n) // 4, "patient": rng.permutation(np.arange(n) // 10)}
             for seed in range(shown):
                 scores = pit_scores(scipy.special.ndtr(case.z(rng)))
-                found += any(each.is_found for each in correlations(scores, groups=groups, seed=seed))
-            share = found / shown
-            named = "independent" if rho == 0.0 else f"AR(1) {rho:g}"
-            print(f"| {named} | {n:,} | 3 | {share:.4f} | {np.sqrt(share * (1 - share) / shown):.4f} |", flush=True)
+                found.append(any(each.is_found for each in correlations(scores, groups=groups, seed=seed)))
+            row("independent" if rho == 0.0 else f"AR(1) {rho:g}", n, 3, share(np.array(found)))
     n, shown = 1_000, splits // 5
     x, law = Case(n, 0.0, True).inputs(), Normal(np.zeros(n), 1.0)
     smoother = prepare(x, input_kernel=RBF(0.5)).smoother
     faults = {"bias .5": 0.5, "slope in a slow input": 0.5 * x[:, 0], "wave in it": 0.7 * np.sin(6.0 * x[:, 0])}
     for name, fault in faults.items():  # independent rows, and a version that is wrong
-        rng, found = np.random.default_rng(6), 0
+        rng, found = np.random.default_rng(6), []
         for seed in range(shown):
             y = rng.standard_normal(n) + fault
             reading = local_reading(smoother, pit_values(y, law), None)
             alarm = correlated_rows(y, law, reading, keys=np.arange(n), labels=pd.DataFrame(), embeddings=x, seed=seed)
-            found += alarm is not None
-        share = found / shown
-        error = np.sqrt(share * (1 - share) / shown)
-        print(f"| independent, wrong: {name} | {n:,} | 1 | {share:.4f} | {error:.4f} |", flush=True)
+            found.append(alarm is not None)
+        row(f"independent, wrong: {name}", n, 1, share(np.array(found)))
 
 
 CALIBRATION = "independent, blocks, normal, counts, ensemble, covered, bias .3, one spread, tails"
@@ -398,15 +394,15 @@ def main() -> None:
     parser.add_argument("--powered", type=int, default=POWERED)
     parser.add_argument("--only", default="", help='part of a row\'s name: "AR(1) 0.5", "groups of 5 "')
     arguments = parser.parse_args()
+    machine()
     if arguments.part == "look":
         return look(arguments.splits)
     run, names = PARTS[arguments.part]
-    columns = ["rows", "n", "inputs", "refused", *names.split(", "), "CPU s"]
-    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
+    head("rows", "n", "inputs", "refused", *names.split(", "), "CPU s")
     for case in (each for each in cases(arguments.sizes) if arguments.only in str(each)):
         started = clock.process_time()
-        row = run(case, arguments.splits, arguments.powered)
-        print(f"{row} {clock.process_time() - started:.0f} |", flush=True)
+        cells = run(case, arguments.splits, arguments.powered)
+        print(f"{cells} {clock.process_time() - started:.0f} |", flush=True)
     return None
 
 

@@ -6,11 +6,11 @@ python tests/benchmarks/local_reading.py --repetitions 4
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 
 import numpy as np
 from scipy.special import ndtr, ndtri
+from simulations import head, machine, row
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
@@ -99,8 +99,7 @@ FAULTS: list[Fault] = [
 
 
 def known_faults(kernel: Kernel, regularization: float, n: int, repetitions: int) -> None:
-    print("| fault | points significant | named right | beside it | shift: error | factor: error | within 15 % |")
-    print("|---|---|---|---|---|---|---|")
+    head("fault", "points significant", "named right", "beside it", "shift: error", "factor: error", "within 15 %")
     for name, kind, draw in FAULTS:
         rows = []
         for repetition in range(repetitions):
@@ -118,14 +117,13 @@ def known_faults(kernel: Kernel, regularization: float, n: int, repetitions: int
             sizes = [np.median(error), np.median(off), np.mean(off < 0.15)]
             rows.append([found.mean(), right[found].mean(), own[found].mean(), *sizes])
         found_share, right_share, beside, error, off, within = np.mean(rows, axis=0)
-        told = f"{error:.3f} | |" if kind == "bias" else f" | {off:.3f} | {within:.2f}" if kind == "spread" else " | |"
-        print(f"| {name} | {found_share:.2f} | {right_share:.3f} | {beside:.2f} | {told} |")
+        told = (error, "", "") if kind == "bias" else ("", off, within) if kind == "spread" else ("", "", "")
+        row(name, found_share, right_share, beside, *told)
 
 
 def factors_of_regions(n: int, repetitions: int) -> None:
     """Spread factors of regions against the rows' own: the group's true factor is the root mean square."""
-    print("| fault | regions | median error of the factor | within 15 % | 95 % intervals that cover |")
-    print("|---|---|---|---|---|")
+    head("fault", "regions", "median error of the factor", "within 15 %", "95 % intervals that cover")
     for name, kind, draw in FAULTS:
         if kind != "spread":
             continue
@@ -141,12 +139,11 @@ def factors_of_regions(n: int, repetitions: int) -> None:
                 errors.append(abs(reading.factor / truth - 1.0))
                 covered.append(reading.factor_interval[0] <= truth <= reading.factor_interval[1])
         within = np.mean(np.array(errors) < 0.15)
-        print(f"| {name} | {len(errors)} | {np.median(errors):.3f} | {within:.3f} | {np.mean(covered):.3f} |")
+        row(name, len(errors), np.median(errors), within, np.mean(covered))
 
 
 def false_discoveries(repetitions: int, sizes: list[int]) -> None:
-    print("| n | kernel | freedom | any q <= .05 | any point named | any q <= .05 by order | far from a fault |")
-    print("|---|---|---|---|---|---|---|")
+    head("n", "kernel", "freedom", "any q <= .05", "any point named", "any q <= .05 by order", "far from a fault")
     for n in sizes:
         runs = repetitions if n < 1000 else repetitions // 2
         for label, kernel, ridge in KERNELS:
@@ -183,23 +180,6 @@ KERNELS: list[tuple[str, Kernel, float]] = [
 ]
 
 
-def cost() -> None:
-    print("| n | directions | reading, CPU s | regions, CPU s |")
-    print("|---|---|---|---|")
-    for n in (4_000, 20_000):
-        rng = np.random.default_rng(n)
-        features = embedded(rng.normal(size=(n, 4)))
-        smoother = prepare(features, input_kernel=Polynomial(3, 1.0, 1.0), regularization=0.1).smoother
-        pit = rng.random(n)
-        local_reading(smoother, pit)
-        start = time.process_time()
-        local_reading(smoother, pit)
-        read = time.process_time()
-        regions(features)
-        found = time.process_time()
-        print(f"| {n} | {len(smoother.filters)} | {read - start:.2f} | {found - read:.2f} |")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=4)
@@ -207,6 +187,7 @@ def main() -> None:
     parser.add_argument("--only-false-discoveries", action="store_true")
     arguments = parser.parse_args()
     repetitions = arguments.repetitions
+    machine()
     if not arguments.only_false_discoveries:
         readings(repetitions)
     print(f"\n## False discoveries, {100 * repetitions} splits each (half as many at n = 2,000)\n")
@@ -219,8 +200,6 @@ def readings(repetitions: int) -> None:
         known_faults(kernel, ridge, 4000, repetitions)
     print(f"\n## Spread factors of regions at n = 4,000, {repetitions} splits each\n")
     factors_of_regions(4000, repetitions)
-    print("\n## Cost\n")
-    cost()
 
 
 if __name__ == "__main__":

@@ -7,15 +7,10 @@ Prints the tables of pit_verdicts.md.
 
 import argparse
 import collections
-import os
-import platform
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import scipy
 from scipy.special import ndtr
+from simulations import head, machine, row
 
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import Poisson
@@ -47,27 +42,23 @@ def poisson(rng: np.random.Generator, n: int) -> np.ndarray:
 
 def false_alarms(repetitions: int) -> None:
     """Share of samples of calibrated PIT values in which each kind of fault is among the findings."""
-    print("| PIT values | n | samples | any fault | most frequent | abstained |\n|---|---|---|---|---|---|")
+    head("PIT values", "n", "samples", "any fault", "most frequent", "abstained")
     for name, draw in (("uniform", lambda rng, n: rng.uniform(size=n)), ("Poisson, randomised", poisson)):
         for n in (100, 1_000, 10_000, 100_000, 1_000_000):
-            count = {100_000: repetitions // 2, 1_000_000: repetitions // 20}.get(n, repetitions)
+            count = {100_000: repetitions // 2, 1_000_000: max(1, repetitions // 20)}.get(n, repetitions)
             kinds, faulty, abstained = collections.Counter(), 0, 0
             for i in range(count):
                 verdict = interpret_pit(draw(np.random.default_rng([n, i]), n), seed=i).verdict
                 kinds.update(finding.kind for finding in verdict.findings)
                 faulty += bool(verdict.findings)
                 abstained += verdict.abstained
-            most = (
-                "{} {:.3f}".format(*(lambda top: (top[0], top[1] / count))(kinds.most_common(1)[0]))
-                if kinds
-                else "none"
-            )
-            print(f"| {name} | {n:,} | {count} | {faulty / count:.3f} | {most} | {abstained / count:.3f} |", flush=True)
+            most = "".join(f"{kind} {times / count:.3f}" for kind, times in kinds.most_common(1)) or "none"
+            row(name, n, count, faulty / count, most, abstained / count)
 
 
 def shapes(repetitions: int) -> None:
     """The leading verdict on laws with the predictive mean and variance, and how often another mode is found."""
-    print("\n| law of the outcomes | n | samples | leading verdict | more modes |\n|---|---|---|---|---|")
+    head("law of the outcomes", "n", "samples", "leading verdict", "more modes")
     for name, draw in LAWS.items():
         for n in (100, 300, 1_000, 10_000, 100_000):
             labels, modes = collections.Counter(), 0
@@ -76,14 +67,13 @@ def shapes(repetitions: int) -> None:
                 labels[verdict.label] += 1
                 modes += any(finding.kind == KINDS[-1] for finding in verdict.findings)
             label, times = labels.most_common(1)[0]
-            said = f"{label} {times / repetitions:.2f} | {modes / repetitions:.3f}"
-            print(f"| {name} | {n:,} | {repetitions} | {said} |", flush=True)
+            row(name, n, repetitions, f"{label} {times / repetitions:.2f}", modes / repetitions)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--repetitions", type=int, default=200)
     repetitions = parser.parse_args().repetitions
-    print(f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}\n")
+    machine()
     false_alarms(repetitions)
     shapes(max(repetitions // 8, 1))

@@ -6,12 +6,12 @@ python tests/benchmarks/recalibration.py --rows 2000 --splits 20
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from local_reading import embedded
 from scipy.special import ndtri
+from simulations import head, machine, row
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import input_features
@@ -87,8 +87,7 @@ def drawn(law: Distribution, seed: int) -> Array:
 
 
 def mends(n: int, splits: int) -> None:
-    print("| version | CCE before | after | truth | CRPS before | after | truth | NLL: after - truth |")
-    print("|---|---|---|---|---|---|---|---|")
+    head("version", "CCE before", "after", "truth", "CRPS before", "after", "truth", "NLL: after - truth")
     table: dict[str, list[list[float]]] = {}
     fitting = np.arange(2 * n) % 2 == 0
     for split in range(splits):
@@ -104,15 +103,14 @@ def mends(n: int, splits: int) -> None:
             finite = after.has_density()
             lost = -after.log_prob(targets) + truth.log_prob(targets) if finite else np.full(1, np.nan)
             of_truth = (right, truth.crps(targets).mean())
-            row = [cce.before, cce.after, of_truth[0], score.before, score.after, of_truth[1], float(np.mean(lost))]
-            table.setdefault(name, []).append(row)
+            numbers = [cce.before, cce.after, of_truth[0], score.before, score.after, of_truth[1], float(np.mean(lost))]
+            table.setdefault(name, []).append(numbers)
     for name, rows in table.items():
-        print(f"| {name} | " + " | ".join(f"{value:.4f}" for value in np.mean(rows, axis=0)) + " |")
+        row(name, *(f"{value:.4f}" for value in np.mean(rows, axis=0)))
 
 
 def harms(n: int, splits: int) -> None:
-    print("| true law | left as it is | CRPS of new targets: relative change, mean | worst of all splits |")
-    print("|---|---|---|---|")
+    head("true law", "left as it is", "CRPS of new targets: relative change, mean", "worst of all splits")
     table: dict[str, list[tuple[bool, float]]] = {}
     for split in range(splits):
         x = np.random.default_rng([split, 4]).normal(size=(n, 4))
@@ -126,22 +124,7 @@ def harms(n: int, splits: int) -> None:
             table.setdefault(name, []).append((fitted.changes_nothing, change))
     for name, rows in table.items():
         kept, change = np.array(rows).T
-        print(f"| {name} | {kept.mean():.2f} | {change.mean():+.5f} | {change.max():+.4f} |")
-
-
-def cost() -> None:
-    print("| n | directions | fit, CPU s: normal | Poisson |")
-    print("|---|---|---|---|")
-    for n in (4_000, 20_000):
-        x = np.random.default_rng(n).normal(size=(n, 4))
-        features = input_features(prepare(embedded(x), input_kernel=KERNEL, regularization=0.1).spectrum)
-        seconds = []
-        for law in (Normal(normal(x).loc, normal(x).scale / 2.0), Poisson(rate(x))):
-            y = drawn(normal(x) if isinstance(law, Normal) else NegativeBinomial(rate(x), np.full(n, 0.5)), 0)
-            start = time.process_time()
-            fit_recalibration(features, y, law)
-            seconds.append(time.process_time() - start)
-        print(f"| {n} | {features.values.shape[1]} | {seconds[0]:.1f} | {seconds[1]:.1f} |")
+        row(name, f"{kept.mean():.2f}", f"{change.mean():+.5f}", f"{change.max():+.4f}")
 
 
 def main() -> None:
@@ -149,12 +132,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--splits", type=int, default=20)
     arguments = parser.parse_args()
+    machine()
     print(f"## Wrong versions, n = {arguments.rows}, 3 splits\n", flush=True)
     mends(arguments.rows, 3)
     print(f"\n## True laws, n = {arguments.rows}, {arguments.splits} splits\n", flush=True)
     harms(arguments.rows, arguments.splits)
-    print("\n## Cost\n", flush=True)
-    cost()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import platform
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ PACKAGES = ("catboost", "crepes", "lightgbm", "mlflow", "ngboost", "numpy", "qua
             "statsmodels", "torch")  # fmt: skip
 
 
-def judged_table(table: Table, kinds: Iterable[str] = tuple(KINDS)) -> dict[str, Any]:
+def judged_table(table: Table) -> dict[str, Any]:
     asked, y, features = table.asked
     x = asked.to_numpy()
     kernel = RBF(median_gamma(x))
@@ -53,7 +52,7 @@ def judged_table(table: Table, kinds: Iterable[str] = tuple(KINDS)) -> dict[str,
     rehearsal = rehearsal_split(x, np.arange(len(x)) % 2 == 0, input_kernel=kernel)
     found: list[dict[str, Any]] = []
     scores: dict[str, Array] = {}
-    for kind in kinds:
+    for kind in KINDS:
         started = time.perf_counter()
         model = load_predictive_model(registered(table, kind))
         law = model.predict(asked)
@@ -66,20 +65,6 @@ def judged_table(table: Table, kinds: Iterable[str] = tuple(KINDS)) -> dict[str,
         row["behind"], row["behind_error"] = float(behind.mean()), float(behind.std(ddof=1) / np.sqrt(len(y)))
     return {"name": table.name, "source": table.source, "fitted": table.train, "asked": len(y),
             "inputs": x.shape[1], "models": found}  # fmt: skip
-
-
-def replace_row(kept: dict[str, Any], table: Table, kind: str) -> None:
-    """Fit and judge one kind again, beside the best of the table, and put its row into the numbers of the table."""
-    best = min(kept["models"], key=lambda row: float(row["crps"]))
-    found = rounded(judged_table(table, dict.fromkeys([kind, best["model"]])))
-    made = {row["model"]: row for row in found["models"]}
-    if made[best["model"]]["crps"] != best["crps"]:
-        raise SystemExit(f"{table.name}: {best['model']} has another CRPS than in the file; run the whole")
-    places = [place for place, row in enumerate(kept["models"]) if row["model"] == kind]
-    before = kept["models"][places[0]]
-    changed = [name for name in before if before[name] != made[kind][name]]
-    print(f"{table.name}, {kind}: {'another ' + ', '.join(changed) if changed else 'the same numbers'}", flush=True)
-    kept["models"][places[0]] = made[kind]
 
 
 def judged(y: Array, law: Distribution, split: Split, places: Regions, rehearsal: RehearsalSplit) -> dict[str, Any]:
@@ -118,6 +103,16 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
+def page(tables: list[dict[str, Any]]) -> str:
+    """What the page of the documentation shows, as JSON with a line for each model."""
+    lines = []
+    for table in tables:
+        kept = [{name: row[name] for name in ("model", "crps", "p", "effects")} for row in table["models"]]
+        rows = ",\n  ".join(json.dumps(rounded(row)) for row in kept)
+        lines.append(f'{{"name": {json.dumps(table["name"])}, "models": [\n  {rows}]}}')
+    return '{"tables": [\n ' + ",\n ".join(lines) + "]}\n"
+
+
 def markdown(table: dict[str, Any]) -> str:
     """One table of the record."""
     lines = [
@@ -152,7 +147,6 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=1500)
     parser.add_argument("--test", type=int, default=800)
     parser.add_argument("--only", help="one table")
-    parser.add_argument("--again", choices=KINDS, help="one kind alone, whose rows are replaced in the file of --json")
     parser.add_argument("--json", type=Path, help="where the numbers are written")
     parser.add_argument("--markdown", type=Path, help="where the tables are written")
     given = parser.parse_args()
@@ -162,19 +156,12 @@ def main() -> None:
         mlflow.create_experiment("kinds", artifact_location=f"file://{folder}/artifacts")
         mlflow.set_experiment("kinds")
         chosen = (t for t in tables(given.folder, given.train, given.test) if given.only in (None, t.name))
-        if given.again is not None:
-            kept = json.loads(given.json.read_text())
-            by_name = {table["name"]: table for table in kept["tables"]}
-            for table in chosen:
-                replace_row(by_name[table.name], table, given.again)
-            given.json.write_text(json.dumps(kept, indent=1) + "\n")
-            return
         made = [judged_table(table) for table in chosen]
     where = {"python": platform.python_version(), "machine": platform.machine(),
              "packages": {name: version(name) for name in PACKAGES},
              "cpu_seconds": round(time.process_time() - started)}  # fmt: skip
     if given.json is not None:
-        given.json.write_text(json.dumps(rounded({"where": where, "tables": made}), indent=1) + "\n")
+        given.json.write_text(page(made))
     text = f"{json.dumps(where)}\n\n" + "\n".join(markdown(table) for table in made)
     if given.markdown is not None:
         given.markdown.write_text(text)

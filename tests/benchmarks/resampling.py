@@ -7,16 +7,11 @@ the level of the paired comparison where two models have the same score.
 """
 
 import argparse
-import os
-import platform
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import scipy
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
+from simulations import AT, head, machine, row
 
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import Normal, Poisson
@@ -43,15 +38,14 @@ def population_error(location: float, spread: float) -> float:
 
 
 def calibration_intervals(repetitions: int) -> None:
-    """Coverage of the population's ECE by its interval and by percentiles of the bootstrap."""
-    print("| model of N(0, 1) | n | ECE | mean estimate | mean interval | coverage | of percentiles |")
-    print("|---|---|---|---|---|---|---|")
+    """Coverage of the population's ECE by its interval."""
+    head("model of N(0, 1)", "n", "ECE", "mean estimate", "mean interval", "coverage")
     targets = {"calibrated": (0.0, 1.0), "overconfident: sd 1.5": (0.0, 1.5), "sd 1.05": (0.0, 1.05)}
     for name, law in (*targets.items(), ("Poisson(.5), randomised PIT", None)):
         truth = 0.0 if law is None else population_error(*law)
         for n in (500, 5_000, 50_000):
             count = repetitions if n < 50_000 else repetitions // 2
-            found, percentiles = np.empty((count, 3)), np.empty((count, 2))
+            found = np.empty((count, 3))
             for i in range(count):
                 rng = np.random.default_rng([n, i])
                 if law is None:
@@ -61,18 +55,14 @@ def calibration_intervals(repetitions: int) -> None:
                 statistics = ScoreStatistics.of({key: pit <= level for key, level in CENTERS.items()})
                 estimate = statistics.mean_absolute_deviation(CENTERS, resamples=500)
                 found[i] = estimate.value, estimate.low, estimate.high
-                resampled = np.stack(list(statistics.resampled_means(resamples=500).values()), axis=1)
-                percentiles[i] = np.quantile(calibration_error(resampled), [0.025, 0.975])
             covered = np.mean((found[:, 1] <= truth) & (truth <= found[:, 2]))
-            before = np.mean((percentiles[:, 0] <= truth) & (truth <= percentiles[:, 1]))
             value, low, high = found.mean(axis=0)
-            means = f"{truth:.4f} | {value:.4f} | {low:.4f} to {high:.4f}"
-            print(f"| {name} | {n:,} | {means} | {covered:.3f} | {before:.3f} |", flush=True)
+            row(name, n, f"{truth:.4f}", f"{value:.4f}", f"{low:.4f} to {high:.4f}", covered)
 
 
 def mean_score_intervals(repetitions: int) -> None:
     """Coverage of expected NLL and CRPS of N(0, 1) at 500 rows."""
-    print("\n| targets | score | coverage at n = 500 |\n|---|---|---|")
+    head("targets", "score", "coverage at n = 500")
     n, model = 500, Normal(np.zeros(500), 1.0)
     rng = np.random.default_rng(0)
     for name, draw in (("N(0, 1)", rng.standard_normal), ("Student t, 5 degrees", lambda k: rng.standard_t(5, k))):
@@ -86,7 +76,7 @@ def mean_score_intervals(repetitions: int) -> None:
             for score, value in truth.items():
                 covered[score] += estimates[score].low <= value <= estimates[score].high
         for score, hits in covered.items():
-            print(f"| {name} | {score} | {hits / repetitions:.3f} |", flush=True)
+            row(name, score, hits / repetitions)
 
 
 def equal_spread(error: object, spread: float) -> float:
@@ -128,33 +118,27 @@ def paired_metric(case: str, n: int, rng: np.random.Generator) -> PointMetric:
 
 def paired_levels(repetitions: int) -> None:
     """Share of p-values at most .05, and of intervals that hold 0."""
-    print(
-        "\n| two models with the same | n | p <= .05 | intervals with 0 | exchanging columns |\n|---|---|---|---|---|"
-    )
+    head("two models with the same", "n", "p <= .05", "intervals with 0")
     cases = ("NLL, too narrow and too wide", "CRPS, too narrow and too wide", "RMSE, biased up and down")
     cases += ("ECE, both calibrated", "ECE, too narrow and too wide")
     cases += tuple(f"ECE, biased up and down by {bias}" for bias in (0.02, 0.05, 0.1, 0.3))
     for n in (150, 2000):
         resampling = PairedResampling(n, resamples=499)
         for case in cases:
-            rejected = covered = exchanged = 0
+            rejected = covered = 0
             for i in range(repetitions):
                 metric = paired_metric(case, n, np.random.default_rng([n, i]))
                 result = resampling.compare(metric)
-                rejected += result.p_value <= 0.05
+                rejected += result.p_value <= AT
                 covered += result.low <= 0.0 <= result.high
-                sums = resampling._sums(metric.first), resampling._sums(metric.second)
-                reached = resampling._reached_by_permutation(metric.summary, *sums, result.difference)
-                exchanged += (1 + reached) / 500 <= 0.05
-            shares = (f"{count / repetitions:.3f}" for count in (rejected, covered, exchanged))
-            print(f"| {case} | {n:,} | " + " | ".join(shares) + " |", flush=True)
+            row(case, n, rejected / repetitions, covered / repetitions)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--repetitions", type=int, default=1000)
     count = parser.parse_args().repetitions
-    print(f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}\n")
+    machine()
     calibration_intervals(count)
     mean_score_intervals(count)
     paired_levels(count)

@@ -8,10 +8,10 @@ version are counted over simulated splits. New targets at the same inputs are wh
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 
 import numpy as np
+from simulations import head, machine, row
 
 from congruence.kernels import EXACT, RBF, Distribution, NegativeBinomial, Normal, Poisson, Samples, Split, prepare
 from congruence.kernels.congruence.expected import expected_congruence
@@ -61,22 +61,17 @@ def pairs(x: np.ndarray, rng: np.random.Generator) -> dict[str, tuple[Draw, Pair
 
 def paired(splits: int, sizes: list[int]) -> None:
     """Level, power and standard errors of the paired difference."""
-    print(f"\n## Paired differences: {splits} splits each\n")
-    print("| models | n | points | rejected at 5 % | standard error / spread | seconds |")
-    print("|---|---:|---|---:|---:|---:|")
+    head("models", "n", "points", "rejected at 5 %", "standard error / spread")
     for n in sizes:
         for query in (None, sphere(300, 2)) if n <= 400 else (None,):
             x, rng = sphere(n, 0), np.random.default_rng([n, 3])
             prepared = prepare(x, query=query, input_kernel=EXACT.input_kernel)
             for name, (draw, models, kernel) in pairs(x, rng).items():
-                started = time.perf_counter()
                 found = [difference(prepared, draw(), models(), kernel) for _ in range(splits)]
                 differences, errors, p_values = np.transpose(found)
                 ratio = np.sqrt(np.mean(errors**2)) / np.std(differences)
                 points = "reference" if query is None else "300 others"
-                share = np.mean(p_values < 0.05)
-                seconds = time.perf_counter() - started
-                print(f"| {name} | {n:,} | {points} | {share:.3f} | {ratio:.2f} | {seconds:.0f} |", flush=True)
+                row(name, n, points, np.mean(p_values < 0.05), ratio)
 
 
 def difference(
@@ -89,12 +84,8 @@ def difference(
 
 def intervals(splits: int, sizes: list[int]) -> None:
     """Coverage of the intervals of the mean CCE and the excess, and of the band of a true version."""
-    print(f"\n## Intervals of one version: {splits} splits each\n")
-    print(
-        "| model | n | mean CCE | covered by its 95 % interval | excess | covered by its 95 % interval | "
-        "inside the band of a true version |"
-    )
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    head("model", "n", "mean CCE", "covered by its 95 % interval", "excess", "covered by its 95 % interval",
+         "inside the band of a true version")  # fmt: skip
     for n in sizes:
         x, rng = sphere(n, 0), np.random.default_rng([n, 4])
         mean, spread = np.sin(2.0 * x[:, 0]) + x[:, 1], 0.5 + 0.3 * np.abs(x[:, 0])
@@ -121,12 +112,10 @@ def intervals(splits: int, sizes: list[int]) -> None:
             means, low, high, excess_low, excess_high = np.transpose(rows)
             expected = float(np.mean(means))
             excess = 0.0 if name.endswith("true") else excess_over(expected, band.mean)
-            print(
-                f"| {name} | {n:,} | {expected:.4f} | {np.mean((low <= expected) & (expected <= high)):.3f} | "
-                f"{excess:.4f} | {np.mean((excess_low <= excess) & (excess <= excess_high)):.3f} | "
-                f"{np.mean((band.low <= means) & (means <= band.high)):.3f} |",
-                flush=True,
-            )
+            covered = ((low <= expected) & (expected <= high), (excess_low <= excess) & (excess <= excess_high),
+                       (band.low <= means) & (means <= band.high))  # fmt: skip
+            mean_covered, excess_covered, inside = np.mean(covered, axis=1)
+            row(name, n, f"{expected:.4f}", mean_covered, f"{excess:.4f}", excess_covered, inside)
 
 
 if __name__ == "__main__":
@@ -135,6 +124,7 @@ if __name__ == "__main__":
     parser.add_argument("--splits", type=int, default=400)
     parser.add_argument("--sizes", type=int, nargs="+")
     arguments = parser.parse_args()
+    machine()
     if arguments.suite == "paired":
         paired(arguments.splits, arguments.sizes or [150, 400, 2000])
     else:

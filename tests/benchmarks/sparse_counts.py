@@ -16,7 +16,8 @@ import argparse
 import numpy as np
 import scipy.special
 import scipy.stats
-from dependent_rows import AT, SETTINGS, Case
+from dependent_rows import SETTINGS, Case
+from simulations import AT, head, machine, row
 
 from congruence.kernels import RBF, Poisson, prepare
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
@@ -27,8 +28,8 @@ from congruence.kernels.scores import point_scores
 from congruence.tasks.scores.dependence import blocks_of_means
 
 
-def rejected(groups: int, size: int, mean: float, truth: float, shared: bool, splits: int) -> str:
-    """A row of the table."""
+def rejected(groups: int, size: int, mean: float, truth: float, shared: bool, splits: int) -> None:
+    """Print a row of the table."""
     case = Case(groups * size, 0.5, shared, size)
     rng = np.random.default_rng([case.n, size, int(100 * mean), 5, int(shared)])
     split = prepare(case.inputs(), input_kernel=RBF(0.5), **case.named)  # type: ignore[arg-type]
@@ -48,13 +49,12 @@ def rejected(groups: int, size: int, mean: float, truth: float, shared: bool, sp
         null = test.null_statistics * enlargement(blocks.count) / enlargement(blocks.count, by_block)
         signs = (1 + np.count_nonzero(null >= test.statistic * (1.0 - 1e-5))) / (len(null) + 1)
         found.append((signs <= AT, test.p_value <= AT))
-    shares = " | ".join("" if not found else f"{share:.3f}" for share in np.mean(found or [[np.nan] * 2], axis=0))
-    inputs = "shared" if shared else "own"
-    return f"| {groups} of {size} | {inputs} | {mean:g} | {truth:g} | {refused} | {len(found)} | {shares} |"
+    shares = np.mean(found, axis=0) if found else ("", "")
+    row(f"{groups} of {size}", "shared" if shared else "own", f"{mean:g}", f"{truth:g}", refused, len(found), *shares)
 
 
-def calibrated(groups: int, size: int, mean: float, shared: bool, splits: int) -> str:
-    """A row of the table of the test of calibration and of intervals."""
+def calibrated(groups: int, size: int, mean: float, shared: bool, splits: int) -> None:
+    """Print a row of the table of the test of calibration and of intervals."""
     case = Case(groups * size, 0.5, shared, size)
     rng = np.random.default_rng([9, int(100 * mean), int(shared), splits])
     prepared = prepare_calibration(case.inputs(), settings=SETTINGS)
@@ -78,8 +78,8 @@ def calibrated(groups: int, size: int, mean: float, shared: bool, splits: int) -
         assert blocks is not None
         estimates = ScoreStatistics.of(columns, keys=blocks.labels).estimates(blocks=blocks, resamples=500)
         covered.append([estimates[name].low <= value <= estimates[name].high for name, value in truth.items()])
-    shares = " | ".join(f"{share:.3f}" for share in (np.mean(called), *np.mean(covered, axis=0)))
-    return f"| {groups} of {size} | {'shared' if shared else 'own'} | {mean:g} | {refused} | {shares} |"
+    shares = (np.mean(called), *np.mean(covered, axis=0))
+    row(f"{groups} of {size}", "shared" if shared else "own", f"{mean:g}", refused, *shares)
 
 
 def main() -> None:
@@ -92,18 +92,17 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=400)
     parser.add_argument("--calibration", action="store_true")
     asked = parser.parse_args()
+    machine()
     if asked.calibration:
-        print("| groups | inputs | mean | refused | calibration | NLL | CRPS | MAE |\n" + "|---" * 8 + "|")
+        head("groups", "inputs", "mean", "refused", "calibration", "NLL", "CRPS", "MAE")
         for mean in asked.means:
             for shared in (True, False):
-                print(calibrated(asked.groups, asked.size, mean, shared, asked.splits), flush=True)
+                calibrated(asked.groups, asked.size, mean, shared, asked.splits)
         return
-    print(
-        "| groups | inputs | mean | truth | refused | splits | signs | now |\n|---|---|---:|---:|---:|---:|---:|---:|"
-    )
+    head("groups", "inputs", "mean", "truth", "refused", "splits", "signs", "now")
     for mean, truth in zip(asked.means, asked.truths or asked.means, strict=True):
         for shared in (True, False):
-            print(rejected(asked.groups, asked.size, mean, truth, shared, asked.splits), flush=True)
+            rejected(asked.groups, asked.size, mean, truth, shared, asked.splits)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
 """Trust on new inputs: planted rows in real tables, pictures that are none, and versions whose faults are known.
 
 ``python tests/benchmarks/trust_on_new_inputs.py DATA [part ...]``; DATA is a folder with ``motor-claims``,
-``bike-hourly``, ``protein``, ``bccd`` and ``clip-embeddings-aaf``; parts are tables, claims, images, simulated, speed.
+``bike-hourly``, ``protein``, ``bccd`` and ``clip-embeddings-aaf``; parts are tables, claims, images and simulated.
+The record is trust_on_new_inputs.md.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from simulations import machine
 
 from congruence.kernels import RBF, Laplace, MultivariateNormal, Normal, Poisson, Polynomial, Samples, prepare
 from congruence.kernels.gram.landmarks import LEADING
@@ -393,37 +394,12 @@ def simulated(rows: int, features: int, make: Any, region: Any, size: float, see
     return chosen[inside].mean(), precision, unusual.mean(), chosen.sum(), float(found.judgement.helps)
 
 
-def try_speed() -> None:
-    """10,000 inputs against 100,000 rows."""
-    for features in (7, 16, 512):
-        rng = np.random.default_rng(0)
-        mixing = rng.normal(size=(8, features))
-        raw, new = (
-            (rng.normal(size=(n, 8)) @ mixing + 0.1 * rng.normal(size=(n, features))).astype(np.float32)
-            for n in (100_000, 10_000)
-        )
-        x, query = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (raw, new))
-        law = Normal(raw[:, 0].astype(float), np.ones(len(raw)))
-        y = raw[:, 0] + rng.normal(size=len(raw))
-        started, used = time.perf_counter(), time.process_time()
-        split = prepare(x, input_kernel=Polynomial(3, 1.0, 1.0), regularization=0.1, solver=Nystrom(LEADING))
-        scorer = split.input_scorer(y, law, raw=raw)
-        loading = f"loading {time.perf_counter() - started:.0f} s, {time.process_time() - used:.0f} of processors"
-        scorer.score(query[:10], raw=new[:10])
-        times = []
-        for _ in range(3):
-            started, used = time.perf_counter(), time.process_time()
-            scorer.score(query, raw=new)
-            times.append((time.perf_counter() - started, time.process_time() - used))
-        best, used = min(times)
-        print(f"{features} features: {loading}; 10,000 inputs {best:.2f} s, {used:.2f} of processors", flush=True)
-
-
 if __name__ == "__main__":
-    folder, parts = Path(sys.argv[1]), sys.argv[2:] or ["tables", "claims", "images", "simulated", "speed"]
+    folder, parts = Path(sys.argv[1]), sys.argv[2:] or ["tables", "claims", "images", "simulated"]
+    machine()
     for part in parts:
         print(f"== {part}")
-        if part in ("tables", "claims", "images"):
-            {"tables": try_tables, "claims": try_claims, "images": try_images}[part](folder)
+        if part == "simulated":
+            try_simulated()
         else:
-            {"simulated": try_simulated, "speed": try_speed}[part]()
+            {"tables": try_tables, "claims": try_claims, "images": try_images}[part](folder)

@@ -1,7 +1,8 @@
 """Models of packages that no extra of ours brings, read from the registry; skipped where they are not installed.
 
 TabPFN goes with our pinned versions; GluonTS, LightGBMLSS and sktime need others (pandas below 3 or 2.3, scikit-base
-below 1.2), which our ranges allow. tests/benchmarks/packages_apart.py makes an environment for each and runs these.
+below 1.2), which our ranges allow: `uv pip install .[pipeline] gluonts pytest` (or `lightgbmlss`, `numpyro`, `tabpfn`,
+`sktime`) into an environment of its own, and `pytest -k gluonts` on this file there.
 """
 
 from __future__ import annotations
