@@ -29,8 +29,8 @@ from congruence.kernels.memory import total_memory
 from congruence.tasks.dask.clusters import dask_environment
 from congruence.tasks.dask.preloading import WORKER_ENVIRONMENT
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.webhook import register_webhook
 from congruence.tasks.runtime.parent import end_with
-from congruence.tasks.watching.registration import register_webhook
 
 sys.path.append(str(Path(__file__).parents[1] / "infra"))
 

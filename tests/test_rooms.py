@@ -23,8 +23,6 @@ FOREIGN = {
     "tasks": {"prefect", "prefect_dask"},
     "flows": set(),
 }
-# One receiver of webhooks speaks to Prefect's event system; everything else about Prefect lives in flows.
-ALLOWED = {("tasks/watching/webhook.py", "prefect")}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 FILES = [path for room in ORDER for path in sorted((ROOT / room).rglob("*.py"))]
 
@@ -50,8 +48,7 @@ def test_imports_go_down_and_stay_in_the_rooms_trade(path: Path) -> None:
         assert parts[0] not in ORDER, f"{relative} imports {name}: write congruence.{name}"
         if parts[0] == "congruence":
             assert parts[1] not in above, f"{relative} imports {name}, which lies above it"
-        if (relative, parts[0]) not in ALLOWED:
-            assert parts[0] not in FOREIGN[room], f"{relative} imports {name}, which {room} may not"
+        assert parts[0] not in FOREIGN[room], f"{relative} imports {name}, which {room} may not"
 
 
 def test_no_name_says_nothing() -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from prefect.events import emit_event
 from prefect.settings import PREFECT_API_URL
 
+from congruence.flows.receiver import post_event
 from congruence.tasks.watching.account import Finding
-from congruence.tasks.watching.webhook import version_resource
 
 log = logging.getLogger(__name__)
 VERDICT_EVENT = "congruence.version.verdict"
@@ -21,10 +20,11 @@ def emit_verdict(label: str, split: str, finding: Finding, link: str) -> None:
     name, _, version = label.rpartition("/")
     monitor = finding.monitor
     try:
-        emit_event(
-            event=VERDICT_EVENT,
-            resource=version_resource(name, version),
-            payload={
+        post_event(
+            VERDICT_EVENT,
+            name,
+            version,
+            {
                 "model": f"models:/{label}",
                 "split": split,
                 "verdict": monitor.verdict,

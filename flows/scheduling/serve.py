@@ -18,11 +18,11 @@ from prefect.settings import PREFECT_API_URL
 from prefect.types.entrypoint import EntrypointType
 
 from congruence.flows.cli.console import say
+from congruence.flows.receiver import EVENT
 from congruence.flows.scheduling.deployed_flows import watch_registry
 from congruence.flows.scheduling.poll import watched_patterns
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.watching.webhook import EVENT
 
 QUARTER_HOURLY = "*/15 * * * *"
 AT_ONCE = 2

@@ -80,7 +80,7 @@ def receive(
     """Turn MLflow's signed webhooks of new versions into Prefect events, which deployments listen to."""
     with Errors(debug):
         start(home)
-        from congruence.tasks.watching.webhook import PATH, serve_receiver
+        from congruence.flows.receiver import PATH, serve_receiver
 
         typer.echo(f"receiving on http://{host}:{port}{PATH} (stop with Ctrl-C)")
         serve_receiver(secret, host=host, port=port)
@@ -94,6 +94,6 @@ def webhook(
     """Have MLflow's server (MLFLOW_TRACKING_URI) post new versions to `congruence receive`."""
     with Errors(debug):
         from congruence.tasks.mlflow.settings import TrackingSettings
-        from congruence.tasks.watching.registration import register_webhook
+        from congruence.tasks.mlflow.webhook import register_webhook
 
         typer.echo(register_webhook(url, secret, TrackingSettings()))
