@@ -14,7 +14,7 @@ LONGEST = 600.0
 
 def doctor(deployment: Deployment) -> str:
     """The doctor in the worker's container, all of whose lines are well."""
-    found = deployment.inside("congruence", "doctor", FILE, "--pool", "congruence", service="worker")
+    found = deployment.inside("congruence", "doctor", FILE, service="worker")
     assert "error" not in found.lower(), found
     return found
 

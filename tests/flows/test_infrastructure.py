@@ -23,10 +23,9 @@ import typer
 import yaml
 from loopback import HttpServer, Process, free_port
 
+from congruence.flows.operations import doctor
 from congruence.tasks.dask.cluster_spec import ClusterSpec, _named, read_cluster_spec
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.doctor.dask_cluster import Reach, dask_cluster
-from congruence.tasks.doctor.findings import Check, examine
 from congruence.tasks.settings.cluster import TlsSettings
 from congruence.tasks.settings.evaluation import load_settings
 
@@ -197,7 +196,8 @@ def dask_of_compose(secrets: Path, tmp_path: Path) -> Iterator[int]:
 
 
 def test_the_scheduler_and_worker_of_compose_serve_the_example(dask_of_compose: int, secrets: Path) -> None:
-    cluster = load_settings(INFRA / "examples" / "compose.yaml").cluster
+    settings = load_settings(INFRA / "examples" / "compose.yaml")
+    cluster = settings.cluster
     assert cluster.tls is not None
     tls = {key: secrets / getattr(cluster.tls, key).name for key in TlsSettings.model_fields}
     here = cluster.model_copy(update={"address": f"tls://127.0.0.1:{dask_of_compose}", "tls": TlsSettings(**tls)})
@@ -205,10 +205,8 @@ def test_the_scheduler_and_worker_of_compose_serve_the_example(dask_of_compose: 
         assert client.submit(sum, [1, 2]).result(30) == 3
         told = client.run_on_scheduler(lambda: dask.config.get("distributed.scheduler.allowed-failures"))
         assert told == 10, "Dask's settings are the scheduler's, not the client's alone"
-    found = list(
-        examine([Check("Dask", lambda: dask_cluster(here, Reach(secrets, str(secrets.parent / "store"), {})))])
-    )
-    assert {item.level for item in found} == {"ok"}, found
+    (found,) = doctor.dask_cluster(settings.model_copy(update={"cluster": here}))
+    assert found.level == "ok", found
     assert [file.name for file in (INFRA / "dask").iterdir()] == ["congruence.yaml"]
 
 

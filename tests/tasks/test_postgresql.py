@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 from loopback import PostgreSQL
 from mlflow import MlflowClient
 
-from congruence.tasks.doctor.findings import Finding
-from congruence.tasks.doctor.mlflow_servers import tracking_server
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity
@@ -73,25 +70,3 @@ def test_an_evaluation_lands_once_and_one_of_many_claims_wins(
             make_evaluation(model=evaluation.model, split="late"), settings.model_copy(update={"patience": 1.0})
         )
     assert cluster.password not in str(refused.value)
-
-
-@pytest.mark.slow
-def test_a_database_of_ascii_is_found_by_the_doctor_and_fails_no_version(
-    make_evaluation: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    cluster = PostgreSQL("SQL_ASCII")
-    settings = TrackingSettings(uri=cluster.uri, report=False, patience=60, artifact_location=str(tmp_path))
-    try:
-        found = [item for item in tracking_server(settings) if isinstance(item, Finding)]
-        assert [item.level for item in found] == ["ok", "warning", "ok"]
-        assert "does not store letters beyond ASCII" in str(found[1])
-        evaluation = make_evaluation()
-        run_id = log_evaluation(evaluation, settings)
-        assert read_version(run_id, settings).metrics == evaluation.metrics
-        started = time.monotonic()
-        with pytest.raises(TrackingError, match=r"answered 500: 'ascii' codec can't encode .* ENCODING 'UTF8'"):
-            log_evaluation(make_evaluation(split="k\u00fcste"), settings)
-        assert time.monotonic() - started < 30.0
-    finally:
-        cluster.stop()

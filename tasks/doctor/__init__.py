@@ -1,1 +1,0 @@
-"""What is wrong around evaluations, looked at before any: servers, workers, cards, disks, clocks, packages."""
