@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python infra/install.py
 # Where it is set, every process compiles a thousand modules again: six seconds of each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint types unit exercise exercise-containers docs dist ui check-gpu-packages clean
+.PHONY: demo test lint types unit exercise exercise-containers docs papers dist ui check-gpu-packages clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/congruence demo
@@ -37,6 +37,10 @@ exercise-containers: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --site-dir build/docs
 	@echo "open build/docs/index.html"
+
+# The papers' experiments, some ten minutes of one core: the tables and pictures of docs/papers.md. DATA names the folder of public data.
+papers: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python docs/papers $(if $(DATA),--data $(DATA))
 
 # The same commit gives the same bytes.
 dist: $(VENV)/.installed-dev

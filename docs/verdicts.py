@@ -1,76 +1,23 @@
-"""The page of verdicts: what `congruence reproduce all` came to when it was last kept.
-
-``python docs/verdicts.py FOLDER`` keeps it. FOLDER is `reproduce` in the home folder of a full run; its outcomes become
-``docs/papers/outcomes.json``, its figures lie beside it in few colours.
-"""
+"""The page of verdicts: what `make papers` came to when it was last run, from ``docs/papers/outcomes.json``."""
 
 from __future__ import annotations
 
 import json
-import sys
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from PIL import Image
-
-from congruence.flows.reproduce.experiments import NAMES
 
 KEPT = Path(__file__).parent / "papers"
 OUTCOMES = KEPT / "outcomes.json"
-_COLORS = 64
-_WIDTH = 1200
 _ONE_PANEL = 700
-_MOST_ROWS, _MOST_COLUMNS = 24, 14  # of a table that the page shows
-
-
-def keep(folder: Path) -> None:
-    """Take over the outcomes and figures of a full run of all experiments.
-
-    Raises:
-        SystemExit: an experiment is missing, or was run at quick sizes.
-    """
-    found = []
-    for name in NAMES:
-        record = folder / name / "outcome.json"
-        if not record.exists():
-            raise SystemExit(f"{record} is missing: run `congruence reproduce {name} --data FOLDER`")
-        outcome = json.loads(record.read_text())
-        if outcome["quick"]:
-            raise SystemExit(f"{record} is of quick sizes: run `congruence reproduce {name}`")
-        table = pd.read_csv(folder / name / "table.csv")
-        outcome["table"] = json.loads(table.to_json(orient="records", double_precision=6)) if _fits(table) else []
-        found.append(outcome)
-    for old in KEPT.glob("*.png"):
-        old.unlink()
-    KEPT.mkdir(exist_ok=True)
-    for outcome in found:
-        for figure in outcome["figures"]:
-            picture = (folder / outcome["name"] / f"{figure}.png").read_bytes()
-            (KEPT / f"{outcome['name']}-{figure}.png").write_bytes(_small(picture))
-    OUTCOMES.write_text(json.dumps(found, indent=1) + "\n")
-
-
-def _fits(table: pd.DataFrame) -> bool:
-    return len(table) <= _MOST_ROWS and table.shape[1] <= _MOST_COLUMNS
-
-
-def _small(picture: bytes) -> bytes:
-    with Image.open(BytesIO(picture)) as opened:
-        image = opened.convert("RGB")
-    if image.width > _WIDTH:
-        image = image.resize((_WIDTH, round(image.height * _WIDTH / image.width)), Image.Resampling.LANCZOS)
-    stream = BytesIO()
-    image.quantize(_COLORS, dither=Image.Dither.NONE).save(stream, format="PNG", optimize=True)
-    return stream.getvalue()
 
 
 def page() -> str:
     """The summary and a section for each experiment, in Markdown."""
-    outcomes: list[dict[str, Any]] = json.loads(OUTCOMES.read_text())
+    outcomes = [{"name": name, **outcome} for name, outcome in json.loads(OUTCOMES.read_text()).items()]
     claims = [claim for outcome in outcomes for claim in outcome["claims"]]
-    hold = sum(claim["verdict"] == "holds" for claim in claims)
+    hold = sum(claim["holds"] for claim in claims)
     seconds = [outcome["processor_seconds"] for outcome in outcomes]
     longest = max(outcomes, key=lambda outcome: outcome["processor_seconds"])
     head = (
@@ -87,15 +34,15 @@ def page() -> str:
 
 
 def _holding(outcome: dict[str, Any]) -> int:
-    return sum(claim["verdict"] == "holds" for claim in outcome["claims"])
+    return sum(claim["holds"] for claim in outcome["claims"])
 
 
 def _section(outcome: dict[str, Any]) -> str:
     name = outcome["name"]
-    lines = [f"## {outcome['title']} {{ #{name} }}\n", f"`congruence reproduce {name}`\n"]
+    lines = [f"## {outcome['title']} {{ #{name} }}\n", f"`python docs/papers {name}`\n"]
     for claim in outcome["claims"]:
-        verdict = "holds" if claim["verdict"] == "holds" else "differs"
-        lines.append(f"- **{verdict.capitalize()}:** {claim['claim']} <small>({claim['source']})</small><br>")
+        verdict = "Holds" if claim["holds"] else "Differs"
+        lines.append(f"- **{verdict}:** {claim['claim']} <small>({claim['source']})</small><br>")
         lines.append(f"  {_sentence(claim['found'])}")
     lines.append("")
     lines += [_figure(f"{name}-{figure}.png", f"{outcome['title']}: {figure}") for figure in outcome["figures"]]
@@ -125,7 +72,3 @@ def _cell(value: Any) -> str:
 def _sentence(found: str) -> str:
     text = found.replace("<", "&lt;").replace("*", "\\*")
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
-
-
-if __name__ == "__main__":
-    keep(Path(sys.argv[1]))

@@ -12,7 +12,6 @@ from congruence.flows.cli.commands.evaluate import evaluate, init, validate
 from congruence.flows.cli.commands.local import demo, ui
 from congruence.flows.cli.commands.recalibrate import recalibrate
 from congruence.flows.cli.commands.registry import compare, gate, list_versions, open_report
-from congruence.flows.cli.commands.reproduce import reproduce
 from congruence.flows.cli.commands.score import score
 from congruence.flows.cli.commands.watch import receive, serve, watch, webhook
 
@@ -55,7 +54,6 @@ app.command()(serve)
 app.command()(score)
 app.command()(receive)
 app.command()(webhook)
-app.command()(reproduce)
 app.command()(demo)
 app.command()(ui)
 app.command()(doctor)

@@ -5,18 +5,38 @@ from typing import Any
 
 import numpy as np
 from scipy.signal import find_peaks
+from scipy.special import expit, logit
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.uniformity import UniformityTest, smooth_test
 from congruence.kernels.distributions.mixture import Mixture
 from congruence.kernels.distributions.normal import Normal
-from congruence.kernels.pit_interpreter import bins
-from congruence.kernels.pit_interpreter.mixtures import SUPPORT, mixture_cdf, mixture_density
-from congruence.kernels.pit_interpreter.resampling import Resampled, resample
-from congruence.kernels.pit_interpreter.shape import KINDS, VALLEY_TOLERANCE
-from congruence.kernels.pit_interpreter.unimodality import UnimodalityTest
+from congruence.kernels.pit_interpreter.histogram import (
+    HISTOGRAM_BINS,
+    NORMAL_EDGES,
+    SUPPORT,
+    count,
+    histogram,
+    merge,
+    mixture_cdf,
+    mixture_density,
+    refine,
+)
+from congruence.kernels.pit_interpreter.network import decompose
+from congruence.kernels.pit_interpreter.shape import (
+    KINDS,
+    VALLEY_TOLERANCE,
+    Shape,
+    UnimodalityTest,
+    faults,
+    is_calibrated,
+    measure,
+    unimodality_test,
+    valley_depth,
+)
 from congruence.kernels.pit_interpreter.verdict import Estimate, Evidence, Verdict, decide
+from congruence.kernels.streams import stream
 
 MEASURES = ("location", "spread", "skewness", "tails")
 
@@ -86,7 +106,7 @@ def interpret_pit(
     resamples: int = 200,
     coverage: float = 0.9,
 ) -> Interpretation:
-    """The interpretation of PIT ``values`` (n,) in [0, 1] (Podsztavek et al., 2024), with a verdict in words.
+    """Return the interpretation of PIT ``values`` (n,) in [0, 1] (Podsztavek et al., 2024), with a verdict in words.
 
     A network trained on synthetic histograms of 30 to 10^6 outcomes, which sees the sample size, estimates the
     data-generating distribution; expectation-maximisation refines it. Faults are named only where Neyman's smooth test
@@ -99,13 +119,13 @@ def interpret_pit(
         InvalidInputError: no values, another shape than (n,), not finite, or outside [0, 1].
     """
     pit = require_pit(values)
-    counts = bins.count(pit)
+    counts = count(pit)
     estimate = resample(counts, resamples, seed)
     mixtures = estimate.weights, estimate.means, estimate.scales
 
-    at_edges = mixture_cdf(*mixtures, bins.NORMAL_EDGES)[0]
-    probabilities = bins.merge(np.diff(at_edges, prepend=0.0, append=1.0))
-    distance = 0.5 * float(np.abs(bins.merge(counts) / len(pit) - probabilities).sum())
+    at_edges = mixture_cdf(*mixtures, NORMAL_EDGES)[0]
+    probabilities = merge(np.diff(at_edges, prepend=0.0, append=1.0))
+    distance = 0.5 * float(np.abs(merge(counts) / len(pit) - probabilities).sum())
     # The mean of |p^ - p| for a binomial share, by its normal limit.
     sampling = 0.5 * float(np.sqrt(2.0 * probabilities * (1.0 - probabilities) / (np.pi * len(pit))).sum())
 
@@ -126,8 +146,8 @@ def interpret_pit(
     )
     return Interpretation(
         rows=len(pit),
-        histogram=bins.density(counts),
-        reconstruction=probabilities * bins.HISTOGRAM_BINS,
+        histogram=histogram(counts),
+        reconstruction=probabilities * HISTOGRAM_BINS,
         reconstruction_distance=distance,
         sampling_distance=sampling,
         data_generating=_mixture(estimate),
@@ -143,6 +163,50 @@ def interpret_pit(
         calibrated_probability=evidence.calibrated_probability,
         verdict=decide(evidence, level=level, confidence=confidence),
     )
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """Mixtures ``weights``, ``means``, ``scales`` (1 + resamples, 5) and their ``shape``: the histogram's own first.
+
+    ``fault_probabilities`` (9,) in the order of shape.KINDS, ``calibrated_probability`` and the test of one mode are
+    for the histogram.
+    """
+
+    weights: Array
+    means: Array
+    scales: Array
+    shape: Shape
+    fault_probabilities: Array
+    calibrated_probability: float
+    unimodality: UnimodalityTest
+
+
+def resample(counts: Array, resamples: int, seed: int, parameters: dict[str, Array] | None = None) -> Resampled:
+    """Return the estimates for bin ``counts`` (28,) and their resamples, by network ``parameters`` or the shipped ones.
+
+    Probabilities are the logarithmic pool, at equal weights, of the network's and of the share of resamples beyond the
+    tolerance. The network knows the prior, which rules at small n; resamples of the refined estimate resolve what a
+    network cannot at large n. Pooled, their cross-entropy on held-out histograms is at or below that of each alone.
+    Another mode is no likelier than the histogram itself allows: by its test, and by the share of resamples in which
+    its bins have a valley beyond the tolerance.
+    """
+    rng = stream(seed, "resampled histograms")
+    rows = int(counts.sum())
+    all_counts = np.concatenate([counts[None], rng.multinomial(rows, counts / rows, size=resamples)])
+    estimate = decompose(all_counts, parameters)
+    mixtures = refine(all_counts, estimate.weights, estimate.means, estimate.scales)
+    cdf = mixture_cdf(*mixtures, SUPPORT)
+    shape = measure(cdf)
+    beyond = np.column_stack([faults(shape), is_calibrated(cdf)])[1:]
+    shares = (beyond.sum(axis=0) + 0.5) / (resamples + 1.0)
+    stated = np.clip(np.append(estimate.faults[0], estimate.calibrated[0]), 1e-6, 1.0 - 1e-6)
+    pooled = expit(0.5 * (logit(shares) + logit(stated)))
+    unimodality = unimodality_test(counts, seed=seed)
+    valleys = (np.count_nonzero(valley_depth(all_counts[1:]) > VALLEY_TOLERANCE) + 0.5) / (resamples + 1.0)
+    modes = KINDS.index("more modes")
+    pooled[modes] = min(pooled[modes], unimodality.largest_probability, valleys)
+    return Resampled(*mixtures, shape, pooled[:-1], float(pooled[-1]), unimodality)
 
 
 def _distinct(pit: Array) -> int:

@@ -9,9 +9,11 @@ from safetensors.numpy import load
 from scipy.special import expit, ndtri, softmax
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.pit_interpreter.bins import EDGES, HISTOGRAM_BINS, NORMAL_EDGES, merge
+from congruence.kernels.pit_interpreter.histogram import EDGES, HISTOGRAM_BINS, NORMAL_EDGES, merge
 from congruence.kernels.pit_interpreter.shape import KINDS
-from congruence.kernels.pit_interpreter.synthetic import LARGEST_ROWS, SMALLEST_ROWS
+
+SMALLEST_ROWS, LARGEST_ROWS = 30, 1_000_000
+"""Between which the sample sizes lie that the network was trained on."""
 
 COMPONENTS = 5
 FEATURES = len(EDGES) - 2 + HISTOGRAM_BINS + 1
@@ -32,7 +34,7 @@ class Decomposition:
 
 
 def features(counts: Array) -> Array:
-    """What the network sees of ``counts`` (m, 28), shape (m, 48).
+    """Return what the network sees of ``counts`` (m, 28), shape (m, 48).
 
     The estimated data-generating distribution on the normal scale at every edge, probit(G(z_k)) - z_k, which is zero
     where calibrated and linear in z for a wrong mean and variance; the roots of the twenty densities, whose noise is
@@ -47,12 +49,12 @@ def features(counts: Array) -> Array:
 
 @lru_cache(maxsize=1)
 def weights() -> dict[str, Array]:
-    """The trained weights that ship with the package (float32, by layer)."""
+    """Return the trained weights that ship with the package (float32, by layer)."""
     return load(resources.files(__package__).joinpath("weights.safetensors").read_bytes())
 
 
 def decompose(counts: Array, parameters: dict[str, Array] | None = None) -> Decomposition:
-    """The network's estimates for ``counts`` (m, 28), with ``parameters`` or the shipped weights."""
+    """Return the network's estimates for ``counts`` (m, 28), with ``parameters`` or the shipped weights."""
     layers = weights() if parameters is None else parameters
     hidden = np.tanh(features(counts) @ layers["hidden_1.weight"].T + layers["hidden_1.bias"])
     hidden = np.tanh(hidden @ layers["hidden_2.weight"].T + layers["hidden_2.bias"])

@@ -7,9 +7,8 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.uniformity import UniformityTest
-from congruence.kernels.pit_interpreter.shape import KINDS
-from congruence.kernels.pit_interpreter.synthetic import SMALLEST_ROWS
-from congruence.kernels.pit_interpreter.unimodality import UnimodalityTest
+from congruence.kernels.pit_interpreter.network import SMALLEST_ROWS
+from congruence.kernels.pit_interpreter.shape import KINDS, UnimodalityTest
 
 CALIBRATED = "no evidence of miscalibration"
 ABSTAINED = "abstained"

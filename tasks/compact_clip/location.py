@@ -12,7 +12,6 @@ def model_name(folder: Path = WEIGHTS) -> str:
     for name in ("open_clip_config.json", "open_clip_model.safetensors"):
         if not (folder / name).is_file():
             raise CongruenceError(
-                f"the compact CLIP is incomplete: {name} is missing in {folder}; install the package again, "
-                "or make the weights with `python -m congruence.tasks.compact_clip_training.train`"
+                f"the compact CLIP is incomplete: {name} is missing in {folder}; install the package again"
             )
     return f"local-dir:{folder}"

@@ -15,8 +15,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from congruence.tasks.networks.repeatable import repeatable
-
 REDUCTION = 4
 UNIT = 40.0  # degrees: the network sees targets of about unit size
 
@@ -57,8 +55,14 @@ def train(
     seed: int = 0,
 ) -> Network:
     """Fit a network to targets (degrees) under ``loss(outputs, y / UNIT)`` by AdamW with one cosine cycle."""
-    with repeatable(seed):
-        return _fit(x, y, loss, outputs, hidden, steps, batch)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return _fit(x, y, loss, outputs, hidden, steps, batch)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _fit(

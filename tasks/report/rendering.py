@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -62,11 +61,6 @@ def probability(p_value: float | None, draws: int = 0) -> str:
 def label(name: str) -> str:
     """The name of a table's column as people read it."""
     return meaning(name).label.replace("_", " ")
-
-
-def inline_png(picture: bytes) -> str:
-    """A PNG as a data address."""
-    return "data:image/png;base64," + base64.b64encode(picture).decode("ascii")
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

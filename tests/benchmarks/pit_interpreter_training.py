@@ -1,6 +1,6 @@
 """The interpreter against the paper's recipe, trained as long, on held-out synthetic histograms.
 
-    PYTHONPATH=tests python tests/benchmarks/pit_interpreter_training.py > pit_interpreter_training.md
+    PYTHONPATH=tests:docs/training python tests/benchmarks/pit_interpreter_training.py > pit_interpreter_training.md
 
 trains the networks of both on one thread, which takes some ten minutes; the record lies beside this file.
 """
@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from pit_networks import PaperNetwork, interpreter_distances, paper_distances, train_paper_network
+from train_pit_interpreter import SyntheticHistograms, TrainingSettings, draw, train_interpreter
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.pit_interpreter.resampling import resample
+from congruence.kernels.pit_interpreter.interpretation import resample
 from congruence.kernels.pit_interpreter.shape import KINDS, faults, is_calibrated, measure
-from congruence.kernels.pit_interpreter.synthetic import SyntheticHistograms, draw
-from congruence.tasks.pit_training.training import TrainingSettings, train_interpreter
 
 HELD_OUT_SEED = 20_240_001
 HISTOGRAMS = 1000

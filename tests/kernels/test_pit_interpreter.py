@@ -12,7 +12,7 @@ from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.poisson import Poisson
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.pit_interpreter import interpret_pit, unimodality
+from congruence.kernels.pit_interpreter import interpret_pit, shape
 from congruence.kernels.pit_interpreter.verdict import ABSTAINED, CALIBRATED
 
 ROWS = 3000
@@ -192,21 +192,21 @@ def test_verdicts_on_uniform_values_and_on_counts_are_no_faults():
 def test_the_unimodality_test_against_a_direct_search():
     """The best unimodal densities: no others, found by a general optimiser, are likelier."""
     counts = np.random.default_rng(3).multinomial(400, np.full(28, 1 / 28))
-    inner = unimodality._inner(counts[None])[0]
-    fitted = unimodality._best_unimodal(inner)
-    assert np.sum(fitted * unimodality.WIDTHS) == pytest.approx(inner.sum())
+    inner = shape._inner(counts[None])[0]
+    fitted = shape._best_unimodal(inner)
+    assert np.sum(fitted * shape.WIDTHS) == pytest.approx(inner.sum())
     peak = int(np.argmax(fitted))
     assert np.all(np.diff(fitted[: peak + 1]) >= 0.0)
     assert np.all(np.diff(fitted[peak:]) <= 0.0)
 
     def loss(steps, top):
         signs = np.concatenate([np.cumsum(np.exp(steps[: top + 1])), np.cumsum(np.exp(steps[:top:-1]))[::-1]])
-        density = signs / np.sum(signs * unimodality.WIDTHS)
+        density = signs / np.sum(signs * shape.WIDTHS)
         return -np.sum(inner * np.log(density))
 
     best = min(minimize(loss, np.zeros(20), args=(top,), method="L-BFGS-B").fun for top in range(0, 20, 3))
     reached = -np.sum(inner * np.log(fitted / inner.sum()))
     assert reached <= best + 1e-6
-    statistic = unimodality.unimodality_test(counts, seed=0).statistic
-    free = np.sum(inner * np.log(inner / unimodality.WIDTHS))
+    statistic = shape.unimodality_test(counts, seed=0).statistic
+    free = np.sum(inner * np.log(inner / shape.WIDTHS))
     assert statistic == pytest.approx(2.0 * (free - np.sum(inner * np.log(fitted))), rel=1e-9)

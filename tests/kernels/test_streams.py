@@ -18,13 +18,10 @@ from congruence.kernels.streams import keyed_uniforms, stream
 
 ROOT = Path(__file__).parents[2]
 MAKERS = {"default_rng", "SeedSequence", "RandomState", "Generator", "PCG64", "seed"}
-# Data sets, training runs and experiments that are published bit by bit: no evaluation draws from these.
-REPRODUCTIONS = ("flows/reproduce/", "tasks/reproduction/")
+# Data sets that are published bit by bit: no evaluation draws from these.
 PUBLISHED = {
-    "tasks/compact_clip_training/train.py",
     "tasks/digits/dataset.py",
     "tasks/digits/images.py",
-    "tasks/pit_training/training.py",
 }
 
 
@@ -94,5 +91,4 @@ def _called(path: Path) -> set[str]:
 def test_every_generator_is_made_in_one_place() -> None:
     files = [path for room in ("kernels", "tasks", "flows") for path in sorted((ROOT / room).rglob("*.py"))]
     found = {str(path.relative_to(ROOT)) for path in files if MAKERS & _called(path)}
-    outside = {name for name in found if not name.startswith(REPRODUCTIONS)}
-    assert outside - {"kernels/streams.py"} == PUBLISHED
+    assert found - {"kernels/streams.py"} == PUBLISHED

@@ -6,11 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from train_compact_clip import DIGIT_NAMES, caption, probe, save, train, turn
 
 from congruence.tasks.compact_clip.location import WEIGHTS, model_name
-from congruence.tasks.compact_clip_training.captions import DIGIT_NAMES, caption, turn
-from congruence.tasks.compact_clip_training.probe import probe
-from congruence.tasks.compact_clip_training.train import save, train
 from congruence.tasks.digits.dataset import digit_rows
 from congruence.tasks.digits.images import draw
 from congruence.tasks.encoders.open_clip_import import open_clip

@@ -1,1 +1,0 @@
-"""The papers' own experiments, one flow each: `congruence reproduce`."""

@@ -1,1 +1,0 @@
-"""How the shipped compact CLIP was made, and what linear probes find in its embeddings."""

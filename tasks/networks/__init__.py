@@ -1,1 +1,0 @@
-"""Networks of probabilistic regression: their heads and losses."""

@@ -1,1 +1,0 @@
-"""The papers' experiments: their laws, their pictures, and what is said of each of their claims."""
