@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -60,3 +61,17 @@ def _no_experiment_outlives_its_database() -> Iterator[None]:
     if fluent is not None:
         fluent._active_experiment_id = None
         os.environ.pop("MLFLOW_EXPERIMENT_ID", None)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[dict[str, Any]]:
+    """A server that speaks S3 on loopback, with the bucket ``congruence``: what fsspec is to be told."""
+    moto = pytest.importorskip("moto.server")
+    s3fs = pytest.importorskip("s3fs")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {"key": "test", "secret": "test", "endpoint_url": f"http://{host}:{port}"}
+    s3fs.S3FileSystem(**options).mkdir("congruence")
+    yield options
+    server.stop()

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -218,24 +217,10 @@ def test_sizes_are_readable() -> None:
     assert [readable(size) for size in (5, 2048, 3 * 2**30, 2**52)] == ["5 B", "2.0 KiB", "3.0 GiB", "4096.0 TiB"]
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[dict[str, Any]]:
-    """A server that speaks S3 on loopback."""
-    moto = pytest.importorskip("moto.server")
-    s3fs = pytest.importorskip("s3fs")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "test", "secret": "test", "endpoint_url": f"http://{host}:{port}"}
-    s3fs.S3FileSystem(**options).mkdir("clean")
-    yield options
-    server.stop()
-
-
 def test_a_bucket_is_cleaned_of_what_is_a_day_old(
     data: Path, s3: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = {"uri": "s3://clean/embeddings", "storage_options": s3}
+    store = {"uri": "s3://congruence/embeddings", "storage_options": s3}
     for name in ("kept", "old"):
         embedded(settings(data, name, store=store))
     kept = [settings(data, "kept", store=store)]

@@ -1,14 +1,17 @@
-"""Evaluations to plot, log and compare: real numbers from a small regression, made by the kernels themselves."""
+"""Evaluations to plot, log and compare: real numbers from a small regression; a model registry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 from comparable import as_compared
+from databases import mlflow_database
 from PIL import Image
 
 from congruence.kernels.calibration.regression import calibration_error_of_pit
@@ -119,3 +122,25 @@ def compared(make_evaluation):
         )
         for version, change in changes.items()
     ]
+
+
+@pytest.fixture(scope="session")
+def registry_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model registry on SQLite, which tests share under model names of their own."""
+    folder: Path = tmp_path_factory.mktemp("registry")
+    uri = mlflow_database(folder)
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(uri)
+    mlflow.create_experiment("shared", artifact_location=(folder / "artifacts").as_uri())
+    mlflow.set_tracking_uri(before)
+    return uri
+
+
+@pytest.fixture
+def registry(registry_uri: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name under which this test may register; MLflow points at the shared registry meanwhile."""
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(registry_uri)
+    mlflow.set_experiment("shared")
+    yield request.node.originalname.removeprefix("test_").replace("_", "-")
+    mlflow.set_tracking_uri(before)

@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -369,37 +369,23 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert pending(where, plan) == plan
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[dict[str, Any]]:
-    """A server that speaks S3 on loopback."""
-    moto = pytest.importorskip("moto.server")
-    s3fs = pytest.importorskip("s3fs")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "test", "secret": "test", "endpoint_url": f"http://{host}:{port}"}
-    s3fs.S3FileSystem(**options).mkdir("predictions")
-    yield options
-    server.stop()
-
-
 def test_predictions_live_in_s3(s3: dict[str, Any]) -> None:
     import s3fs
 
-    where = address("s3://predictions/store", storage_options=s3)
+    where = address("s3://congruence/predicted", storage_options=s3)
     assert pending(where, shards()) == shards()
     for part in (shards()[:2], shards()[2:4]):
         write(where, part)
-    again = address("s3://predictions/store", storage_options=s3)
+    again = address("s3://congruence/predicted", storage_options=s3)
     assert pending(again, shards()) == shards()[4:]
     write(again, shards()[4:])
     np.testing.assert_array_equal(read_predictions(again, shards()).mean(), expected(shards()))
     files = s3fs.S3FileSystem(**s3)
-    (path,) = [path for path in files.find("predictions/store") if "000000000014/" in path]
+    (path,) = [path for path in files.find("congruence/predicted") if "000000000014/" in path]
     files.pipe_file(path, files.cat_file(path)[:-3])
     with pytest.raises(PredictionsError, match="are damaged"):
         read_predictions(again, shards())
     assert pending(where, shards()) == shards()[:2]
     forget(where)
     files.invalidate_cache()
-    assert files.find("predictions/store/predictions") == []
+    assert files.find("congruence/predicted/predictions") == []

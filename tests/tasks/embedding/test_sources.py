@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
 import tarfile
 from collections.abc import Callable
@@ -327,38 +326,3 @@ def test_pickled_objects_in_arrays_are_never_loaded(tmp_path: Path) -> None:
 def test_a_missing_split_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SplitError, match=r"no such file or folder; check the split's uri"):
         open_split(SplitSettings(uri=str(tmp_path / "nowhere"), input="image", target="angle"))
-
-
-@pytest.mark.parametrize("form", ["parquet", "csv", "huggingface"])
-def test_a_kept_plan_is_used_until_a_file_changes(
-    form: str, tmp_path: Path, rows: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from congruence.tasks.data import index
-
-    split = _open(tmp_path / "data", rows(ROWS), FORMATS[form])
-    made = open_split(split.settings, tmp_path / "plans")
-    files = len(list((tmp_path / "plans" / "parts").glob("*.parquet")))
-    indexed: list[str] = []
-    write_part = index.write_part
-    monkeypatch.setattr(index, "write_part", lambda *a: indexed.append("again") or write_part(*a))
-    kept = open_split(split.settings, tmp_path / "plans")
-    assert (kept.digest, kept.shards) == (made.digest, made.shards) == (split.digest, split.shards)
-    assert indexed == []
-    for path in (tmp_path / "plans" / "splits").iterdir():
-        path.write_text(path.read_text().replace("30", "29"))
-    assert open_split(split.settings, tmp_path / "plans").shards == split.shards
-    assert indexed == []
-    for path in (tmp_path / "plans" / "parts").glob("*.parquet"):
-        path.write_bytes(path.read_bytes()[:-9] + b"damaged!!")
-    assert open_split(split.settings, tmp_path / "plans").shards == split.shards
-    assert len(indexed) == files
-    changed = tmp_path / "data/images/image-41.jpg"
-    if form == "csv":
-        times = changed.stat()
-        changed.write_bytes(changed.read_bytes()[:-1] + b"x")
-        os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
-        assert open_split(split.settings, tmp_path / "plans").digest != split.digest
-        assert len(indexed) == files + 1
-        changed.unlink()
-        assert open_split(split.settings, tmp_path / "plans").digest != split.digest
-        assert len(indexed) == files + 2

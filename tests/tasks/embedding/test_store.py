@@ -8,7 +8,7 @@ import os
 import tarfile
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -361,26 +361,10 @@ TestStoreMachine.settings = settings(
 )
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[dict[str, Any]]:
-    """A server that speaks S3 on loopback."""
-    moto = pytest.importorskip("moto.server")
-    pytest.importorskip("s3fs")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "test", "secret": "test", "endpoint_url": f"http://{host}:{port}"}
-    import s3fs
-
-    s3fs.S3FileSystem(**options).mkdir("embeddings")
-    yield options
-    server.stop()
-
-
 def test_the_store_lives_in_s3(s3: dict[str, Any]) -> None:
     import s3fs
 
-    uri = "s3://embeddings/store"
+    uri = "s3://congruence/store"
     store = open_store(uri, storage_options=s3)
     for shard in plan(20).shards:
         write(store, shard, {2: "why"} if shard.index == 2 else None)
@@ -392,7 +376,7 @@ def test_the_store_lives_in_s3(s3: dict[str, Any]) -> None:
     np.testing.assert_array_equal(again.read(), expected)
     files = s3fs.S3FileSystem(**s3)
     (path,) = [
-        path for path in files.find("embeddings/store") if plan(20).shards[1].digest in path and path.endswith("0.0")
+        path for path in files.find("congruence/store") if plan(20).shards[1].digest in path and path.endswith("0.0")
     ]
     files.pipe_file(path, files.cat_file(path)[:-3])
     with pytest.raises(StoreError, match=r"shard 1 .* is damaged"):
@@ -403,8 +387,8 @@ def test_the_store_lives_in_s3(s3: dict[str, Any]) -> None:
 
 
 def test_the_first_batch_size_is_everybodys_in_s3(s3: dict[str, Any]) -> None:
-    (size,) = settled_by_many("s3://embeddings/settled", storage_options=s3)
-    assert open_store("s3://embeddings/settled", storage_options=s3).settle_batch_size("cpu", 999) == size
+    (size,) = settled_by_many("s3://congruence/settled", storage_options=s3)
+    assert open_store("s3://congruence/settled", storage_options=s3).settle_batch_size("cpu", 999) == size
 
 
 def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_process: Any, tmp_path: Path) -> None:
@@ -413,12 +397,12 @@ def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_pro
     from congruence.tasks.data.opening import open_split
 
     local = image_split(45)
-    s3fs.S3FileSystem(**s3).put(local.uri + "/0.parquet", "embeddings/split/0.parquet")
-    there = open_split(local.model_copy(update={"uri": "s3://embeddings/split", "storage_options": s3}))
+    s3fs.S3FileSystem(**s3).put(local.uri + "/0.parquet", "congruence/split/0.parquet")
+    there = open_split(local.model_copy(update={"uri": "s3://congruence/split", "storage_options": s3}))
     here = open_split(local)
     assert there.digest == here.digest
     assert there.shards == here.shards
-    store = embed_process.open_store("s3://embeddings/from-s3", there, storage_options=s3)
+    store = embed_process.open_store("s3://congruence/from-s3", there, storage_options=s3)
     embed_process.embed_all(there, store, embed_process.PixelEncoder())
     on_disk = embed_process.open_store(str(tmp_path / "store"), here)
     embed_process.embed_all(here, on_disk, embed_process.PixelEncoder())
@@ -448,7 +432,7 @@ def test_manifests_tars_and_arrays_are_read_from_s3_as_from_a_disk(
     group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
     group.create_array("x", data=np.eye(5))
     group.create_array("y", data=np.arange(5.0))
-    s3fs.S3FileSystem(**s3).put(f"{tmp_path}/", "embeddings/sources/", recursive=True)
+    s3fs.S3FileSystem(**s3).put(f"{tmp_path}/", "congruence/sources/", recursive=True)
     columns = {
         "manifest/rows.csv": {"input": "image", "target": "y"},
         "rows.tar": {"input": "jpg", "target": "cls"},
@@ -457,7 +441,7 @@ def test_manifests_tars_and_arrays_are_read_from_s3_as_from_a_disk(
     }
     for name, roles in columns.items():
         here = open_split(SplitSettings.model_validate({"uri": str(tmp_path / name), **roles}))
-        remote = {"uri": f"s3://embeddings/sources/{name}", "storage_options": s3, **roles}
+        remote = {"uri": f"s3://congruence/sources/{name}", "storage_options": s3, **roles}
         there = open_split(SplitSettings.model_validate(remote), tmp_path / "plans")
         assert (there.digest, there.shards) == (here.digest, here.shards), name
         kept = open_split(SplitSettings.model_validate(remote), tmp_path / "plans")

@@ -1,4 +1,4 @@
-"""A registry on SQLite, a split of two features in Parquet, and versions as workers are given them."""
+"""A split of two features in Parquet, and versions as workers are given them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from databases import mlflow_database
 
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.contract.settings import PredictionSettings
@@ -29,27 +27,11 @@ FRAME = pd.DataFrame(
 )
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder: Path = tmp_path_factory.mktemp("models")
-    uri = mlflow_database(folder)
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri)
-    mlflow.create_experiment("models", artifact_location=(folder / "artifacts").as_uri())
-    mlflow.set_tracking_uri(before)
-    return uri
-
-
-@pytest.fixture
-def registry(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name under which this test may register; MLflow points at the shared registry meanwhile."""
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(server)
-    mlflow.set_experiment("models")
+@pytest.fixture(autouse=True)
+def no_model_outlives_its_test() -> Iterator[None]:
     worker._models.clear()
-    yield request.node.originalname.removeprefix("test_").replace("_", "-")
+    yield
     worker._models.clear()
-    mlflow.set_tracking_uri(before)
 
 
 @pytest.fixture
@@ -64,13 +46,13 @@ Served = Callable[..., ServedVersion]
 
 
 @pytest.fixture
-def served(registry: str, server: str, tmp_path: Path) -> Served:
+def served(registry: str, registry_uri: str, tmp_path: Path) -> Served:
     """The newest version of a name as a worker is given it."""
 
     def give(name: str = registry, predictions: PredictionSettings | None = None, **settings: Any) -> ServedVersion:
         version = list_versions(name)[-1]
         return ServedVersion(
-            version, resolved_contract(version, predictions), server, None, PredictSettings(**settings),
+            version, resolved_contract(version, predictions), registry_uri, None, PredictSettings(**settings),
             str(tmp_path / "environments"),
         )  # fmt: skip
 

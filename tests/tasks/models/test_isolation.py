@@ -209,7 +209,7 @@ def test_a_version_runs_in_the_environment_that_was_logged_with_it(
     registry: str,
     split: Split,
     addressed: Addressed,
-    server: str,
+    registry_uri: str,
     environments: Path,
     our_secrets: None,
     tmp_path: Path,
@@ -219,7 +219,7 @@ def test_a_version_runs_in_the_environment_that_was_logged_with_it(
     monkeypatch.delenv("PIP_INDEX_URL")
     monkeypatch.delenv("HTTPS_PROXY")
     monkeypatch.delenv("http_proxy")
-    mlflow.set_tracking_uri(server)
+    mlflow.set_tracking_uri(registry_uri)
     model = LinearRegression().fit(EXAMPLE, EXAMPLE["a"] * 3)
     needed = ["scikit-learn", "numpy", "pandas", "pyarrow", "cloudpickle"]
     pinned = [f"{name}=={__import__('importlib.metadata', fromlist=['x']).version(name)}" for name in needed]
@@ -242,7 +242,12 @@ def test_a_version_runs_in_the_environment_that_was_logged_with_it(
         (f"{registry}-packages", NORMAL),
     ):
         version = ServedVersion(
-            list_versions(name)[-1], contract, server, None, PredictSettings(isolation="environment"), str(environments)
+            list_versions(name)[-1],
+            contract,
+            registry_uri,
+            None,
+            PredictSettings(isolation="environment"),
+            str(environments),
         )
         started = time.perf_counter()
         warm_model(version)

@@ -382,12 +382,12 @@ def test_a_version_without_metadata_is_read_as_it_answers(registry: str) -> None
     MlflowClient().delete_registered_model(registry)
 
 
-def test_a_worker_finds_the_registry_by_its_address(registry: str, served: Served, server: str) -> None:
+def test_a_worker_finds_the_registry_by_its_address(registry: str, served: Served, registry_uri: str) -> None:
     log(registry, normal)
     version = served()
     mlflow.set_tracking_uri("sqlite:///nowhere.db")
     assert isinstance(warm_model(version).predict(EXAMPLE), Normal)
-    assert mlflow.get_tracking_uri() == server
+    assert mlflow.get_tracking_uri() == registry_uri
 
 
 THE_OTHER = """

@@ -139,34 +139,6 @@ def test_a_long_table_has_longer_shards(tmp_path: Path, monkeypatch: pytest.Monk
         assert open_split(described(uri, shard_rows=100), tmp_path / "plans").shards[0].rows == 100
 
 
-GOLDEN = {
-    "image": ("9c45e8abacb676d3b1be09e7c2c330a7 ba0e5968fd35d491cc01e53cac20b695", "f3f664a7f0ec1b49f2e223d743b44145"),
-    "text": ("470ea5e0a64eebdeff54815e481d0fe4 86cae986817daa77a098c864fc02db11", "60e26a93e6f157a45e0b718a22a44162"),
-}
-
-
-@pytest.mark.parametrize("kind", GOLDEN)
-def test_images_and_texts_are_found_under_the_digests_that_they_always_had(kind: str, tmp_path: Path) -> None:
-    """The values are those of the release before there was an index."""
-    rows = range(10)
-    columns = {
-        "id": [f"row {row}" for row in rows],
-        "image": [None if row == 4 else b"bytes of %d" % row for row in rows],
-        "text": [f"text {row}" for row in rows],
-        "y": [row / 3 for row in rows],
-        "count": list(rows),
-        "group": [None if row == 2 else "ab"[row % 2] for row in rows],
-        "extra": [2**60 + row for row in rows],
-    }
-    pq.write_table(pa.table(columns), tmp_path / "golden.parquet", row_group_size=4)
-    split = open_split(
-        described(
-            tmp_path, input=kind, input_kind=kind, target=["y", "count"], model_inputs=[kind, "extra"], shard_rows=6
-        )
-    )
-    assert (" ".join(shard.digest for shard in split.shards), split.digest) == GOLDEN[kind]
-
-
 def _tar(path: Path) -> Path:
     with tarfile.open(path, "w") as archive:
         for row in range(20):
