@@ -12,7 +12,7 @@ from congruence.flows.evaluation.tracking import for_workers, use_tracking
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.identity import encoder_identity
-from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.finished import FinishedEvaluation, finished_evaluations
 from congruence.tasks.models.registry import ModelVersion, RegistryError, select
 from congruence.tasks.recalibration.rows import FITTED_ON, has_seen
@@ -31,7 +31,7 @@ def asked_versions(settings: EvaluationSettings) -> list[ModelVersion]:
     """
 
     def named(pattern: str) -> list[ModelVersion]:
-        return persist(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
+        return with_retries(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
 
     versions = [version for pattern in settings.models for version in named(pattern)]
     if not versions:

@@ -181,13 +181,13 @@ def mlflow_servers(settings: TrackingSettings, home: Path) -> Iterator[Finding]:
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
 
-    from congruence.tasks.mlflow.connection import connect, persist, server, use_tracking
+    from congruence.tasks.mlflow.connection import connect, server, use_tracking, with_retries
 
     tracking = settings.model_copy(update={"uri": settings.uri or tracking_uri(home), "patience": 0.0})
     use_tracking(tracking)
     client = connect(tracking)
-    persist("listing experiments", lambda: client.search_experiments(max_results=1), tracking)
-    persist("listing registered models", lambda: client.search_registered_models(max_results=1), tracking)
+    with_retries("listing experiments", lambda: client.search_experiments(max_results=1), tracking)
+    with_retries("listing registered models", lambda: client.search_registered_models(max_results=1), tracking)
     if str(tracking.uri).startswith(("http://", "https://")):
         login = get_default_host_creds(tracking.uri)  # type: ignore[no-untyped-call]
         ask: Any = http_request

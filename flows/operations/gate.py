@@ -19,7 +19,7 @@ from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, not_changed
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.mlflow.baselines import baseline_version, gate_baseline
-from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.gates import log_decision
 from congruence.tasks.mlflow.links import place_of
 from congruence.tasks.mlflow.reading import read_version
@@ -111,7 +111,7 @@ def require_baselines(settings: EvaluationSettings) -> None:
 
 
 def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
-    return persist(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
+    return with_retries(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
 
 
 def require_gate(settings: EvaluationSettings) -> GateSettings:

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from congruence.flows.cli.console import results
-from congruence.tasks.mlflow.connection import TrackingError, connect, persist
+from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.listing import ListedEvaluation, ListedVersion, list_evaluations
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -116,7 +116,7 @@ def over_time_address(model: str, settings: TrackingSettings) -> str:
 def _file(label: str, found: ListedEvaluation, settings: TrackingSettings) -> Path:
     """The report as a file."""
     client = connect(settings)
-    held = persist("listing the run", lambda: client.list_artifacts(found.run_id), settings)
+    held = with_retries("listing the run", lambda: client.list_artifacts(found.run_id), settings)
     if REPORT_FILE not in {item.path for item in held}:
         raise SettingsError(f"{label} on {found.split}: its run holds no report (tracking.report was false)")
     return _artifact(found.run_id, REPORT_FILE, settings)
@@ -125,7 +125,7 @@ def _file(label: str, found: ListedEvaluation, settings: TrackingSettings) -> Pa
 def _artifact(run_id: str, name: str, settings: TrackingSettings) -> Path:
     """A page as a file: MLflow's own where it lies on this machine, else a copy."""
     client = connect(settings)
-    return Path(persist(f"reading {name}", lambda: client.download_artifacts(run_id, name), settings))
+    return Path(with_retries(f"reading {name}", lambda: client.download_artifacts(run_id, name), settings))
 
 
 def _value(found: ListedEvaluation, name: str) -> str:

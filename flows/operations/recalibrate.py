@@ -42,7 +42,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder
-from congruence.tasks.mlflow.connection import persist, use_tracking
+from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.corrected_versions import (
     Origin,
     find_recalibrated,
@@ -108,7 +108,7 @@ def recalibrate(
     """
     settings = for_workers(settings)
     use_tracking(settings.tracking)
-    parent = persist("looking up the version", lambda: asked_version(settings, version), settings.tracking)
+    parent = with_retries("looking up the version", lambda: asked_version(settings, version), settings.tracking)
     if not parent.version:
         raise SettingsError(f"{parent.uri}: is not registered, so it can have no new version; register it first")
     labelled = _split_to_fit(settings, fit)

@@ -32,7 +32,7 @@ from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.mlflow.connection import persist, use_tracking
+from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.links import place_of
 from congruence.tasks.mlflow.reliability import log_reliability
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -107,7 +107,7 @@ def score(
     require_enough_rows(reference)
     encoder = asking_encoder(chosen.encoder)
     protocol = encoder_protocol(chosen, encoder)
-    version = persist(f"looking up {model}", lambda: resolve(model), chosen.tracking)
+    version = with_retries(f"looking up {model}", lambda: resolve(model), chosen.tracking)
     label = version.label
     known, asked = rows_of(chosen, reference), rows_of(chosen, fresh)
     lacking = rows_without_integers(reference, fresh)

@@ -22,7 +22,7 @@ from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data.measurable import require_measurable, rows_left_out
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.identity import encoder_identity
-from congruence.tasks.mlflow.connection import persist
+from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -132,7 +132,7 @@ def _try(settings: EvaluationSettings, split: Split, versions: list[ModelVersion
     checked = []
     for version in versions:
         try:
-            model = persist(
+            model = with_retries(
                 f"loading {version.label}",
                 lambda version=version: load_predictive_model(version.uri, settings.predictions),  # type: ignore[misc]
                 settings.tracking,

@@ -20,7 +20,7 @@ from congruence.flows.scheduling.findings import announce
 from congruence.flows.scheduling.looking import Tick, look_at_split
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison.gate import GateDecision
-from congruence.tasks.mlflow.connection import TrackingError, persist
+from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -96,7 +96,7 @@ def watched_patterns(settings: EvaluationSettings) -> list[str]:
 def watched_versions(settings: EvaluationSettings) -> list[ModelVersion]:
     """The registry versions that ``watch:`` names (``watched_patterns``)."""
     patterns, watched = watched_patterns(settings), settings.watch
-    return persist(
+    return with_retries(
         "listing model versions",
         lambda: matching_versions(patterns, aliases=watched.aliases, tags=watched.tags),
         settings.tracking,

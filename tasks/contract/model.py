@@ -33,7 +33,7 @@ from congruence.tasks.contract.settings import AUTO, PredictionSettings, family_
 from congruence.tasks.model_outputs.law import UnreadableOutputError
 from congruence.tasks.model_outputs.read import answer_of, said_of
 from congruence.tasks.models.registry import ModelVersion, resolve
-from congruence.tasks.runtime.mlflow_outages import is_transient
+from congruence.tasks.runtime.mlflow_requests import is_transient
 
 FETCHED = "congruence-model-"
 

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.mlflow.conditions import Conditions
-from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, persist
+from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, with_retries
 from congruence.tasks.mlflow.finished import complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.reading import read_version
@@ -42,7 +42,9 @@ def gate_baseline(
     if version is None:
         return None
     client = connect(settings)
-    runs = persist("looking for evaluations", lambda: complete_runs(client, candidate.split.name, settings), settings)
+    runs = with_retries(
+        "looking for evaluations", lambda: complete_runs(client, candidate.split.name, settings), settings
+    )
     wanted = Conditions(candidate.split.digest, candidate.protocol_digest)
     own = [run for run in runs if run.data.tags[PREFIX + "model_uri"] == version.uri]
     fitting = [run for run in own if wanted.admit(run.data.tags)]
@@ -109,13 +111,13 @@ def baseline_version(
 
 def _resolved(uri: str, settings: TrackingSettings) -> ModelVersion:
     try:
-        return persist(f"looking up {uri}", lambda: resolve(uri), settings)
+        return with_retries(f"looking up {uri}", lambda: resolve(uri), settings)
     except RegistryError as error:
         raise RegistryError(f"gate.baseline: {error}") from error
 
 
 def _holder(name: str, alias: str, settings: TrackingSettings, first_version: FirstVersion) -> ModelVersion | None:
-    model = persist("reading the aliases", lambda: connect(settings).get_registered_model(name), settings)
+    model = with_retries("reading the aliases", lambda: connect(settings).get_registered_model(name), settings)
     if alias in model.aliases:
         return _resolved(f"models:/{name}/{model.aliases[alias]}", settings)
     said = f"gate.baseline: {name} has no alias '{alias}'"

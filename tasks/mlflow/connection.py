@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ import mlflow.artifacts
 import requests
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
@@ -22,7 +20,7 @@ from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.io_errors import trouble
 from congruence.tasks.runtime.mlflow_database import artifacts_folder, make_local_store, require_local_store
-from congruence.tasks.runtime.mlflow_outages import ServerError, is_refusal, is_transient, server_error
+from congruence.tasks.runtime.mlflow_requests import is_refusal, is_transient, is_unknown_login
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +30,6 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 REFUSED_SECONDS = 10.0
 """How long a server that refuses connections, and never answered this process, is asked: nothing listens there."""
 
-_SAME_ANSWERS = 3
-"""So often a server fails with the same words before it is believed, within some three seconds."""
-
 _answered: set[str] = set()
 
 
@@ -43,7 +38,7 @@ class TrackingError(CongruenceError):
 
 
 class FailedRequestError(TrackingError):
-    """MLflow answered that it refuses or fails, and would again: says its words."""
+    """MLflow answered that it refuses, and would again: says its words."""
 
 
 def connect(settings: TrackingSettings) -> MlflowClient:
@@ -74,81 +69,70 @@ def server(settings: TrackingSettings) -> str:
     return mask_text(tracking_address(settings))
 
 
-def persist(step: str, operation: Callable[[], T], settings: TrackingSettings) -> T:
-    """The result of ``operation``, tried again with growing pauses while the server does not answer.
+def with_retries(step: str, operation: Callable[[], T], settings: TrackingSettings) -> T:
+    """Returns the result of ``operation``, tried again with growing pauses while MLflow does not answer.
 
-    ``operation`` may have been carried out by a server that failed to say so: it must be idempotent.
-
-    A server that answered before and refuses connections now is being started again, and is waited for; one that never
-    answered is given up sooner. One that answers with an error of its own is given up where its words tell that trying
-    again is of no use, and where it says the same ``_SAME_ANSWERS`` times.
+    ``operation`` may have been carried out by a server that failed to say so: it must be idempotent. A server that
+    answered before and refuses connections now is being started again, and is waited for; one that never answered is
+    given up sooner.
 
     Raises:
-        TrackingError: the server refused, or did not answer within ``settings.patience`` seconds.
+        TrackingError: MLflow refused, or did not answer within ``settings.patience`` seconds.
     """
-    # MLflow's own retries last minutes and say nothing; unless somebody set them, ours take their place. They are set
-    # once and stay: other threads may be asking, and would find MLflow's own again in the midst of it.
-    os.environ.setdefault(MLFLOW_HTTP_REQUEST_MAX_RETRIES.name, "1")
     started, wait = time.monotonic(), _FIRST_WAIT
-    said: list[ServerError] = []
     while True:
         try:
             result = operation()
+        except Exception as error:
+            if not _is_of_mlflow(error):
+                raise
+            if not is_transient(error):
+                raise _refused(step, error, settings) from error
+            waited, patience = time.monotonic() - started, settings.patience
+            if tracking_address(settings) not in _answered and is_refusal(error):
+                patience = min(patience, REFUSED_SECONDS)
+            if waited + wait > patience:
+                raise TrackingError(
+                    f"{step}: MLflow at {server(settings)} is unreachable: {_first_line(error)} (asked for "
+                    f"{waited:.0f} s). Start it (`congruence ui`, `mlflow server`), correct tracking.uri or "
+                    "MLFLOW_TRACKING_URI, or raise tracking.patience; what was computed is saved: run the same command "
+                    "to resume"
+                ) from error
+            said = _first_line(error)
+            log.warning(
+                "%s: MLflow at %s is unreachable: %s; trying again in %.1f s", step, server(settings), said, wait
+            )
+            time.sleep(wait)
+            wait = min(2.0 * wait, _LONGEST_WAIT)
+        else:
             _answered.add(tracking_address(settings))
             return result
-        except Exception as error:
-            if not _of_a_server(error):
-                raise
-            if (message := trouble(error)) is not None:
-                raise TrackingError(f"{step}: {server(settings)}: {message}") from error
-            text = mask_text(str(error)).strip()
-            message = text.splitlines()[0][:400] if text else type(error).__name__
-            if _is_unknown_login(error):
-                raise TrackingError(
-                    f"{step}: MLflow at {server(settings)} does not know the login; set MLFLOW_TRACKING_USERNAME and "
-                    "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, to those of a user whom it knows"
-                ) from error
-            failed = server_error(error)
-            if failed is not None:
-                said = [*(before for before in said if before == failed), failed]
-                if failed.is_lasting or (failed.may_be_lasting and len(said) >= _SAME_ANSWERS):
-                    raise FailedRequestError(
-                        f"{step}: MLflow at {server(settings)} answered {mask_text(str(failed))}. See the server's "
-                        "log; what was computed is saved: run the same command to resume"
-                    ) from error
-            if not is_transient(error):
-                raise FailedRequestError(f"{step}: MLflow at {server(settings)} refused: {message}") from error
-            elapsed = time.monotonic() - started
-            absent = tracking_address(settings) not in _answered and is_refusal(error)
-            if absent and elapsed + wait > min(settings.patience, REFUSED_SECONDS):
-                raise TrackingError(
-                    f"{step}: MLflow at {server(settings)} did not answer for {elapsed:.0f} s: it refuses connections, "
-                    "so no server listens there; start one (`congruence ui`, `mlflow server`), or correct tracking.uri "
-                    "of the evaluation file or MLFLOW_TRACKING_URI"
-                ) from error
-            if elapsed + wait > settings.patience:
-                resumed = "what was computed is saved: run the same command to resume"
-                if "database is locked" in str(error):
-                    found = (
-                        f"another process has held the database {server(settings)} for {elapsed:.0f} s; wait for it or "
-                        f"end it; {resumed}"
-                    )
-                elif failed is not None:
-                    found = (
-                        f"MLflow at {server(settings)} has answered {mask_text(str(failed))} for {elapsed:.0f} s. See "
-                        f"the server's log; {resumed}"
-                    )
-                else:
-                    found = (
-                        f"MLflow at {server(settings)} did not answer for {elapsed:.0f} s ({message}). What was "
-                        "computed is saved: start the server and run the same command to resume, or raise "
-                        "tracking.patience"
-                    )
-                raise TrackingError(f"{step}: {found}") from error
-            what = "does not answer" if failed is None else f"answers {mask_text(str(failed))}"
-            log.warning("%s: MLflow at %s %s; trying again in %.1f s", step, server(settings), what, wait)
-        time.sleep(wait)
-        wait = min(2.0 * wait, _LONGEST_WAIT)
+
+
+def _refused(step: str, error: Exception, settings: TrackingSettings) -> TrackingError:
+    place = f"{step}: MLflow at {server(settings)}"
+    if (message := trouble(error)) is not None:
+        return TrackingError(f"{step}: {server(settings)}: {message}")
+    if is_unknown_login(error):
+        return TrackingError(
+            f"{place} rejected the credentials; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+            "MLFLOW_TRACKING_TOKEN, to those of a user whom it knows"
+        )
+    return FailedRequestError(f"{place} refused: {_first_line(error)}")
+
+
+def _is_of_mlflow(error: Exception) -> bool:
+    # MLflow lets some errors of its database pass as they are.
+    is_own = isinstance(error, (MlflowException, requests.RequestException, OSError))
+    return is_own or type(error).__module__.partition(".")[0] in ("sqlalchemy", "sqlite3", "alembic", "psycopg2")
+
+
+def _first_line(error: Exception) -> str:
+    if is_refusal(error):
+        return "it refuses connections"
+    text = str(error).strip()
+    text = mask_text(text.partition("(Caused by ")[2] or text)  # before it stands the request that MLflow's client made
+    return text.splitlines()[0][:400] if text else type(error).__name__
 
 
 def fetched_artifact(run_id: str, path: str, folder: str | Path, settings: TrackingSettings) -> Path:
@@ -158,7 +142,7 @@ def fetched_artifact(run_id: str, path: str, folder: str | Path, settings: Track
         TrackingError: MLflow does not answer, or has none.
     """
     return Path(
-        persist(
+        with_retries(
             f"reading {path}",
             lambda: mlflow.artifacts.download_artifacts(
                 run_id=run_id, artifact_path=path, dst_path=str(folder), tracking_uri=settings.uri
@@ -166,18 +150,6 @@ def fetched_artifact(run_id: str, path: str, folder: str | Path, settings: Track
             settings,
         )
     )
-
-
-def _of_a_server(error: Exception) -> bool:
-    # MLflow lets some errors of its database pass as they are.
-    is_own = isinstance(error, (MlflowException, requests.RequestException, OSError))
-    return is_own or type(error).__module__.partition(".")[0] in ("sqlalchemy", "sqlite3", "alembic", "psycopg2")
-
-
-def _is_unknown_login(error: Exception) -> bool:
-    if isinstance(error, MlflowException):
-        return error.error_code in ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED")
-    return getattr(getattr(error, "response", None), "status_code", None) == 401
 
 
 def of_deleted_run(error: TrackingError) -> bool:

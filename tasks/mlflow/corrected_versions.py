@@ -27,7 +27,7 @@ from congruence.tasks.contract.model import fetch
 from congruence.tasks.contract.resolved import METADATA_KEY
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import Split
-from congruence.tasks.mlflow.connection import connect, experiment_id, persist
+from congruence.tasks.mlflow.connection import connect, experiment_id, with_retries
 from congruence.tasks.mlflow.fitted_rows import fitted_rows, log_fitted_rows
 from congruence.tasks.mlflow.identity import PREFIX, identity_digest
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -89,7 +89,7 @@ class Origin:
 def find_recalibrated(origin: Origin, settings: TrackingSettings) -> ModelVersion | None:
     """The version of the parent's name that was made from the same, if there is one."""
     client, name = connect(settings), origin.parent.name
-    found = persist("looking for versions", lambda: client.search_model_versions(f"name = '{name}'"), settings)
+    found = with_retries("looking for versions", lambda: client.search_model_versions(f"name = '{name}'"), settings)
     made = [item for item in found if item.tags.get(MADE_FROM) == origin.digest and item.status == "READY"]
     return resolve(f"models:/{name}/{made[0].version}") if made else None
 
@@ -199,7 +199,7 @@ def _register(
 ) -> ModelVersion:
     client, parent = connect(tracking), origin.parent
     name = f"{tracking.experiment}/{EXPERIMENT}/{parent.name}"
-    place = persist("opening the experiment", lambda: experiment_id(client, name, tracking), tracking)
+    place = with_retries("opening the experiment", lambda: experiment_id(client, name, tracking), tracking)
     rows = f"{fitted.rows:,} rows of {origin.split.name}"
     what = f"{parent.label} recalibrated: {fitted.said}"
     name = f"{parent.label} recalibrated"  # what it changes fills lines, and is the description's

@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.masking import mask_secrets
 from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
-from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, of_deleted_run, persist
+from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, with_retries
 from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG, WRONG_PLACES
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.links import list_page, run_page
@@ -69,7 +69,7 @@ def log_evaluation(
     client = connect(settings)
     done = find_evaluation(identity, settings)
     if done is not None and replace:
-        persist("replacing the earlier run", lambda: _replace_run(client, done, identity, settings), settings)
+        with_retries("replacing the earlier run", lambda: _replace_run(client, done, identity, settings), settings)
     elif done is not None:
         # The version's tags are written after the run; a cut between the two is repaired here.
         _finish_version(client, evaluation, done, settings)
@@ -92,22 +92,22 @@ def _log(
     settings: TrackingSettings,
     baseline: str,
 ) -> str:
-    run = persist("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
+    run = with_retries("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
     run_id = str(run.info.run_id)
     rows = log_rows(evaluation, settings)
     experiment = str(run.info.experiment_id)
-    beside = persist(
+    beside = with_retries(
         "reading the baseline's score",
         lambda: beside_baseline(client, evaluation, experiment, baseline, settings),
         settings,
     )
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         write_artifacts(evaluation, Path(folder), settings, _logged_as(client, evaluation), beside)
-        persist("logging tables, plots and report", lambda: client.log_artifacts(run_id, folder), settings)
+        with_retries("logging tables, plots and report", lambda: client.log_artifacts(run_id, folder), settings)
     inputs = ([(evaluation.split, "evaluation")], evaluation.model.model_id)
-    persist("logging the split", lambda: log_inputs(client, run_id, *inputs), settings)
+    with_retries("logging the split", lambda: log_inputs(client, run_id, *inputs), settings)
     metrics = _metrics(run, evaluation)
-    persist("logging metrics", lambda: log_metrics(client, run_id, metrics), settings)
+    with_retries("logging metrics", lambda: log_metrics(client, run_id, metrics), settings)
     tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
     tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
     tags |= {"mlflow.note.content": _note(evaluation, run, settings), "cce_status": evaluation.status}
@@ -117,12 +117,12 @@ def _log(
         tags[WRONG] = "\n".join(evaluation.wrong.sentences)
         tags[WRONG_PLACES] = json.dumps([vars(place) for place in evaluation.wrong.named()[:_MOST_PLACES]])
     try:
-        persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
-    except FailedRequestError as error:
+        with_retries("tagging the run", lambda: set_tags(client, run_id, tags), settings)
+    except TrackingError as error:
         if of_deleted_run(error):
             raise
         log.warning("%s: its numbers are logged; %s", identity.run_name, error)
-    persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
+    with_retries("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
     _finish_version(client, evaluation, run_id, settings)
     return run_id
 
@@ -272,9 +272,11 @@ def _finish_version(client: MlflowClient, evaluation: Evaluation, run_id: str, s
     """What stands on the version beside its run, which holds every number: that it cannot be set fails no version."""
     label = evaluation.model.label
     try:
-        persist(f"tagging {label}", lambda: tag_version(client, evaluation, run_id, settings), settings)
+        with_retries(f"tagging {label}", lambda: tag_version(client, evaluation, run_id, settings), settings)
         if settings.source_run_metrics:
-            persist(f"logging to the run of {label}", lambda: _log_to_source_run(client, evaluation, run_id), settings)
+            with_retries(
+                f"logging to the run of {label}", lambda: _log_to_source_run(client, evaluation, run_id), settings
+            )
     except TrackingError as error:
         log.warning("%s: its numbers are logged in run %s; %s", label, run_id, error)
 

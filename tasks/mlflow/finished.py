@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from congruence.tasks.mlflow.connection import active_run, connect, persist
+from congruence.tasks.mlflow.connection import active_run, connect, with_retries
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, all_runs, experiments_of
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import Metric
@@ -42,7 +42,7 @@ class FinishedEvaluation:
 def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, FinishedEvaluation]:
     """The complete evaluations on ``split`` by the digest of their identity."""
     client = connect(settings)
-    runs = persist("looking for finished evaluations", lambda: complete_runs(client, split, settings), settings)
+    runs = with_retries("looking for finished evaluations", lambda: complete_runs(client, split, settings), settings)
     # Latest first: of two of one identity the older one stays.
     return {run.data.tags[IDENTITY]: _read(run) for run in runs}
 
@@ -50,7 +50,7 @@ def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, Fi
 def finished_evaluation(run_id: str, settings: TrackingSettings) -> FinishedEvaluation | None:
     """The complete evaluation in a run; None where it was deleted."""
     client = connect(settings)
-    run = persist("reading an evaluation", lambda: active_run(client, run_id), settings)
+    run = with_retries("reading an evaluation", lambda: active_run(client, run_id), settings)
     if run is None or run.data.tags.get(STATE) != COMPLETE:
         return None
     return _read(run)

@@ -15,10 +15,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.store.entities import PagedList
 
-from congruence.tasks.mlflow.connection import active_experiment, connect, persist
+from congruence.tasks.mlflow.connection import active_experiment, connect, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.runtime.mlflow_pages import all_pages
+from congruence.tasks.runtime.mlflow_requests import all_pages
 from congruence.tasks.scores.evaluation import Evaluation, metric_list_digest
 
 PREFIX = "congruence."
@@ -104,7 +104,7 @@ def find_by_digest(digest: str, split: str, settings: TrackingSettings) -> str |
     def find() -> list[Run]:
         return runs_of(client, digest, experiments_of(client, split, settings))
 
-    runs = persist("looking for finished evaluations", find, settings)
+    runs = with_retries("looking for finished evaluations", find, settings)
     return next((str(run.info.run_id) for run in runs if run.data.tags.get(STATE) == COMPLETE), None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from congruence.tasks.mlflow.connection import connect, persist, tracking_address
+from congruence.tasks.mlflow.connection import connect, tracking_address, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
 
 # Without it a link opens in MLflow's view of language models, which has neither the registry nor the list of runs.
@@ -42,5 +42,5 @@ def run_place(settings: TrackingSettings, experiment: str, run_id: str) -> str:
 
 def place_of(run_id: str, settings: TrackingSettings) -> str:
     """Where a run is found, by its id alone."""
-    run = persist("reading the run", lambda: connect(settings).get_run(run_id), settings)
+    run = with_retries("reading the run", lambda: connect(settings).get_run(run_id), settings)
     return run_place(settings, str(run.info.experiment_id), run_id)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mlflow.entities import Run
 
-from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.finished import run_metrics, runs_in
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX, all_experiments
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -55,10 +55,10 @@ def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> lis
         RegistryError: a URI that the registry cannot resolve.
     """
     client = connect(settings)
-    versions = persist("listing model versions", lambda: matching_versions(patterns or ["*"]), settings)
+    versions = with_retries("listing model versions", lambda: matching_versions(patterns or ["*"]), settings)
     latest: dict[tuple[str, str], Run] = {}
-    places = persist("listing experiments", lambda: all_experiments(client, settings), settings)
-    for run in persist("listing evaluations", lambda: runs_in(client, places), settings):  # latest first
+    places = with_retries("listing experiments", lambda: all_experiments(client, settings), settings)
+    for run in with_retries("listing evaluations", lambda: runs_in(client, places), settings):  # latest first
         latest.setdefault((run.data.tags[PREFIX + "model_uri"], run.data.tags[PREFIX + "split"]), run)
     return [
         ListedVersion(version, tuple(_listed(run, split) for (uri, split), run in latest.items() if uri == version.uri))

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 
 from congruence.kernels.masking import mask_text
-from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, identity_digest
 from congruence.tasks.mlflow.runs import close_run, log_metrics, log_params, open_identified, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -65,7 +65,7 @@ def log_once(
         settings: where to log.
     """
     client, digest = connect(settings), identity_digest(identity)
-    run = persist(
+    run = with_retries(
         "opening the run", lambda: open_identified(client, experiment, name, digest, tags, settings), settings
     )
     if run.data.tags.get(STATE) != COMPLETE:
@@ -77,7 +77,7 @@ def log_once(
 def _write(client: MlflowClient, run: Run, content: RunContent, settings: TrackingSettings) -> None:
     """Write the content of an open run and close it."""
     run_id = str(run.info.run_id)
-    persist("logging parameters", lambda: log_params(client, run, content.params), settings)
+    with_retries("logging parameters", lambda: log_params(client, run, content.params), settings)
 
     def log_files() -> None:
         for path, folder in content.files:
@@ -85,15 +85,15 @@ def _write(client: MlflowClient, run: Run, content: RunContent, settings: Tracki
         for name, text in content.tables.items():
             client.log_text(run_id, text, name)
 
-    persist("logging tables and report", log_files, settings)
-    persist("logging the inputs", lambda: log_inputs(client, run_id, content.splits, content.model_id), settings)
+    with_retries("logging tables and report", log_files, settings)
+    with_retries("logging the inputs", lambda: log_inputs(client, run_id, content.splits, content.model_id), settings)
     when = int(run.info.start_time)
     metrics = [Metric(name, float(value), when, 0) for name, value in content.metrics.items()]
-    persist("logging metrics", lambda: log_metrics(client, run_id, metrics), settings)
+    with_retries("logging metrics", lambda: log_metrics(client, run_id, metrics), settings)
     tags = {"mlflow.loggedArtifacts": json.dumps([{"path": path, "type": "table"} for path in content.tables])}
     tags["mlflow.note.content"] = mask_text(content.note)
-    persist("tagging the run", lambda: set_tags(client, run_id, tags), settings)
-    persist("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
+    with_retries("tagging the run", lambda: set_tags(client, run_id, tags), settings)
+    with_retries("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
 
 
 def log_inputs(

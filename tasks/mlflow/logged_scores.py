@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 
-from congruence.tasks.mlflow.connection import connect, fetched_artifact, persist
+from congruence.tasks.mlflow.connection import connect, fetched_artifact, with_retries
 from congruence.tasks.mlflow.rows import REFERENCE_FILE, ROWS_FILE, rows_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import SplitSummary
@@ -79,7 +79,7 @@ class SharedRows:
     def reference_keys(self) -> pd.Series:
         """The keys of the reference rows: those of another split, else of the valid rows of this one."""
         client = connect(self.settings)
-        present = persist("reading the rows", lambda: client.list_artifacts(self._run), self.settings)
+        present = with_retries("reading the rows", lambda: client.list_artifacts(self._run), self.settings)
         if REFERENCE_FILE in {item.path for item in present}:
             return read_column(self._run, REFERENCE_FILE, "key", self.settings)
         rows = self.file.read(["key", "valid"])

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mlflow.entities import Metric, Run
 
 from congruence.kernels.monitoring import Look, Monitor, ScoreSums
-from congruence.tasks.mlflow.connection import active_experiment, active_run, connect, fetched_artifact, persist
+from congruence.tasks.mlflow.connection import active_experiment, active_run, connect, fetched_artifact, with_retries
 from congruence.tasks.mlflow.identity import (
     COMPLETE,
     OPEN,
@@ -107,22 +107,22 @@ def create_look(
         _PARENT: str(parent.info.run_id),
     }
     name = f"{model.label} on {identity.split_name}, {when}"
-    run = persist(
+    run = with_retries(
         "opening a look",
         lambda: client.create_run(parent.info.experiment_id, run_name=name, tags={**SOURCE, **tags}),
         settings,
     )
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         np.save(Path(folder) / ROWS_FILE, rows)
-        persist("logging the rows of a look", lambda: client.log_artifacts(run.info.run_id, folder), settings)
-    persist("opening a look", lambda: set_tags(client, run.info.run_id, {STATE: OPEN}), settings)
+        with_retries("logging the rows of a look", lambda: client.log_artifacts(run.info.run_id, folder), settings)
+    with_retries("opening a look", lambda: set_tags(client, run.info.run_id, {STATE: OPEN}), settings)
     return LoggedLook(str(run.info.run_id), model.version, identity.split_name, evidence, identity.digest, when)
 
 
 def withdraw_look(look: LoggedLook, settings: TrackingSettings) -> None:
     """Take back a look that was opened and never made: its rows are free for another one."""
     client = connect(settings)
-    persist("withdrawing a look", lambda: client.delete_run(look.run_id), settings)
+    with_retries("withdrawing a look", lambda: client.delete_run(look.run_id), settings)
 
 
 def finish_look(
@@ -155,7 +155,7 @@ def finish_look(
         set_tags(client, look.run_id, tags)
         close_run(client, look.run_id, COMPLETE)
 
-    persist("closing a look", write, settings)
+    with_retries("closing a look", write, settings)
 
 
 def read_rows(look: LoggedLook, folder: Path, settings: TrackingSettings) -> Rows:
@@ -175,7 +175,7 @@ def kept_rows(run_id: str, artifact: str, path: Path, settings: TrackingSettings
 
 def is_open(look: LoggedLook, settings: TrackingSettings) -> bool:
     """Whether a look may still be closed, by what MLflow says now."""
-    run = persist("reading a look", lambda: active_run(connect(settings), look.run_id), settings)
+    run = with_retries("reading a look", lambda: active_run(connect(settings), look.run_id), settings)
     return run is not None and run.data.tags.get(STATE) == OPEN
 
 
@@ -190,7 +190,7 @@ def model_run(name: str, settings: TrackingSettings) -> Run:
             close_run(client, str(run.info.run_id), COMPLETE)
         return run
 
-    return persist("opening the run of the model", opened, settings)
+    return with_retries("opening the run of the model", opened, settings)
 
 
 def _over_time(name: str) -> str:
@@ -205,7 +205,7 @@ def logged_model_run(name: str, settings: TrackingSettings) -> Run | None:
         experiment = active_experiment(client, settings.looks_experiment_name(name))
         return next(iter(runs_of(client, _over_time(name), experiment)), None)
 
-    return persist("reading the account of looks", find, settings)
+    return with_retries("reading the account of looks", find, settings)
 
 
 def _search(name: str, tags: dict[str, str], settings: TrackingSettings) -> list[Run]:
@@ -216,7 +216,7 @@ def _search(name: str, tags: dict[str, str], settings: TrackingSettings) -> list
         runs = all_runs(client, active_experiment(client, settings.looks_experiment_name(name)), wanted)
         return [run for run in runs if run.data.tags.get(STATE) in (OPEN, COMPLETE)]
 
-    return persist("reading the account of looks", search, settings)
+    return with_retries("reading the account of looks", search, settings)
 
 
 def _quoted(value: str) -> str:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from congruence.kernels.monitoring import Monitor
-from congruence.tasks.mlflow.connection import connect, persist, tracking_address
+from congruence.tasks.mlflow.connection import connect, tracking_address, with_retries
 from congruence.tasks.mlflow.finished import finished_evaluation, finished_evaluations
 from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.looks import LoggedLook, closed_looks, model_run
@@ -29,9 +29,9 @@ def log_over_time(name: str, monitor: Monitor, settings: TrackingSettings) -> No
     series = series_of(name, monitor, settings)
     run_id, text = str(model_run(name, settings).info.run_id), over_time_page(name, series)
     client = connect(settings)
-    persist("logging the page over time", lambda: client.log_text(run_id, text, OVER_TIME_FILE), settings)
+    with_retries("logging the page over time", lambda: client.log_text(run_id, text, OVER_TIME_FILE), settings)
     note = "\n".join(f"- {each.label} on {each.split}: **{each.monitor.sentence()}**" for each in series)
-    persist(
+    with_retries(
         "logging the page over time",
         lambda: client.set_tag(run_id, "mlflow.note.content", f"{note}\n\nRead `{OVER_TIME_FILE}`."),
         settings,

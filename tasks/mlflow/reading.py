@@ -14,7 +14,7 @@ from mlflow.entities import Run
 from congruence.kernels.arrays import Array
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.mlflow.conditions import ANY, Conditions
-from congruence.tasks.mlflow.connection import TrackingError, connect, persist
+from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.finished import SLICES, WRONG_PLACES, complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.logged_scores import (
@@ -47,7 +47,7 @@ def logged_versions(split: str, settings: TrackingSettings, *, conditions: Condi
         TrackingError: MLflow does not answer, or nothing was evaluated on this split under these conditions.
     """
     client = connect(settings)
-    runs = persist("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
+    runs = with_retries("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
     admitted = [run for run in runs if conditions.admit(run.data.tags)]
     if not admitted:
         raise TrackingError(
@@ -69,7 +69,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
     run = _complete_run(run_id, settings)
     tags, params, client = run.data.tags, run.data.params, connect(settings)
     folder, places = INFLUENCE_FILE.partition("/")[0], tags.get(WRONG_PLACES)
-    found = persist("looking for the influence", lambda: client.list_artifacts(run_id, folder), settings)
+    found = with_retries("looking for the influence", lambda: client.list_artifacts(run_id, folder), settings)
     files = {item.path for item in found}  # no influence where CCE was not asked for
     rows = _shared_rows(run, settings)
     influence = LoggedInfluence(LoggedFile(run_id, INFLUENCE_FILE, settings), rows)
@@ -131,7 +131,7 @@ def _open_scores(run_id: str, settings: TrackingSettings) -> Iterator[LoggedScor
 
 
 def _complete_run(run_id: str, settings: TrackingSettings) -> Run:
-    run = persist("reading the run", lambda: connect(settings).get_run(run_id), settings)
+    run = with_retries("reading the run", lambda: connect(settings).get_run(run_id), settings)
     if run.data.tags.get(STATE) != COMPLETE or run.data.tags.get(PREFIX + "kind") != "evaluation":
         raise TrackingError(
             f"run {run.info.run_id}: holds no complete evaluation; run `congruence evaluate` on its version"
@@ -172,7 +172,7 @@ def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
 def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]:
     """The metrics of a logged evaluation with their intervals, without its scores."""
     client = connect(settings)
-    return run_metrics(persist("reading the run", lambda: client.get_run(run_id), settings))
+    return run_metrics(with_retries("reading the run", lambda: client.get_run(run_id), settings))
 
 
 def _version_order(run: Run) -> tuple[str, int, str]:

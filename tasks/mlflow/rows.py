@@ -18,7 +18,7 @@ from congruence.tasks.mlflow.connection import (
     active_experiment,
     connect,
     experiment_id,
-    persist,
+    with_retries,
 )
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, OPEN, PREFIX, STATE, runs_of
 from congruence.tasks.mlflow.links import run_place
@@ -47,7 +47,9 @@ def log_rows(evaluation: Evaluation, settings: TrackingSettings) -> dict[str, st
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         digest = _write(evaluation, Path(folder))
         run = among_writers(
-            lambda: persist("logging the rows", lambda: _logged(client, folder, digest, evaluation, settings), settings)
+            lambda: with_retries(
+                "logging the rows", lambda: _logged(client, folder, digest, evaluation, settings), settings
+            )
         )
     place = run_place(settings, str(run.info.experiment_id), str(run.info.run_id))
     return {ROWS_DIGEST: digest, ROWS_PLACE: place}
@@ -60,10 +62,10 @@ def rows_run(digest: str, split: SplitSummary, settings: TrackingSettings) -> st
         TrackingError: MLflow does not answer, or the run was deleted: says how to get it back.
     """
     client = connect(settings)
-    for run in persist("looking for the rows", lambda: _runs(client, digest, split.name, settings), settings):
+    for run in with_retries("looking for the rows", lambda: _runs(client, digest, split.name, settings), settings):
         if run.data.tags.get(STATE) == COMPLETE:
             return str(run.info.run_id)
-    gone = persist(
+    gone = with_retries(
         "looking for deleted rows",
         lambda: _runs(client, digest, split.name, settings, ViewType.DELETED_ONLY),
         settings,

@@ -14,7 +14,7 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.masking import mask_text
-from congruence.tasks.mlflow.connection import TrackingError, connect, experiment_id, of_deleted_run, persist
+from congruence.tasks.mlflow.connection import TrackingError, connect, experiment_id, of_deleted_run, with_retries
 from congruence.tasks.mlflow.identity import (
     COMPLETE,
     IDENTITY,
@@ -41,7 +41,7 @@ SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
 def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
     """The run of this evaluation, found or made; to be called early where its system metrics are wanted."""
     client = connect(settings)
-    run = persist("opening the run", lambda: find_or_create(client, identity, settings), settings)
+    run = with_retries("opening the run", lambda: find_or_create(client, identity, settings), settings)
     note_open(client, str(run.info.run_id))
     return str(run.info.run_id)
 
@@ -137,7 +137,7 @@ def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSetti
                 settle_complete(client, run.info.run_id)
             note_closed(client, str(run.info.run_id))
 
-    persist("marking the run as failed", mark, settings)
+    with_retries("marking the run as failed", mark, settings)
 
 
 def settle_complete(client: MlflowClient, run_id: str) -> None:

@@ -10,7 +10,7 @@ from mlflow.entities import Run
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.mlflow.conditions import ANY, Conditions
-from congruence.tasks.mlflow.connection import TrackingError, connect, persist
+from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.finished import complete_runs
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.reading import read_version
@@ -37,7 +37,7 @@ def comparable_versions(
         TrackingError: a version was never evaluated on the split under the conditions, or MLflow does not answer.
     """
     client = connect(settings)
-    runs = persist("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
+    runs = with_retries("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
     found: dict[str, dict[Shared, Run]] = defaultdict(dict)
     for run in runs:  # latest first
         if conditions.admit(run.data.tags):

@@ -15,7 +15,7 @@ from distributed import Client
 from mlflow import MlflowClient
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-from congruence.tasks.mlflow.connection import active_run, connect, experiment_id, persist, tracking_address
+from congruence.tasks.mlflow.connection import active_run, connect, experiment_id, tracking_address, with_retries
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.links import run_place
 from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE, note_closed, note_open
@@ -58,7 +58,9 @@ def system_metrics(
         return
     server = connect(settings)
     status = "FAILED"
-    machine = persist("opening the run of system metrics", lambda: _machine_run(server, run_ids, settings), settings)
+    machine = with_retries(
+        "opening the run of system metrics", lambda: _machine_run(server, run_ids, settings), settings
+    )
     note_open(server, machine)
     try:
         workers = nullcontext() if client is None else worker_metrics(client, machine, settings, interval)
@@ -67,7 +69,7 @@ def system_metrics(
         status = "FINISHED"
     finally:
         ended = partial(server.set_terminated, machine, status)
-        persist("closing the run of system metrics", ended, settings)
+        with_retries("closing the run of system metrics", ended, settings)
         note_closed(server, machine)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mlflow import MlflowClient
 
 from congruence.kernels.masking import mask_text
-from congruence.tasks.mlflow.connection import connect, persist
+from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -82,7 +82,7 @@ def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSe
         # A worker that was lost may have gone on and completed the evaluation meanwhile.
         done = find_evaluation(identity, settings)
         if done is not None:
-            persist(f"taking that off {model.label}", lambda: _untag(client, model, tags, done), settings)
+            with_retries(f"taking that off {model.label}", lambda: _untag(client, model, tags, done), settings)
     return failure
 
 
@@ -94,7 +94,7 @@ def set_version_tags(model: ModelVersion, tags: Mapping[str, str], settings: Tra
         for key, value in tags.items():
             client.set_model_version_tag(model.name, model.version, key, value)
 
-    persist(f"tagging {model.label}", tag, settings)
+    with_retries(f"tagging {model.label}", tag, settings)
 
 
 def _untag(client: MlflowClient, model: ModelVersion, tags: Mapping[str, str], done: str) -> None:
@@ -113,7 +113,7 @@ def read_failure(identity: EvaluationIdentity, settings: TrackingSettings) -> Fa
     client, model = connect(settings), identity.model
     if not model.version:
         return None
-    entry = persist(
+    entry = with_retries(
         f"reading the tags of {model.label}", lambda: client.get_model_version(model.name, model.version), settings
     )
     written = entry.tags.get(FAILURE + identity.digest)
@@ -127,14 +127,14 @@ def alias_holder(name: str, alias: str, settings: TrackingSettings) -> str | Non
         TrackingError: there is no such registered model, or MLflow does not answer.
     """
     client = connect(settings)
-    held = persist("reading the aliases", lambda: client.get_registered_model(name), settings).aliases
+    held = with_retries("reading the aliases", lambda: client.get_registered_model(name), settings).aliases
     return str(held[alias]) if alias in held else None
 
 
 def set_alias(model: ModelVersion, alias: str, settings: TrackingSettings) -> None:
     """Point ``alias`` at a version."""
     client = connect(settings)
-    persist(
+    with_retries(
         f"setting alias {alias}",
         lambda: client.set_registered_model_alias(model.name, alias, model.version),
         settings,

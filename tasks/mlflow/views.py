@@ -18,7 +18,7 @@ from mlflow import MlflowClient
 from congruence.tasks.mlflow.connection import connect
 from congruence.tasks.mlflow.links import list_page
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.mlflow_pages import all_pages
+from congruence.tasks.runtime.mlflow_requests import all_pages
 from congruence.tasks.scores.meanings import meaning
 
 KEY = "congruence"

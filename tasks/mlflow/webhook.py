@@ -16,7 +16,7 @@ from typing import Literal
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.kernels.masking import mask_text
-from congruence.tasks.mlflow.connection import connect, persist, server
+from congruence.tasks.mlflow.connection import connect, server, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
 
 MAX_AGE = 300.0
@@ -114,5 +114,5 @@ def register_webhook(url: str, secret: str, settings: TrackingSettings) -> str:
         client.update_webhook(hooks[0].webhook_id, url=url, events=[_NEW_VERSION], secret=secret, status="ACTIVE")
         return "updated"
 
-    done = persist("registering the webhook", register, settings)
+    done = with_retries("registering the webhook", register, settings)
     return f"Webhook {done}: MLflow at {server(settings)} will notify {mask_text(url)}."

@@ -19,8 +19,7 @@ from mlflow.entities.model_registry import ModelVersion as RegistryEntry
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.runtime.mlflow_outages import is_transient
-from congruence.tasks.runtime.mlflow_pages import all_pages
+from congruence.tasks.runtime.mlflow_requests import all_pages, is_transient
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
 _VERSION = re.compile(r"^models:/(?P<name>[^/@]+)/(?P<version>[^/@]+)$")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from congruence.tasks.mlflow.connection import TrackingError, connect, persist
+from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_tags import alias_holder, set_alias
@@ -52,7 +52,7 @@ def _key(alias: str, version: int | str) -> str:
 
 def _note(name: str, alias: str, version: int, settings: TrackingSettings) -> None:
     client = connect(settings)
-    persist(
+    with_retries(
         f"setting alias {alias}",
         lambda: client.set_registered_model_tag(name, _key(alias, version), "moved"),
         settings,
@@ -61,7 +61,7 @@ def _note(name: str, alias: str, version: int, settings: TrackingSettings) -> No
 
 def _noted(name: str, alias: str, settings: TrackingSettings) -> list[int]:
     client, prefix = connect(settings), _key(alias, "")
-    tags = persist("reading the aliases", lambda: client.get_registered_model(name).tags, settings)
+    tags = with_retries("reading the aliases", lambda: client.get_registered_model(name).tags, settings)
     return [0, *(int(key.removeprefix(prefix)) for key in tags if key.startswith(prefix))]
 
 
@@ -76,4 +76,4 @@ def _forget_older(name: str, alias: str, newest: int, settings: TrackingSettings
                 client.delete_registered_model_tag(name, _key(alias, version))
 
     if older:
-        persist(f"setting alias {alias}", remove, settings)
+        with_retries(f"setting alias {alias}", remove, settings)

@@ -26,11 +26,11 @@ from contextlib import contextmanager
 from mlflow import MlflowClient
 
 from congruence.kernels.masking import mask_text
-from congruence.tasks.mlflow.connection import TrackingError, connect, persist, server
+from congruence.tasks.mlflow.connection import TrackingError, connect, server, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity
 from congruence.tasks.mlflow.server_clock import server_time
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.mlflow_outages import is_transient
+from congruence.tasks.runtime.mlflow_requests import is_transient
 from congruence.tasks.runtime.run_journal import closed, opened
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def new_owner() -> str:
 def claim(identity: EvaluationIdentity, owner: str, lease: float, settings: TrackingSettings) -> bool:
     """Whether ``owner`` alone may evaluate ``identity`` for the next ``lease`` seconds."""
     client = connect(settings)
-    return persist(
+    return with_retries(
         f"claiming {identity.model.label}", lambda: _claim(client, identity, owner, lease, settings), settings
     )
 
@@ -72,20 +72,22 @@ def drop_expired(identities: Sequence[EvaluationIdentity], settings: TrackingSet
         }
 
     step = "looking at claims"
-    before = {key: value for key, (_, value) in persist(step, expired, settings).items()}
+    before = {key: value for key, (_, value) in with_retries(step, expired, settings).items()}
     if not before:
         return
     time.sleep(RETURN_SECONDS)
-    for key, (identity, value) in persist(step, expired, settings).items():
+    for key, (identity, value) in with_retries(step, expired, settings).items():
         if before.get(key) == value:
             log.warning("%s: a watcher died or was cut off; its claim is taken off", identity.model.label)
-            persist(step, functools.partial(_remove, client, identity, key), settings)
+            with_retries(step, functools.partial(_remove, client, identity, key), settings)
 
 
 def release(identity: EvaluationIdentity, owner: str, settings: TrackingSettings) -> None:
     """Take the claim of ``owner`` off the version."""
     client = connect(settings)
-    persist(f"releasing {identity.model.label}", lambda: _remove(client, identity, _key(identity, owner)), settings)
+    with_retries(
+        f"releasing {identity.model.label}", lambda: _remove(client, identity, _key(identity, owner)), settings
+    )
 
 
 @contextmanager
@@ -156,7 +158,7 @@ def exclusive(identity: EvaluationIdentity, owner: str, settings: TrackingSettin
 
 def _stands(identity: EvaluationIdentity, owner: str, settings: TrackingSettings) -> bool:
     client, key = connect(settings), _key(identity, owner)
-    return persist(
+    return with_retries(
         f"looking at the claim on {identity.model.label}", lambda: key in _claims(client, identity), settings
     )
 

@@ -13,7 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from congruence.flows.cli.error_messages import explaining
-from congruence.tasks.mlflow.connection import TrackingError, persist
+from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import ClusterError
 
@@ -50,9 +50,9 @@ def test_a_login_that_mlflow_does_not_know(monkeypatch: pytest.MonkeyPatch) -> N
     with asking_for_a_login() as uri:
         settings = TrackingSettings(uri=uri)
         with pytest.raises(TrackingError) as error:
-            persist("looking for models", lambda: MlflowClient(uri).search_registered_models(), settings)
+            with_retries("looking for models", lambda: MlflowClient(uri).search_registered_models(), settings)
     said = str(error.value)
-    assert f"MLflow at {uri} does not know the login; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASS" in said
+    assert f"MLflow at {uri} rejected the credentials; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASS" in said
     assert "hunter22" not in said
 
 

@@ -73,9 +73,7 @@ def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_eva
         while client.get_experiment_by_name("congruence/interrupted") is None and not patient.done():
             time.sleep(0.05)
         server.kill()
-        with pytest.raises(
-            TrackingError, match=r"did not answer for .* start the server and run the same command to resume"
-        ):
+        with pytest.raises(TrackingError, match=r"is unreachable: .* run the same command to resume"):
             log_evaluation(other, settings.model_copy(update={"patience": 1.0}))
         assert not patient.done()
         server.start()

@@ -21,7 +21,7 @@ from congruence.flows.cli.options import Errors
 from congruence.flows.prefect import local_server as prefect_server
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.mlflow.connection import TrackingError, connect, persist, use_tracking
+from congruence.tasks.mlflow.connection import TrackingError, connect, use_tracking, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.atomic_files import write_whole
 from congruence.tasks.runtime.errors import SettingsError
@@ -130,14 +130,14 @@ def test_a_database_that_breaks_in_the_run_is_not_waited_for(tmp_path: Path) -> 
 
     started = time.monotonic()
     with pytest.raises(TrackingError, match="the disk is full; make room"):
-        persist("opening the run", full, settings)
+        with_retries("opening the run", full, settings)
 
     def malformed() -> None:
         with sqlite3.connect(tmp_path / "notes.db") as opened:
             opened.execute("SELECT 1 FROM runs")
 
     with pytest.raises(TrackingError, match="no SQLite database; restore it"):
-        persist("opening the run", malformed, settings)
+        with_retries("opening the run", malformed, settings)
     assert time.monotonic() - started < 5.0
     assert client is not None
 
@@ -151,8 +151,8 @@ def test_a_database_that_another_process_holds_is_waited_for_and_then_said(datab
         with sqlite3.connect(database, timeout=0.01) as opened:
             opened.execute("SELECT count(*) FROM runs").fetchone()
 
-    with pytest.raises(TrackingError, match="another process has held the database"):
-        persist("looking up law", read, settings)
+    with pytest.raises(TrackingError, match="is unreachable: database is locked"):
+        with_retries("looking up law", read, settings)
     holder.close()
 
 

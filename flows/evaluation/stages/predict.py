@@ -16,7 +16,7 @@ from congruence.flows.evaluation.stages.waiting import as_completed, divided, ta
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.data.split import Shard
-from congruence.tasks.mlflow.connection import persist, use_tracking
+from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
 from congruence.tasks.models.registry import ModelVersion, resolve
@@ -38,11 +38,11 @@ def check_task(version: ModelVersion, rows: EvaluatedRows, settings: EvaluationS
         return served
 
     try:
-        return persist(step, load, settings.tracking)
+        return with_retries(step, load, settings.tracking)
     except ContractError:
         # MLflow may have gone away while the files came: not the version's failure. Once it answers, they come again.
-        persist(step, lambda: resolve(version.uri), settings.tracking)
-        return persist(step, load, settings.tracking)
+        with_retries(step, lambda: resolve(version.uri), settings.tracking)
+        return with_retries(step, load, settings.tracking)
 
 
 def serve(settings: EvaluationSettings, version: ModelVersion) -> ServedVersion:
