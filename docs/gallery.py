@@ -1,7 +1,7 @@
 """The faults of a predictive distribution, each made on purpose: pictures and numbers for the documentation.
 
 ``python docs/gallery.py FOLDER`` writes one picture a fault and ``faults.json``. Nothing here computes or draws
-anything of its own: numbers are those of ``congruence.kernels``, pictures those of ``congruence.kernels.plots``, and
+anything of its own: numbers are those of ``congruence.kernels``, pictures those of ``congruence.tasks.plots``, and
 sentences those of a report.
 """
 
@@ -31,13 +31,13 @@ from congruence.kernels import (
     local_reading,
     median_gamma,
     pit_values,
-    plots,
     prepare,
 )
 from congruence.kernels.conditional_calibration.group_reading import group_reading
 from congruence.kernels.conditional_calibration.regions import read_regions, regions
 from congruence.kernels.conditional_calibration.wording import what_is_wrong
-from congruence.kernels.plots.style import figure_of, new_figure, png
+from congruence.tasks import plots
+from congruence.tasks.plots.style import figure_of, new_figure, png
 
 ROWS = 1000
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.ticker import ScalarFormatter
 
-from congruence.kernels.plots.style import dress, legend, new_figure, png
+from congruence.tasks.plots.style import dress, legend, new_figure, png
 
 RECORD = Path(__file__).parents[1] / "tests" / "benchmarks" / "regressors.json"
 PICTURE = "kinds-of-models.png"

@@ -16,7 +16,7 @@ from pathlib import Path
 from congruence.flows.cli.console import say
 from congruence.flows.prefect.journal import note_embedded
 from congruence.flows.prefect.new_database import new_database
-from congruence.kernels.collector import collector_paused
+from congruence.tasks.runtime.collector import collector_paused
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.runtime.io_errors import require_database
 from congruence.tasks.runtime.run_journal import EMBEDDED, journal_folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from congruence.kernels.collector import collector_paused
+from congruence.tasks.runtime.collector import collector_paused
 
 with collector_paused():
     import mlflow.pyfunc  # noqa: F401

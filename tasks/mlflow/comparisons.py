@@ -68,8 +68,8 @@ def _content(comparison: Comparison, folder: Path) -> RunContent:
 def _write(comparison: Comparison, folder: Path) -> dict[str, str]:
     """Write report and plot of a comparison under ``folder``; returns the small tables by name."""
     # Loaded here: Matplotlib and scikit-learn are of no use to a comparison that is refused.
-    from congruence.kernels.plots.style import png
-    from congruence.tasks.plots.versions import versions_figure
+    from congruence.tasks.plots.evaluation import versions_figure
+    from congruence.tasks.plots.style import png
     from congruence.tasks.report.comparison import comparison_report
 
     figure = png(versions_figure({version.label: version.metrics for version in comparison.versions}))

@@ -38,7 +38,7 @@ from congruence.tasks.mlflow.tables import points_table, table_json, write_parqu
 from congruence.tasks.mlflow.version_tags import tag_version
 from congruence.tasks.mlflow.views import KEY
 from congruence.tasks.models.registry import logged_model_record
-from congruence.tasks.plots import evaluation_pictures
+from congruence.tasks.plots.evaluation import evaluation_pictures
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation

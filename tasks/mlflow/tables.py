@@ -26,7 +26,7 @@ def points_table(evaluation: Evaluation, rows: int) -> pd.DataFrame:
     columns = [name for name in SCORES if name in scores and name not in ("valid", "reason")]
     extra = [name for name in scores.columns if name not in SCORES][:_MOST_SLICE_COLUMNS]
     count = min(rows, len(scores) // 2)
-    from congruence.tasks.plots.points import extreme_rows  # and with it Matplotlib, which no other table needs
+    from congruence.tasks.plots.evaluation import extreme_rows  # and with it Matplotlib, which no other table needs
 
     highest, lowest = extreme_rows(evaluation, count)
     worst, best = (scores.loc[list(chosen), columns + extra] for chosen in (highest, lowest))

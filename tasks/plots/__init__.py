@@ -1,74 +1,33 @@
-"""The pictures of an evaluation, by ``congruence.kernels.plots``; ``evaluation_figures`` draws all that it has.
+"""The pictures of a report for people with arrays: Matplotlib axes in and out, one function a picture.
 
-Maps of the embeddings are in the report, where rows can be selected and opened on them.
+Each takes results of ``congruence.kernels``, or the tables that their ``to_frame()`` gives (a run's logged scores have
+the same columns), draws on ``axes`` (or ``figure``, where a picture has several panels), or on a figure of its own, and
+gives back what it drew on. ``axes.figure.savefig("picture.png")`` writes it. Nothing here touches pyplot. What an
+evaluation draws of itself is in ``evaluation``, which alone needs more than the kernels and Matplotlib.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from collections.abc import Iterator
+if TYPE_CHECKING:
+    from congruence.tasks.plots.calibration import local_reliability as local_reliability
+    from congruence.tasks.plots.calibration import pit_histogram as pit_histogram
+    from congruence.tasks.plots.calibration import pit_interpretation as pit_interpretation
+    from congruence.tasks.plots.calibration import reliability_diagram as reliability_diagram
+    from congruence.tasks.plots.calibration import rootogram as rootogram
+    from congruence.tasks.plots.comparison import Measured as Measured
+    from congruence.tasks.plots.comparison import cce_by_slice as cce_by_slice
+    from congruence.tasks.plots.comparison import rejection_curves as rejection_curves
+    from congruence.tasks.plots.comparison import rejection_panel as rejection_panel
+    from congruence.tasks.plots.comparison import versions as versions
+    from congruence.tasks.plots.errors import congruence_along as congruence_along
+    from congruence.tasks.plots.errors import congruence_histogram as congruence_histogram
+    from congruence.tasks.plots.errors import inputs_histogram as inputs_histogram
+    from congruence.tasks.plots.errors import predictions_along as predictions_along
+    from congruence.tasks.plots.maps import embedding_map as embedding_map
+    from congruence.tasks.plots.maps import extremes as extremes
+    from congruence.tasks.plots.maps import fault_map as fault_map
+    from congruence.tasks.plots.maps import order_maps as order_maps
+else:
+    from congruence.kernels.lazy_exports import lazy_exports
 
-from matplotlib.figure import Figure
-
-from congruence.kernels import plots
-from congruence.kernels.collector import collector_paused
-from congruence.kernels.pit_interpreter import interpret_pit
-from congruence.kernels.plots.style import figure_of, png
-from congruence.tasks.plots.calibration import local_reliability, pit_histogram, pit_of, reliability_diagram
-from congruence.tasks.plots.points import cce_histogram, extremes
-from congruence.tasks.plots.rejection import rejection_curves, rejection_panels
-from congruence.tasks.plots.slices import cce_by_slice
-from congruence.tasks.scores.counts import CountFit, count_fit
-from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.reading_pit import FEWEST_INTERPRETED
-
-
-def evaluation_figures(evaluation: Evaluation, *, counts: CountFit | None = None) -> Iterator[tuple[str, Figure]]:
-    """Every plot that this evaluation has the data for, by its name, drawn one at a time.
-
-    ``counts`` is its ``count_fit``, where that is known already.
-    """
-    if evaluation.wrong is not None and evaluation.wrong.curve is not None:
-        yield "local_reliability", local_reliability(evaluation)
-    yield "cce_histogram", cce_histogram(evaluation)
-    if evaluation.thumbnails is not None and evaluation.split.valid_rows >= 2:
-        yield "extremes", extremes(evaluation)
-    if "pit" in evaluation.scores:
-        yield "reliability", reliability_diagram(evaluation)
-        # The interpreter draws a law of many values: a curve through counts would show what they cannot be.
-        is_count = evaluation.predictive is not None and evaluation.predictive.is_discrete
-        if evaluation.split.valid_rows >= FEWEST_INTERPRETED and not is_count:
-            yield "pit_interpretation", plots.pit_interpretation(interpret_pit(pit_of(evaluation)))
-        else:
-            yield "pit_histogram", pit_histogram(evaluation)
-    if (fit := counts or count_fit(evaluation)) is not None:
-        yield (
-            "rootogram",
-            figure_of(plots.rootogram(fit, title=f"Counts observed and predicted: {evaluation.model.label}")),
-        )
-    if curves := rejection_curves(evaluation):
-        yield "rejection", rejection_panels(curves, f"CCE of {evaluation.model.label}")
-    if not evaluation.slices.empty:
-        yield "cce_by_slice", cce_by_slice(evaluation)
-
-
-def evaluation_pictures(evaluation: Evaluation, *, counts: CountFit | None = None) -> dict[str, bytes]:
-    """``evaluation_figures`` as PNG bytes by name, each forgotten when it is drawn.
-
-    A figure is a knot of thousands of objects that refer to each other. One that lives to be old ends by a collection
-    of everything that the process holds, modules included: an eighth of the time that pictures take.
-    """
-    pictures: dict[str, bytes] = {}
-    figures = evaluation_figures(evaluation, counts=counts)
-    while True:
-        with collector_paused(young=True):
-            name, picture = _next_picture(figures)
-        if not name:
-            return pictures
-        pictures[name] = picture
-
-
-def _next_picture(figures: Iterator[tuple[str, Figure]]) -> tuple[str, bytes]:
-    """The next figure drawn, and nothing left of it; no name where there is none."""
-    for name, figure in figures:
-        return name, png(figure)
-    return "", b""
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

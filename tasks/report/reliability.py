@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.plots.style import png
 from congruence.kernels.rejection import RejectionCurve
-from congruence.tasks.plots.rejection import SHOWN_SHARE, rejection_panels, risk_coverage
+from congruence.tasks.plots.comparison import SHOWN_SHARE, risk_coverage
+from congruence.tasks.plots.evaluation import rejection_panels
+from congruence.tasks.plots.style import png
 from congruence.tasks.report.packing import as_json, rounded
 from congruence.tasks.report.rendering import records, render
 from congruence.tasks.scores.meanings import COLUMN_LABELS

@@ -137,7 +137,7 @@ class Without:
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 """
     every_name = """
-from congruence.kernels import plots
+from congruence.tasks import plots
 import congruence.kernels as kernels
 for room in (kernels, plots):
     for name in room.__all__: getattr(room, name)

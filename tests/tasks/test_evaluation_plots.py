@@ -12,11 +12,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
-from congruence.kernels.plots.style import png
-from congruence.tasks import plots
-from congruence.tasks.plots.points import cce_histogram, extreme_rows
-from congruence.tasks.plots.rejection import rejection_curves
-from congruence.tasks.plots.versions import versions_figure
+from congruence.tasks.plots.evaluation import (
+    cce_histogram,
+    evaluation_figures,
+    evaluation_pictures,
+    extreme_rows,
+    rejection_curves,
+    versions_figure,
+)
+from congruence.tasks.plots.style import png
 from congruence.tasks.scores.evaluation import Metric, metric_list_digest
 
 ALL = {
@@ -35,7 +39,7 @@ def is_drawn(data: bytes) -> bool:
 
 
 def test_every_plot_is_drawn(make_evaluation):
-    drawn = {name: png(figure) for name, figure in plots.evaluation_figures(make_evaluation())}
+    drawn = {name: png(figure) for name, figure in evaluation_figures(make_evaluation())}
     assert set(drawn) == ALL
     assert all(map(is_drawn, drawn.values()))
 
@@ -43,7 +47,7 @@ def test_every_plot_is_drawn(make_evaluation):
 def test_pictures_are_those_of_the_figures_and_these_are_gone(make_evaluation):
     """What a figure leaves is collected young: nothing looks at all objects of the process, and none of it stays."""
     evaluation = make_evaluation()
-    expected = {name: png(figure) for name, figure in plots.evaluation_figures(evaluation)}
+    expected = {name: png(figure) for name, figure in evaluation_figures(evaluation)}
     gc.collect()
     generations: list[int] = []
     figures = sum(isinstance(known, Figure) for known in gc.get_objects())
@@ -53,7 +57,7 @@ def test_pictures_are_those_of_the_figures_and_these_are_gone(make_evaluation):
 
     gc.callbacks.append(note)
     try:
-        found = plots.evaluation_pictures(evaluation)
+        found = evaluation_pictures(evaluation)
     finally:
         gc.callbacks.remove(note)
     assert found == expected
@@ -68,7 +72,7 @@ def test_a_bare_evaluation_has_the_histogram(make_evaluation):
         scores=full.scores[["key", "valid", "reason", "cce", "cce_noise_floor"]],
         slices=pd.DataFrame(), embedding_map=None, thumbnails=None, predictive=None, targets=None,
     )  # fmt: skip
-    assert [name for name, _ in plots.evaluation_figures(bare)] == ["cce_histogram"]
+    assert [name for name, _ in evaluation_figures(bare)] == ["cce_histogram"]
 
 
 def test_a_loss_that_is_infinite_has_no_rejection_curve(make_evaluation):
@@ -77,7 +81,7 @@ def test_a_loss_that_is_infinite_has_no_rejection_curve(make_evaluation):
     scores.loc[3, "nll"] = np.inf
     evaluation = make_evaluation(scores=scores)
     assert set(rejection_curves(evaluation)) == {"absolute_error", "crps"}
-    assert {name for name, _ in plots.evaluation_figures(evaluation)} == ALL
+    assert {name for name, _ in evaluation_figures(evaluation)} == ALL
 
 
 def test_extremes_are_the_extremes(make_evaluation):

@@ -13,9 +13,9 @@ from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.distributions import Normal
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import RBF
-from congruence.kernels.plots.calibration import pit_histogram
-from congruence.kernels.plots.style import figure_of, png
 from congruence.kernels.protocol.protocol import EXACT
+from congruence.tasks.plots.calibration import pit_histogram
+from congruence.tasks.plots.style import figure_of, png
 from congruence.tasks.scores import kernel_calibration, recalibration_preview
 
 RNG = np.random.default_rng(11)

@@ -27,11 +27,11 @@ from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneO
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.kernel_calibration import Wasserstein
-from congruence.kernels.plots import pit_histogram
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
 from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
+from congruence.tasks.plots import pit_histogram
 from congruence.tasks.scores.block_statistics import ScoreBlocks
 from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.summary import estimated_of, other_metrics

@@ -20,7 +20,6 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration import prepare_calibration
 from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks import plots
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
@@ -30,6 +29,8 @@ from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.plots.evaluation import evaluation_figures
+from congruence.tasks.plots.style import png
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.scores.evaluation import (
@@ -191,7 +192,7 @@ def test_effects_are_logged_with_intervals_and_meanings(evaluations: dict[str, E
 
 def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]) -> None:
     found = evaluations["homoscedastic"]
-    figures = {name: plots.png(figure) for name, figure in plots.evaluation_figures(found)}
+    figures = {name: png(figure) for name, figure in evaluation_figures(found)}
     assert next(iter(figures)) == "local_reliability"
     assert np.asarray(Image.open(io.BytesIO(figures["local_reliability"])).convert("L")).std() > 5
     page = evaluation_report(found)

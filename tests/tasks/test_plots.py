@@ -22,12 +22,12 @@ from congruence.kernels import (
     local_distribution,
     local_reading,
     pit_values,
-    plots,
     prepare,
     rejection_curve,
 )
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.plots.style import figure_of, new_figure, png
+from congruence.tasks import plots
+from congruence.tasks.plots.style import figure_of, new_figure, png
 
 N = 400
 RNG = np.random.default_rng(5)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from congruence.kernels.plots.style import dress, new_figure, png
+from congruence.tasks.plots.style import dress, new_figure, png
 
 
 def drawn(scale: float, panels: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,215 @@
+"""The pictures of an evaluation, and of versions compared: ``evaluation_figures`` draws all that an evaluation has.
+
+Maps of the embeddings are in the report, where rows can be selected and opened on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
+from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.pit_interpreter import interpret_pit
+from congruence.kernels.rejection import RejectionCurve, rejection_curve
+from congruence.tasks import plots
+from congruence.tasks.plots.comparison import FEWEST_ROWS, SLICES, Measured, Slice, slice_panels
+from congruence.tasks.plots.maps import IMAGES, caption, extreme_points, image_strips
+from congruence.tasks.plots.style import figure_of, png, shorten
+from congruence.tasks.runtime.collector import collector_paused
+from congruence.tasks.scores.counts import CountFit, count_fit
+from congruence.tasks.scores.evaluation import Evaluation, Metric
+from congruence.tasks.scores.meanings import BAND, COLUMN_LABELS, COMPARED, meaning
+from congruence.tasks.scores.reading_pit import FEWEST_INTERPRETED
+from congruence.tasks.scores.summary import slice_groups
+
+LOSSES = {name: f"mean {COLUMN_LABELS[name]}" for name in ("absolute_error", "nll", "crps")}
+SHOWN = tuple(name for name in COMPARED if name != "rmse")  # which says what the mean absolute error says
+_READING = f"dot: value; bar: 95 % confidence interval; green: {BAND}; lower is better"
+_NAME_LETTERS, _VALUE_LETTERS = 20, 28
+
+
+def evaluation_figures(evaluation: Evaluation, *, counts: CountFit | None = None) -> Iterator[tuple[str, Figure]]:
+    """Every plot that this evaluation has the data for, by its name, drawn one at a time.
+
+    ``counts`` is its ``count_fit``, where that is known already.
+    """
+    if evaluation.wrong is not None and evaluation.wrong.curve is not None:
+        yield "local_reliability", _local_reliability(evaluation)
+    yield "cce_histogram", cce_histogram(evaluation)
+    if evaluation.thumbnails is not None and evaluation.split.valid_rows >= 2:
+        yield "extremes", _extremes(evaluation)
+    if "pit" in evaluation.scores:
+        yield from _calibration_figures(evaluation)
+    label = evaluation.model.label
+    if (fit := counts or count_fit(evaluation)) is not None:
+        yield "rootogram", figure_of(plots.rootogram(fit, title=f"Counts observed and predicted: {label}"))
+    if curves := rejection_curves(evaluation):
+        yield "rejection", rejection_panels(curves, f"CCE of {label}")
+    if not evaluation.slices.empty:
+        yield "cce_by_slice", _cce_by_slice(evaluation)
+
+
+def evaluation_pictures(evaluation: Evaluation, *, counts: CountFit | None = None) -> dict[str, bytes]:
+    """``evaluation_figures`` as PNG bytes by name, each forgotten when it is drawn.
+
+    A figure is a knot of thousands of objects that refer to each other. One that lives to be old ends by a collection
+    of everything that the process holds, modules included: an eighth of the time that pictures take.
+    """
+    pictures: dict[str, bytes] = {}
+    figures = evaluation_figures(evaluation, counts=counts)
+    while True:
+        with collector_paused(young=True):
+            name, picture = _next_picture(figures)
+        if not name:
+            return pictures
+        pictures[name] = picture
+
+
+def _next_picture(figures: Iterator[tuple[str, Figure]]) -> tuple[str, bytes]:
+    """The next figure drawn, and nothing left of it; no name where there is none."""
+    for name, figure in figures:
+        return name, png(figure)
+    return "", b""
+
+
+def _calibration_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
+    """The reliability diagram, and the PIT values as the interpreter or a histogram shows them."""
+    pit, weights, label = _pit(evaluation), evaluation.weights, evaluation.model.label
+    ece = evaluation.metrics.get("ece")
+    line = "this version" + (f", ECE {ece}" if ece else "")
+    title = f"Reliability of {label}"
+    yield "reliability", figure_of(plots.reliability_diagram(pit, weights=weights, label=line, title=title))
+    # The interpreter draws a distribution of many values: a curve through counts would show what they cannot be.
+    is_count = evaluation.predictive is not None and evaluation.predictive.is_discrete
+    if evaluation.split.valid_rows >= FEWEST_INTERPRETED and not is_count:
+        yield "pit_interpretation", plots.pit_interpretation(interpret_pit(pit))
+    else:
+        title = f"PIT histogram of {label}"
+        yield "pit_histogram", figure_of(plots.pit_histogram(pit, weights=weights, title=title))
+
+
+def _pit(evaluation: Evaluation) -> Array:
+    """The PIT values of the valid rows, (v,), of an evaluation that has them."""
+    return evaluation.valid_scores["pit"].to_numpy(float)
+
+
+def _local_reliability(evaluation: Evaluation) -> Figure:
+    """``plots.local_reliability`` at the medoid of the region that is most wrong, of an evaluation that has a curve."""
+    wrong = evaluation.wrong
+    assert wrong is not None
+    assert wrong.curve is not None
+    assert wrong.row is not None
+    image = None if evaluation.thumbnails is None else evaluation.thumbnails([wrong.row])[0]
+    title = f"Around one input of {wrong.region}: {evaluation.model.label}"
+    return figure_of(plots.local_reliability(wrong.curve, image=image, note=f"row {wrong.row}", title=title))
+
+
+def cce_histogram(evaluation: Evaluation) -> Figure:
+    """``plots.congruence_histogram`` of the valid rows."""
+    title = f"CCE of {evaluation.model.label} on {evaluation.split.name}"
+    known, expected = evaluation.metrics.get("cce_expected"), None
+    if known is not None and known.low is not None and known.high is not None:
+        expected = ExpectedCongruence(known.value, known.low, known.high)
+    return figure_of(plots.congruence_histogram(evaluation.valid_scores, expected=expected, title=title))
+
+
+def extreme_rows(evaluation: Evaluation, count: int) -> tuple[list[int], list[int]]:
+    """Row numbers of the ``count`` highest CCE (worst first) and of the ``count`` lowest (best first)."""
+    scores = evaluation.valid_scores
+    rows = scores.index.to_numpy()
+    worst, best = extreme_points(scores["cce"].to_numpy(float), count)
+    return rows[worst].tolist(), rows[best].tolist()
+
+
+def _extremes(evaluation: Evaluation) -> Figure:
+    """Two strips of images: the highest CCE above, the lowest below, each with target and prediction."""
+    thumbnails = evaluation.thumbnails
+    assert thumbnails is not None
+    worst, best = (
+        (thumbnails(rows), [_caption(evaluation.scores.iloc[row]) for row in rows])
+        for rows in extreme_rows(evaluation, IMAGES)
+    )
+    return image_strips(worst, best)
+
+
+def _caption(row: pd.Series) -> str:
+    numbers = (float(row[name]) if name in row and pd.notna(row[name]) else None for name in ("target", "mean", "std"))
+    return caption(float(row["cce"]), *numbers)
+
+
+def rejection_curves(evaluation: Evaluation) -> dict[str, RejectionCurve]:
+    """A curve per loss column that the scores have, if it is finite: an infinite NLL has no mean to follow."""
+    scores = evaluation.valid_scores
+    present = [name for name in LOSSES if name in scores and np.isfinite(scores[name]).all()]
+    return {name: rejection_curve(scores["cce"], scores[name]) for name in present}
+
+
+def rejection_panels(curves: Mapping[str, RejectionCurve], criterion: str) -> Figure:
+    """``plots.rejection_curves`` of curves by their loss columns, of which there are some."""
+    return plots.rejection_curves({LOSSES[name]: curve for name, curve in curves.items()}, criterion=criterion)
+
+
+def _cce_by_slice(evaluation: Evaluation) -> Figure:
+    """``plots.cce_by_slice`` of the evaluation's slices, of which there are some: the highest."""
+    table = evaluation.slices
+    readings, q_values = slice_readings(evaluation)
+    parts = []
+    for (_, row), excess in zip(table.iterrows(), table["cce_excess"].tolist(), strict=True):
+        key = (str(row["slice"]), str(row["value"]))
+        name = f"{shorten(key[0], _NAME_LETTERS)} = {shorten(key[1], _VALUE_LETTERS)}"
+        parts.append(Slice(name, int(row["rows"]), excess, readings.get(key), q_values.get(key, 1.0)))
+    whole = evaluation.metrics.get("cce_excess")
+    value = None if whole is None else whole.value
+    return slice_panels(parts, whole=value, most=SLICES, label=evaluation.model.label)
+
+
+def slice_readings(
+    evaluation: Evaluation,
+) -> tuple[dict[tuple[str, str], GroupReading], dict[tuple[str, str], float]]:
+    """What PIT values say of each slice of 30 rows or more, by slice column and value, and q-values over them."""
+    scores, slices = evaluation.valid_scores, evaluation.slices
+    if "pit" not in scores:
+        return {}, {}
+    groups: dict[str, Array] = {}
+    keys: dict[str, tuple[str, str]] = {}
+    for column in dict.fromkeys(slices["slice"]):
+        if column not in scores:
+            continue
+        codes, values = slice_groups(scores[column])
+        for code, value in enumerate(values):
+            rows = np.flatnonzero(codes == code)
+            if len(rows) >= FEWEST_ROWS:
+                keys[f"{column}\n{value}"] = (str(column), str(value))
+                groups[f"{column}\n{value}"] = rows
+    readings, q_values = group_readings(scores["pit"].to_numpy(float), groups)
+    return {keys[name]: found for name, found in readings.items()}, {keys[name]: q for name, q in q_values.items()}
+
+
+def versions_figure(metrics: Mapping[str, Mapping[str, Metric]]) -> Figure:
+    """``plots.versions`` of the metrics by name, by the label of the version (lower is better everywhere).
+
+    Behind the mean CCE lies the band in which it would be if the version were true.
+    """
+    shown = [name for name in SHOWN if any(name in values for values in metrics.values())]
+    panels = {
+        meaning(name).label: {label: _measured(name, values) for label, values in metrics.items() if name in values}
+        for name in shown
+    }
+    # A version that ignores its input is tens of times further from the truth than one that is true.
+    return plots.versions(panels, names=list(metrics), logarithmic=[meaning("cce_mean").label], note=_READING)
+
+
+def _measured(name: str, values: Mapping[str, Metric]) -> Measured:
+    band = _interval(values.get("cce_expected")) if name == "cce_mean" else None
+    return Measured(values[name].value, _interval(values[name]), band)
+
+
+def _interval(metric: Metric | None) -> tuple[float, float] | None:
+    if metric is None or metric.low is None or metric.high is None:
+        return None
+    return metric.low, metric.high
