@@ -35,9 +35,9 @@ from congruence.kernels import (
 )
 from congruence.kernels.conditional_calibration.group_reading import group_reading
 from congruence.kernels.conditional_calibration.regions import read_regions, regions
-from congruence.kernels.conditional_calibration.wording import what_is_wrong
 from congruence.tasks import plots
 from congruence.tasks.plots.style import figure_of, new_figure, png
+from congruence.tasks.sentences.calibration import what_is_wrong
 
 ROWS = 1000
 

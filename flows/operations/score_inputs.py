@@ -43,6 +43,7 @@ from congruence.tasks.runtime.folder_lock import in_use
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.logged_table import row_frame
 from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
+from congruence.tasks.sentences.inputs import withholding_sentence
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.new_inputs import (
@@ -233,7 +234,7 @@ def _summary(rows: EvaluatedRows) -> SplitSummary:
 def print_scores(scored: ScoredInputs) -> None:
     """Print what was found, and where everything is."""
     found, out = scored.reliability, results()
-    out.print(str(found.judgement), soft_wrap=True)
+    out.print(withholding_sentence(found.judgement), soft_wrap=True)
     table = Table(
         title=f"{found.model.label} on new inputs, judged by split '{found.reference.name}'", title_justify="left"
     )

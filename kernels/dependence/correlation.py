@@ -37,15 +37,6 @@ class Correlation:
     p_value: float
     is_found: bool
 
-    def __str__(self) -> str:
-        within = "lag 1: " if self.along in ("time", "row order") else f"within {self.along}: "
-        remedies = {"time": "`time:`", "row order": "`time:` or `groups:`"}
-        remedy = remedies.get(self.along, f"`groups: {self.along}`")
-        return (
-            f"rows are correlated ({within}{self.value:.2g}): p-values and intervals of independent rows do not hold; "
-            f"name {remedy}"
-        )
-
 
 def correlations(
     scores: Array, *, time: Any | None = None, groups: Mapping[str, Any] | None = None, seed: int = 0

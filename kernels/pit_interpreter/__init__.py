@@ -1,4 +1,4 @@
-"""The PIT-histogram interpreter (Podsztavek et al., 2024), with sample-size noise, intervals and verdicts in words."""
+"""The PIT-histogram interpreter (Podsztavek et al., 2024), with sample-size noise, intervals and a verdict."""
 
 from typing import TYPE_CHECKING
 

@@ -48,10 +48,12 @@ class Interpretation:
     Densities of the histogram and its reconstruction are (20,). ``data_generating`` is one row, a mixture of five
     normals in predictive standard deviations; its density on ``support`` (241,) comes with the ends of its resampling
     interval. ``reconstruction_distance`` is the total variation between the two histograms,
-    ``sampling_distance`` what sampling alone would give. ``measures`` are those of shape.Shape.
+    ``sampling_distance`` what sampling alone would give, ``misfit`` what is left beyond twice that. ``measures`` are
+    those of shape.Shape; ``distinct`` counts the different PIT values.
     """
 
     rows: int
+    distinct: int
     histogram: Array
     reconstruction: Array
     reconstruction_distance: float
@@ -71,7 +73,12 @@ class Interpretation:
 
     def __repr__(self) -> str:
         numbers = f"rows={self.rows}, uniformity p={self.uniformity.p_value:.3g}"
-        return f"{type(self).__name__}({self.verdict.text!r}, probability={self.verdict.probability:.2f}, {numbers})"
+        return f"{type(self).__name__}({self.verdict.label!r}, probability={self.verdict.probability:.2f}, {numbers})"
+
+    @property
+    def misfit(self) -> float:
+        """Total variation between histogram and reconstruction beyond what sampling explains."""
+        return max(0.0, self.reconstruction_distance - 2.0 * self.sampling_distance)
 
     def summary(self) -> dict[str, Any]:
         """The verdict and its numbers as plain values, for JSON."""
@@ -79,7 +86,7 @@ class Interpretation:
             "rows": self.rows,
             "label": self.verdict.label,
             "probability": self.verdict.probability,
-            "verdict": self.verdict.text,
+            "reason": "" if self.verdict.reason is None else self.verdict.reason.value,
             "abstained": self.verdict.abstained,
             "uniformity_p_value": self.uniformity.p_value,
             "unimodality_p_value": self.unimodality.p_value,
@@ -106,7 +113,7 @@ def interpret_pit(
     resamples: int = 200,
     coverage: float = 0.9,
 ) -> Interpretation:
-    """Return the interpretation of PIT ``values`` (n,) in [0, 1] (Podsztavek et al., 2024), with a verdict in words.
+    """Return the interpretation of PIT ``values`` (n,) in [0, 1] (Podsztavek et al., 2024), with a verdict.
 
     A network trained on synthetic histograms of 30 to 10^6 outcomes, which sees the sample size, estimates the
     data-generating distribution; expectation-maximisation refines it. Faults are named only where Neyman's smooth test
@@ -140,12 +147,11 @@ def interpret_pit(
         unimodality=estimate.unimodality,
         fault_probabilities=estimate.fault_probabilities,
         calibrated_probability=estimate.calibrated_probability,
-        measures=measures,
-        modes=_modes(density[0]),
         misfit=max(0.0, distance - 2.0 * sampling),
     )
     return Interpretation(
         rows=len(pit),
+        distinct=evidence.distinct,
         histogram=histogram(counts),
         reconstruction=probabilities * HISTOGRAM_BINS,
         reconstruction_distance=distance,
@@ -156,7 +162,7 @@ def interpret_pit(
         density_low=density_low,
         density_high=density_high,
         measures=measures,
-        modes=evidence.modes,
+        modes=_modes(density[0]),
         uniformity=evidence.uniformity,
         unimodality=estimate.unimodality,
         fault_probabilities=dict(zip(KINDS, estimate.fault_probabilities.tolist(), strict=True)),

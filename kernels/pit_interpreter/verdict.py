@@ -1,9 +1,7 @@
-"""From estimates to words: what is wrong with the predictive distribution, how probably, or why nothing is said."""
+"""From estimates to a verdict: what is wrong with the predictive distribution, how probably, or why nothing is said."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from enum import Enum
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.uniformity import UniformityTest
@@ -17,6 +15,18 @@ MISFIT_LIMIT = 0.08
 """Largest total variation between histogram and reconstruction, beyond what sampling explains, that is still read."""
 
 
+class Reason(Enum):
+    """Why a verdict names no fault."""
+
+    FEW_ROWS = "too few values"
+    REPEATED = "values are repeated"
+    MISFIT = "no mixture of normals explains the histogram"
+    NOT_REJECTED = "uniformity is not rejected"
+    WEAK = "uniformity is not rejected, but so few rows cannot exclude a fault"
+    SMALL = "the departure from uniformity is small"
+    UNCLEAR = "uniformity is rejected, but no fault is clear"
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A measure of the data-generating distribution with the ends of its resampling interval."""
@@ -25,22 +35,18 @@ class Estimate:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
-
 
 @dataclass(frozen=True)
 class Finding:
-    """One of shape.KINDS, the probability that it is there beyond its tolerance, and a sentence with the numbers."""
+    """One of shape.KINDS, and the probability that it is there beyond its tolerance."""
 
     kind: str
     probability: float
-    sentence: str
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a verdict rests on: the tests, the probabilities, the measures, the modes, and how well all this fits."""
+    """What a verdict rests on: the tests, the probabilities, and how well the reconstruction fits."""
 
     rows: int
     distinct: int
@@ -48,18 +54,16 @@ class Evidence:
     unimodality: UnimodalityTest
     fault_probabilities: Array
     calibrated_probability: float
-    measures: dict[str, Estimate]
-    modes: tuple[float, ...]
     misfit: float
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``label``: the leading finding's kind, CALIBRATED or ABSTAINED; ``text``: the verdict in words."""
+    """``label``: the leading finding's kind, CALIBRATED or ABSTAINED; ``reason``: where there is no finding."""
 
     label: str
     probability: float
-    text: str
+    reason: Reason | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -78,29 +82,21 @@ def decide(evidence: Evidence, *, level: float, confidence: float) -> Verdict:
     calibrated, p_value = evidence.calibrated_probability, evidence.uniformity.p_value
     unreadable = _unreadable(evidence)
     if unreadable is not None:
-        return Verdict(ABSTAINED, 0.0, f"No verdict: {unreadable}.")
+        return Verdict(ABSTAINED, 0.0, unreadable)
     if p_value >= level:
-        tested = f"uniformity of the {evidence.rows:,} PIT values is not rejected (p = {p_value:.2g})"
         if calibrated >= 0.5:
-            return Verdict(CALIBRATED, calibrated, f"No evidence of miscalibration: {tested}.")
-        return Verdict(ABSTAINED, calibrated, f"No verdict: {tested}, but so few rows cannot exclude a fault.")
+            return Verdict(CALIBRATED, calibrated, Reason.NOT_REJECTED)
+        return Verdict(ABSTAINED, calibrated, Reason.WEAK)
     findings = tuple(
-        Finding(kind, float(probability), _sentence(kind, evidence))
+        Finding(kind, float(probability))
         for probability, kind in sorted(zip(evidence.fault_probabilities, KINDS, strict=True), key=_leading)
         if probability >= confidence and (kind != "more modes" or evidence.unimodality.p_value < level)
     )
     if findings:
-        text = " ".join(f"{finding.sentence} (probability {finding.probability:.2f})." for finding in findings)
-        return Verdict(findings[0].kind, findings[0].probability, text, findings)
+        return Verdict(findings[0].kind, findings[0].probability, None, findings)
     if calibrated >= 0.5:
-        text = f"Calibrated within tolerance: a departure is detectable (p = {p_value:.2g}) but small."
-        return Verdict(CALIBRATED, calibrated, text)
-    kind = KINDS[int(np.argmax(evidence.fault_probabilities))]
-    text = (
-        f"No verdict: uniformity is rejected (p = {p_value:.2g}), but no fault is clear; the likeliest is "
-        f"{kind} (probability {float(np.max(evidence.fault_probabilities)):.2f})."
-    )
-    return Verdict(ABSTAINED, 1.0 - calibrated, text)
+        return Verdict(CALIBRATED, calibrated, Reason.SMALL)
+    return Verdict(ABSTAINED, 1.0 - calibrated, Reason.UNCLEAR)
 
 
 def _leading(item: tuple[float, str]) -> tuple[float, int]:
@@ -109,45 +105,9 @@ def _leading(item: tuple[float, str]) -> tuple[float, int]:
     return -round(float(item[0]), 2), -KINDS.index(item[1])
 
 
-def _unreadable(evidence: Evidence) -> str | None:
+def _unreadable(evidence: Evidence) -> Reason | None:
     if evidence.rows < SMALLEST_ROWS:
-        return f"{evidence.rows} PIT values are too few to interpret; at least {SMALLEST_ROWS} are needed"
+        return Reason.FEW_ROWS
     if 2 * evidence.distinct < evidence.rows:
-        return (
-            f"only {evidence.distinct:,} of {evidence.rows:,} PIT values are distinct, so they are not those of a "
-            'continuous target; take pit_values(..., kind="randomized") for counts and rounded targets'
-        )
-    if evidence.misfit > MISFIT_LIMIT:
-        return (
-            f"no mixture of normals found explains the histogram (total variation {evidence.misfit:.3f} beyond "
-            f"sampling noise, limit {MISFIT_LIMIT}); look for atoms, gaps or mixed populations in the PIT values"
-        )
-    return None
-
-
-def _sentence(kind: str, evidence: Evidence) -> str:
-    measures = evidence.measures
-    location, spread = measures["location"], measures["spread"]
-    if kind == "biased down":
-        return f"The predictions are too low: outcomes lie {location} predictive standard deviations above them"
-    if kind == "biased up":
-        below = Estimate(-location.value, -location.high, -location.low)
-        return f"The predictions are too high: outcomes lie {below} predictive standard deviations below them"
-    if kind == "underdispersed":
-        return f"The predictive distribution is too narrow: outcomes spread {spread} times as wide as it says"
-    if kind == "overdispersed":
-        return f"The predictive distribution is too wide: outcomes spread {spread} times as wide as it says"
-    if kind.startswith("skewed"):
-        side = kind.removeprefix("skewed ")
-        return f"The outcomes are skewed to the {side}: L-skewness {measures['skewness']}"
-    if kind == "light-tailed":
-        return f"The outcomes are flatter than predicted: L-kurtosis {measures['tails']} against a normal's 0"
-    if kind == "heavy-tailed":
-        return f"The tails are heavier than predicted: L-kurtosis {measures['tails']} above a normal"
-    return f"The predictive distribution lacks a mode{_places(evidence.modes)}"
-
-
-def _places(modes: Sequence[float]) -> str:
-    if len(modes) < 2:
-        return ""
-    return ": outcomes gather at " + " and ".join(f"{mode:+.2f}" for mode in modes) + " predictive standard deviations"
+        return Reason.REPEATED
+    return Reason.MISFIT if evidence.misfit > MISFIT_LIMIT else None

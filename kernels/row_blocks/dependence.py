@@ -11,7 +11,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
-from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError, p_value_kind
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.scores import dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.row_blocks.rows import BlockRows, Pass, RowBlocks
@@ -30,17 +30,6 @@ class BlocksInference:
     kind: str
     blocks: int | None
     refused: str = ""
-
-    def __str__(self) -> str:
-        if self.refused:
-            return f"No p-value and no interval: {self.refused}."
-        if self.blocks is None:
-            return "Every row is a group of its own: p-values are those of independent rows."
-        what = "groups" if self.kind == "groups" else "runs of time"
-        return (
-            f"P-values and intervals take {self.blocks:,} {what} of rows as independent: they are "
-            f"{p_value_kind(self.blocks)}, not exact."
-        )
 
 
 @dataclass(frozen=True)

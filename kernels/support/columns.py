@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.support.pictures import PICTURE_COLUMNS, is_of_pictures
+from congruence.kernels.support.pictures import is_of_pictures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,6 @@ OUTSIDE = 0.003
 """The share of ordinary rows that may be outside: half of them by new categories, half by values beyond a range. About
 as many rows bring a category of which nothing is known as are the only ones of theirs (Good 1953)."""
 
-_NAMED = 6
 _TAIL = 20  # one in so many values is in the tail
 _TAIL_SHAPE = 0.25
 
@@ -103,15 +102,6 @@ class Column:
     def _scaled(self, numbers: Array) -> Array:
         return np.log(np.maximum(numbers, np.finfo(float).tiny)) if self.is_logarithmic else numbers
 
-    def held(self, digits: int = 6) -> str:
-        """What the split holds in words: "18 to 99", or "A, B and C"."""
-        if self.categories is None or (len(self.categories) > _NAMED and not np.isnan(self.low)):
-            return f"{self.low:.{digits}g} to {self.high:.{digits}g}"
-        names = sorted(map(shown, self.categories))
-        if len(names) > _NAMED:
-            return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1:,} other values"
-        return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names) or "nothing"
-
 
 @dataclass(frozen=True)
 class ColumnRanges:
@@ -144,22 +134,6 @@ class ColumnRanges:
     def outside(self, table: pd.DataFrame) -> Array:
         """Which columns of each row hold what no row of the split comes near, (m, columns + runs) booleans."""
         return np.asarray(self.beyond(table) > 0.0)
-
-    def in_words(self, number: int, row: pd.Series[Any], split: ColumnRanges) -> str:
-        """What is outside in one row, by the number of ``outside``'s column; ``split``: of more rows than these."""
-        if number >= len(self.columns):
-            names = self.one_hot[number - len(self.columns)]
-            count = int(sum(float(row[name]) for name in names))
-            many = f"{count or 'none'} of the {len(names)} is 1"
-            return f"{names[0]} to {names[-1]}: {many}, always exactly one in the split"
-        column = split.columns[number]
-        value = row[column.name]
-        if value is None or value != value:
-            return f"{column.name} missing, in the split it {'hardly ever' if column.has_missing else 'never'} is"
-        inside = column.low <= value <= column.high if column.categories is None else value in column.categories
-        digits = 4 if tuple(item.name for item in split.columns) == PICTURE_COLUMNS else 6
-        held = "hardly a row of the split holds that" if inside else f"the split holds {column.held(digits)}"
-        return f"{column.name} {shown(value, digits)}: {held}"
 
     def named(self, name: str) -> Column:
         """A column by its name."""
@@ -196,10 +170,3 @@ def _is_number(values: pd.Series[Any]) -> bool:
 
     other = types.is_bool_dtype(values.dtype) or types.is_complex_dtype(values.dtype)
     return bool(types.is_numeric_dtype(values.dtype) and not other)
-
-
-def shown(value: Any, digits: int = 6) -> str:
-    """A value of a cell, numbers in ``digits`` digits."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
-        return str(value)
-    return f"{value:.{digits}g}"

@@ -30,7 +30,6 @@ from congruence.kernels.support.columns import ColumnRanges
 from congruence.kernels.support.levels import UNUSUAL
 from congruence.kernels.support.neighbours import NeighbourIndex, most_rows
 from congruence.kernels.support.whitening import Whitening
-from congruence.kernels.support.wording import Wording
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +77,6 @@ class Support:
         neighbours: their row numbers in the split.
         held_out: scores of the held-out rows, rising.
         columns: what the columns of the neighbours hold; None where there are only vectors.
-        wording: why an input is unusual.
     """
 
     whitening: Whitening = field(repr=False)
@@ -86,7 +84,6 @@ class Support:
     neighbours: Array = field(repr=False)
     held_out: Array = field(repr=False)
     columns: ColumnRanges | None = field(repr=False)
-    wording: Wording = field(repr=False)
 
     @classmethod
     def of(cls, x: Any, *, columns: pd.DataFrame | None = None, groups: Any | None = None, seed: int = 0) -> Support:
@@ -94,7 +91,7 @@ class Support:
 
         Args:
             x: inputs of the split in the encoder's space before it is normalised, (n, d).
-            columns: what the rows are in their tables, (n, c); for words, and for values that no row comes near.
+            columns: what the rows are in their table, (n, c), for values that no row comes near.
             groups: one value a row; rows of one group are held out together.
             seed: of the cut.
 
@@ -112,7 +109,7 @@ class Support:
         near = np.sort(kept[:most])
         whitening = Whitening.of(x[near])
         index = NeighbourIndex.of(whitening(x[near]))
-        made = cls(whitening, index, near, np.empty(0), ranges, Wording.of(x, columns, whitening))
+        made = cls(whitening, index, near, np.empty(0), ranges)
         scores = made._scores(x[held], None if columns is None else columns.iloc[held])[0]
         return replace(made, held_out=np.sort(scores))
 
@@ -145,33 +142,6 @@ class Support:
         beyond = len(self.held_out) - np.searchsorted(self.held_out, scores, side="left")
         p_values = (1.0 + beyond) / (1.0 + len(self.held_out))
         return SupportReading(p_values, distances, self.neighbours[nearest], outside)
-
-    def reason(
-        self, reading: SupportReading, row: int, x: Any, columns: pd.DataFrame | None = None, keys: Any | None = None
-    ) -> str:
-        """Why one of the inputs that ``at`` has read is unusual, in words.
-
-        Args:
-            reading: of ``at``.
-            row: its number among them.
-            x, columns: as given to ``at``.
-            keys: names of the split's rows, (n,), by which the nearest are named; their numbers by default.
-        """
-        nearest = reading.nearest[row]
-        typical = float(np.median(self.held_out))
-        apart = f"distance {float(reading.distances[row]):.3g}, of ordinary rows {typical:.3g}"
-        held = self.wording.ranges
-        if columns is None or self.columns is None or held is None or reading.outside is None:
-            return self.wording.of_vector(nearest, apart, keys)
-        values, outside = columns.iloc[row], np.flatnonzero(reading.outside[row]).tolist()
-        return self.wording.of_row(
-            np.asarray(x[row]),
-            values,
-            nearest,
-            [self.columns.in_words(number, values, held) for number in outside],
-            apart,
-            keys,
-        )
 
     def _scores(self, x: Array, columns: pd.DataFrame | None) -> tuple[Array, Array, Array, Array | None]:
         distances, nearest = self.index.nearest(self.whitening(x), NEIGHBOUR)

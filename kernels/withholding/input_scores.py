@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.printed import printed
 from congruence.kernels.support.conformal import SupportReading
 from congruence.kernels.withholding.judgement import WithholdingJudgement
@@ -29,7 +30,9 @@ class InputScores:
         cce_expected: what the CCE of a true version would be there, (m,).
         cce_p_value: of "the version is true around the input", (m,).
         withhold: booleans, (m,).
-        reason: why an input is withheld, or unusual; "" for the others.
+        reason: "unusual", the fault for which an input is withheld (one of ``ORDERS``, or "CCE"), or "", (m,).
+        wrong: whether the version is wrong there by enough to matter, (m,) booleans.
+        faults: what is wrong at the inputs that are withheld though they are usual, in their order; None of vectors.
         rule: by which inputs are withheld.
         judgement: whether withholding where the version is wrong helps on the labelled split.
     """
@@ -42,6 +45,8 @@ class InputScores:
     cce_p_value: Array = field(repr=False)
     withhold: Array = field(repr=False)
     reason: Array = field(repr=False)
+    wrong: Array = field(repr=False)
+    faults: LocalReading | None = field(repr=False)
     rule: WithholdingRule
     judgement: WithholdingJudgement
 
@@ -63,8 +68,3 @@ class InputScores:
         import pandas as pd
 
         return pd.DataFrame(self.columns())
-
-    def __str__(self) -> str:
-        withheld = int(self.withhold.sum())
-        counted = f"{withheld:,} of {len(self.withhold):,} inputs are withheld, {self.unusual:,} are unusual"
-        return f"{self.judgement} {counted} at {100 * self.rule.unusual:.4g} %."

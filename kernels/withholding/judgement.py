@@ -95,46 +95,6 @@ class WithholdingJudgement:
         """Whether the rows that would be withheld are worse than the rest, beyond what the version expects there."""
         return any(self.losses[name].z >= _ONE_SIDED for name in BEYOND if name in self.losses)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What could not be judged, and why."""
-        if not self.impossible:
-            return ()
-        some = f"{self.impossible:,} of the {self.rows:,} labelled targets"
-        are = "is" if self.impossible == 1 else "are"
-        return (f"NLL judges nothing: {some} {are} impossible under the version, whose mean NLL is infinite.",)
-
-    def __str__(self) -> str:
-        return " ".join([self._sentence(), *self.notes])
-
-    def _sentence(self) -> str:
-        if not self.losses and self.withheld > self.rows // 2:
-            return (
-                f"The version is wrong nearly everywhere on the labelled split ({self.withheld:,} of {self.rows:,} "
-                "rows), so nothing is withheld on that account: correct the version first."
-            )
-        if not self.losses and self.withheld:
-            return (
-                f"On the labelled split the rule would withhold {self.withheld:,} of {self.rows:,} rows, too few to "
-                "judge whether that helps: nothing is withheld on that account."
-            )
-        if not self.losses:
-            return (
-                f"On none of the {self.rows:,} labelled rows is the version found wrong by enough to matter: "
-                "nothing is withheld on that account."
-            )
-        parts = ", ".join(
-            f"{name} {loss.withheld:.3g} against {loss.rest:.3g}"
-            for name, loss in self.losses.items()
-            if name in BEYOND
-        )
-        where = f"of the {self.withheld:,} of {self.rows:,} labelled rows that would be withheld against the rest"
-        if self.helps:
-            return f"Withholding where the version is wrong helps: {parts}, {where}."
-        return (
-            f"Withholding where the version seems wrong does not help, so nothing is withheld for it: {parts}, {where}."
-        )
-
 
 def judged_withholding(version: LabelledVersion, rule: WithholdingRule) -> WithholdingJudgement:
     """Judge a rule by cross-fitting; see the module."""

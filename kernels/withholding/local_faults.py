@@ -42,13 +42,6 @@ _FEWEST_AROUND, _MOST_AROUND = 10, 512
 _LARGE = 0.98
 _ERRORS = 2.0  # standard errors that stand for one error of a size, see the module
 
-_WORDS = {
-    ("skew", True): "targets near it reach further up than predicted",
-    ("skew", False): "targets near it reach further down than predicted",
-    ("tails", True): "targets near it have heavier tails than predicted",
-    ("tails", False): "targets near it have lighter tails than predicted",
-}
-
 
 @dataclass(frozen=True)
 class RowScores:
@@ -141,8 +134,8 @@ class Faults(Protocol):
             level: the rate.
         """
 
-    def in_words(self, vectors: Array) -> list[str]:
-        """What is wrong at each of some inputs; "" where no more than that can be said."""
+    def reading(self, vectors: Array) -> LocalReading | None:
+        """What is wrong at some inputs; None where no more is known than that something is."""
 
 
 @dataclass(frozen=True)
@@ -188,11 +181,8 @@ class ScoreFaults(Faults):
         wrong[wrong] = self.around.share_fault(inputs[wrong], sizes[wrong], errors, window, level)
         return np.asarray(wrong)
 
-    def in_words(self, vectors: Array) -> list[str]:
-        if not len(vectors):
-            return []
-        reading = LocalReading.at(self.smoothing, vectors)
-        return [_fault_in_words(reading, row) for row in range(len(vectors))]
+    def reading(self, vectors: Array) -> LocalReading | None:
+        return LocalReading.at(self.smoothing, vectors)
 
 
 @dataclass(frozen=True)
@@ -272,8 +262,8 @@ class ErrorFaults(Faults):
         wrong[wrong] = self.around.share_fault(inputs[wrong], sizes[wrong], spread, window, level)
         return np.asarray(wrong)
 
-    def in_words(self, vectors: Array) -> list[str]:
-        return [""] * len(vectors)
+    def reading(self, vectors: Array) -> LocalReading | None:  # noqa: ARG002
+        return None
 
 
 def local_faults(
@@ -306,14 +296,3 @@ def fewest_false(chances: Array, level: float) -> Array:
 
 def _sizes(reading: LocalReading, variance: Array) -> Array:
     return np.asarray(np.abs(reading.strength) / np.sqrt(variance)[reading.dominant])
-
-
-def _fault_in_words(reading: LocalReading, row: int) -> str:
-    """What is wrong at one input."""
-    name, is_positive = ORDERS[int(reading.dominant[row])], bool(reading.strength[row] > 0)
-    if name == "bias":
-        shift = float(reading.shift[row])
-        return f"targets near it lie {abs(shift):.2g} predicted spreads {'above' if shift > 0 else 'below'} predictions"
-    if name == "spread":
-        return f"targets near it spread {float(reading.factor[row]):.2g} times as far as predicted"
-    return _WORDS[name, is_positive]

@@ -75,7 +75,6 @@ class InputScorer:
         raw: Any | None = None,
         columns: pd.DataFrame | None = None,
         keys: Any | None = None,
-        split_keys: Any | None = None,
         result: CongruenceResult | None = None,
     ) -> InputScores:
         """Score inputs.
@@ -85,7 +84,6 @@ class InputScorer:
             raw: the same before they were normalised; by default ``x_new``.
             columns: what they are in their table, where the split's were given.
             keys: names of the inputs, (m,); their numbers by default.
-            split_keys: names of the split's rows, (n,), for the reasons.
             result: CCE and noise floor at the inputs by a solver; by default in the leading directions.
 
         Raises:
@@ -117,18 +115,16 @@ class InputScorer:
         excess = np.where(known, cce**2 - expected**2, -np.inf)
         wrong = self._wrong(vectors, raw, known)
         withhold = self._withheld(support, unusual, wrong, excess)
-        reasons = np.full(len(rows), "", dtype=object)
-        for row in np.flatnonzero(unusual).tolist():
-            reasons[row] = self.support.reason(support, row, raw, columns, split_keys)
-        others = np.flatnonzero(withhold & ~unusual)
-        for row, fault in zip(others.tolist(), self.faults.in_words(vectors[others]), strict=True):
-            there = f"CCE {cce[row]:.3g}, of a true version {expected[row]:.3g} (p = {p_values[row]:.2g})"
-            reasons[row] = f"{fault}; {there}" if fault and wrong[row] else there
+        usual = withhold & ~unusual
+        faults = self.faults.reading(vectors[usual]) if usual.any() else None
+        reasons = np.where(unusual, "unusual", np.where(usual, "CCE", "")).astype(object)
+        if faults is not None:
+            reasons[usual] = np.where(wrong[usual], faults.names, "CCE")
         nothing = np.where(known, 0.0, np.nan)
         key = np.arange(len(rows)) if keys is None else np.asarray(keys)
         return InputScores(
-            key, support, rows, cce + nothing, expected + nothing, p_values + nothing, withhold, reasons, self.rule,
-            self.judgement,
+            key, support, rows, cce + nothing, expected + nothing, p_values + nothing, withhold, reasons, wrong, faults,
+            self.rule, self.judgement,
         )  # fmt: skip
 
     def _vectors_at(self, query: Any) -> Array:

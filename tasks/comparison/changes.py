@@ -10,11 +10,11 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.group_reading import group_reading
-from congruence.kernels.conditional_calibration.wording import Change, change, change_sentence
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, SIGNIFICANCE
 from congruence.tasks.scores.names import REGION
 from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.sentences.calibration import Change, change, change_sentence
 
 _SENTENCES = 3
 _FEWEST = 30

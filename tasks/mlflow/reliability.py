@@ -11,6 +11,7 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.report.reliability import REPORT_FILE, SCORES_FILE, headlines
 from congruence.tasks.scores.reliability import Reliability
+from congruence.tasks.sentences.inputs import withholding_sentence
 
 POINTS_FILE, REJECTION_FILE, RISK_FILE = "tables/points.json", "tables/rejection.json", "tables/risk_coverage.json"
 
@@ -75,7 +76,7 @@ def _params(found: Reliability) -> dict[str, object]:
 def _note(found: Reliability) -> str:
     inputs, reference = found.inputs, found.reference
     lines = [
-        str(found.judgement),
+        withholding_sentence(found.judgement),
         "",
         f"**{found.model.label}** on {inputs.valid_rows:,} of {inputs.rows:,} new inputs, judged by the "
         f"{reference.valid_rows:,} labelled rows of **{reference.name}** (protocol `{found.protocol.digest}`). "

@@ -18,6 +18,7 @@ from congruence.kernels.pit_interpreter import Interpretation
 from congruence.kernels.weights import effective_rows, require_weights
 from congruence.tasks.plots.maps import show_image
 from congruence.tasks.plots.style import BLUE, GREEN, INK, MUTED, ORANGE, RED, dress, dressed, figure_or_new, legend
+from congruence.tasks.sentences.interpreter import interpretation_sentence
 
 _ASKED = "predicted probability of an outcome at most this high"
 _TITLE_WIDTH = 105
@@ -209,6 +210,7 @@ def pit_interpretation(interpretation: Interpretation, *, figure: Figure | None 
     right.set(xlim=(-4.0, 4.0), ylim=(0.0, None))
     legend(right)
 
-    lines = textwrap.wrap(interpretation.verdict.text, _TITLE_WIDTH, max_lines=_TITLE_LINES, placeholder=" ...")
+    sentence = interpretation_sentence(interpretation)
+    lines = textwrap.wrap(sentence, _TITLE_WIDTH, max_lines=_TITLE_LINES, placeholder=" ...")
     figure.suptitle("\n".join(lines), fontsize=11, color=INK)
     return figure

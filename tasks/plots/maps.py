@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.wording import short_name
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
@@ -33,6 +32,7 @@ from congruence.tasks.plots.style import (
     legend,
     spread,
 )
+from congruence.tasks.sentences.calibration import short_name
 
 POINTS = 20_000
 SMALL_POINTS = 4_000

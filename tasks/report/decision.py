@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from congruence.kernels.conditional_calibration.wording import p_value_in_words
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, Metric, cce_status
 from congruence.tasks.scores.meanings import significant
 from congruence.tasks.scores.names import EFFECTS
+from congruence.tasks.sentences.calibration import p_value_in_words
 
 _PERCENT = 0.02
 

@@ -11,7 +11,6 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.wording import short_name
 from congruence.tasks.report.along import along_each
 from congruence.tasks.report.laws import drawn_laws
 from congruence.tasks.report.packing import (
@@ -30,6 +29,7 @@ from congruence.tasks.scores.meanings import COLUMN_LABELS
 from congruence.tasks.scores.names import REGION
 from congruence.tasks.scores.segments import searched_rows
 from congruence.tasks.scores.summary import decomposed, is_numeric, slice_groups
+from congruence.tasks.sentences.calibration import short_name
 
 EVIDENCE = "evidence"
 MOST_COLUMNS = 40

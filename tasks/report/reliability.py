@@ -17,6 +17,7 @@ from congruence.tasks.report.packing import as_json, rounded
 from congruence.tasks.report.rendering import records, render
 from congruence.tasks.scores.meanings import COLUMN_LABELS
 from congruence.tasks.scores.reliability import LOSSES, TABLE, Reliability
+from congruence.tasks.sentences.inputs import withholding_sentence
 
 SCORES_FILE, CSV_FILE, REPORT_FILE, SUMMARY_FILE = "scores.parquet", "scores.csv", "report.html", "summary.json"
 SCRIPTS = ("page", "tables", "charts", "trust")
@@ -64,7 +65,7 @@ def reliability_page(found: Reliability) -> str:
         inputs=found.inputs,
         reference=found.reference,
         protocol=found.protocol,
-        judgement=str(found.judgement),
+        judgement=withholding_sentence(found.judgement),
         notes=_notes(found),
         judged=found.judgement.rows,
         rule=str(found.rule),
@@ -139,7 +140,7 @@ def summary(found: Reliability) -> dict[str, object]:
         "withheld": found.withheld,
         "unusual": found.unusual,
         "judgement": {
-            "sentence": str(judgement),
+            "sentence": withholding_sentence(judgement),
             "helps": judgement.helps,
             "rows": judgement.rows,
             "withheld": judgement.withheld,

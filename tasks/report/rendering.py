@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from congruence.kernels.conditional_calibration.wording import p_value_in_words
 from congruence.tasks.scores.meanings import meaning
+from congruence.tasks.sentences.calibration import p_value_in_words
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 

@@ -12,16 +12,20 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.count_reading import CountRows, count_reading, count_readings
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
-from congruence.kernels.conditional_calibration.count_wording import (
-    CountPlace,
-    count_fault,
-    what_is_wrong_with_counts,
-)
 from congruence.kernels.conditional_calibration.group_reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
-from congruence.kernels.conditional_calibration.wording import (
+from congruence.kernels.congruence.outcome import benjamini_hochberg
+from congruence.kernels.dependence.blocks import DependentBlocks, p_value_kind
+from congruence.kernels.dependence.correlation import Correlation
+from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Samples
+from congruence.kernels.row_blocks.dependence import BlocksInference
+from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, Metric, cce_status
+from congruence.tasks.scores.reading_pit import interpreted_places
+from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.sentences.calibration import (
     LEVEL,
     MOST_SENTENCES,
     NEGLIGIBLE,
@@ -30,15 +34,11 @@ from congruence.kernels.conditional_calibration.wording import (
     short_name,
     what_is_wrong,
 )
-from congruence.kernels.congruence.outcome import benjamini_hochberg
-from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.dependence.correlation import Correlation
-from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Samples
-from congruence.kernels.row_blocks.dependence import BlocksInference
-from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, Metric, cce_status
-from congruence.tasks.scores.reading_pit import interpreted_places
-from congruence.tasks.scores.summary import slice_groups
-from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.sentences.counts import (
+    CountPlace,
+    count_fault,
+    what_is_wrong_with_counts,
+)
 
 PLACES_ALONE = 0.01
 """False discovery rate over the places of a version that the test of the whole split does not contradict."""
@@ -190,14 +190,39 @@ def with_inference(
         return wrong
     found = wrong or WhatIsWrong((), _table([], LEVEL).reindex(columns=_PLACES))
     if correlation is not None:
-        text = str(correlation)
+        text = correlation_clause(correlation)
         read = found.sentences
         if read:  # what was found stays worth reading, but its p-values are no verdict
             read = (f"If rows were independent: {read[0][0].lower()}{read[0][1:]}", *read[1:])
         return replace(found, sentences=(f"{text[0].upper()}{text[1:]}.", *read))
     if inference is not None and inference.refused:
-        return replace(found, sentences=(str(inference), *found.sentences))
-    return replace(found, method=f"{found.method} {inference}".strip())
+        return replace(found, sentences=(inference_sentence(inference), *found.sentences))
+    said = "" if inference is None else inference_sentence(inference)
+    return replace(found, method=f"{found.method} {said}".strip())
+
+
+def inference_sentence(inference: BlocksInference) -> str:
+    """By what blocks of rows p-values and intervals hold, or why there are none."""
+    if inference.refused:
+        return f"No p-value and no interval: {inference.refused}."
+    if inference.blocks is None:
+        return "Every row is a group of its own: p-values are those of independent rows."
+    what = "groups" if inference.kind == "groups" else "runs of time"
+    return (
+        f"P-values and intervals take {inference.blocks:,} {what} of rows as independent: they are "
+        f"{p_value_kind(inference.blocks)}, not exact."
+    )
+
+
+def correlation_clause(correlation: Correlation) -> str:
+    """What correlation of rows was found that nobody named, and the remedy."""
+    along = correlation.along
+    within = "lag 1: " if along in ("time", "row order") else f"within {along}: "
+    remedies = {"time": "`time:`", "row order": "`time:` or `groups:`"}
+    return (
+        f"rows are correlated ({within}{correlation.value:.2g}): p-values and intervals of independent rows do not "
+        f"hold; name {remedies.get(along, f'`groups: {along}`')}"
+    )
 
 
 def _unnamed(test: ConditionalCalibrationTest, metrics: dict[str, Metric]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.regions import RegionReading
 from congruence.kernels.pit_interpreter import interpret_pit
-from congruence.kernels.pit_interpreter.verdict import ABSTAINED, CALIBRATED
+from congruence.tasks.sentences.interpreter import interpretation_sentence
 
 FEWEST_INTERPRETED = 30  # what the interpreter has been trained on
 MOST_INTERPRETED = 8
@@ -37,7 +37,5 @@ def interpreted_places(places: Sequence[RegionReading], pit: Array, groups: Mapp
 
 
 def _said(pit: Array, level: float) -> str:
-    verdict = interpret_pit(np.asarray(pit), level=level, resamples=RESAMPLES).verdict
-    if verdict.abstained:
-        return ABSTAINED
-    return CALIBRATED if verdict.label == CALIBRATED else verdict.text
+    found = interpret_pit(np.asarray(pit), level=level, resamples=RESAMPLES)
+    return interpretation_sentence(found) if found.verdict.findings else found.verdict.label

@@ -20,14 +20,14 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.count_reading import CountReading, CountRows, count_readings
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
-from congruence.kernels.conditional_calibration.count_wording import count_clause, count_fault
 from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
-from congruence.kernels.conditional_calibration.wording import LEVEL, NEGLIGIBLE, reading_clause, short_name
 from congruence.kernels.congruence.result import excess_over
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.hold_out import halves_of_blocks
 from congruence.kernels.streams import stream
 from congruence.tasks.scores.summary import is_numeric
+from congruence.tasks.sentences.calibration import LEVEL, NEGLIGIBLE, reading_clause, short_name
+from congruence.tasks.sentences.counts import count_clause, count_fault
 
 DEPTH, LEAVES = 3, 8
 FEWEST_ROWS = 400

@@ -21,6 +21,7 @@ from congruence.kernels.withholding.input_scores import InputScores
 from congruence.kernels.withholding.scorer import input_scorer
 from congruence.tasks.data.split import Split
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.sentences.inputs import Rows, reasons
 
 
 def score_new_inputs(
@@ -34,7 +35,7 @@ def score_new_inputs(
     withhold: Any | None = None,
     seed: int = 0,
 ) -> InputScores:
-    """What is said of the valid rows of ``asked`` by the labelled rows ``known``.
+    """What is said of the valid rows of ``asked`` by the labelled rows ``known``, with reasons in sentences.
 
     Args:
         protocol: under which the CCE was measured.
@@ -69,7 +70,9 @@ def score_new_inputs(
         keys=_keys(known),
         seed=seed,
     )
-    return scorer.score(query, raw=new, columns=new_columns, keys=_keys(asked), split_keys=_keys(known), result=result)
+    scores = scorer.score(query, raw=new, columns=new_columns, keys=_keys(asked), result=result)
+    of_split, of_inputs = Rows(raw, columns, _keys(known)), Rows(new, new_columns)
+    return replace(scores, reason=reasons(scorer.support, scores, of_split, of_inputs))
 
 
 def table_columns(rows: EvaluatedRows) -> pd.DataFrame | None:

@@ -34,10 +34,10 @@ from congruence.kernels.conditional_calibration.recalibration_preview import (
     rehearsal_split,
 )
 from congruence.kernels.conditional_calibration.regions import Regions, read_regions, regions
-from congruence.kernels.conditional_calibration.wording import what_is_wrong
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.split import Split
 from congruence.tasks.contract import load_predictive_model
+from congruence.tasks.sentences.calibration import what_is_wrong
 
 Array = np.ndarray[Any, Any]
 PACKAGES = ("catboost", "crepes", "lightgbm", "mlflow", "ngboost", "numpy", "quantile-forest", "scikit-learn",

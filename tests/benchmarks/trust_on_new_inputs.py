@@ -8,7 +8,7 @@ The record is trust_on_new_inputs.md.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from congruence.kernels.solvers import Nystrom
 from congruence.kernels.support.conformal import Support
 from congruence.kernels.support.pictures import PICTURE_COLUMNS
 from congruence.kernels.withholding.input_scores import InputScores
+from congruence.tasks.sentences.inputs import Rows, reasons, unusual_reason, withholding_sentence
 
 LABELLED, ORDINARY, PLANTED = 20_000, 4_000, 40
 KINDS = ("beyond the range", "unit error (x 100)", "below the range", "category never seen", "missing")
@@ -120,7 +121,7 @@ def try_table(name: str, table: pd.DataFrame, categories: list[str]) -> None:
     print(f"{name}: {len(known):,} labelled; ordinary called unusual {unusual(table[:ordinary]):.2%}; found: {said}")
     first = rows["beyond the range"][:1]
     x = (encoded(first, categories, known) - mean) / scale
-    print("   ", support.reason(support.at(x, first), 0, x, first))
+    print("   ", unusual_reason(support, support.at(x, first), 0, Rows((raw - mean) / scale, known), Rows(x, first)))
 
 
 def try_claims(data: Path) -> None:
@@ -147,11 +148,13 @@ def try_claims(data: Path) -> None:
     scorer = split.input_scorer(labelled["antskad"], law, raw=x["labelled"], columns=labelled[inputs])
 
     def scored(rows: pd.DataFrame) -> InputScores:
-        raw = (at(rows) - mean) / scale
-        return scorer.score(unit(raw), raw=raw, columns=rows.reset_index(drop=True))
+        raw, columns = (at(rows) - mean) / scale, rows.reset_index(drop=True)
+        found = scorer.score(unit(raw), raw=raw, columns=columns)
+        labelled_rows = Rows(x["labelled"], labelled[inputs])
+        return replace(found, reason=reasons(scorer.support, found, labelled_rows, Rows(raw, columns)))
 
     found = scored(ordinary)
-    print(f"motorcycle claims, a Poisson regression with exposure: {found}")
+    print(f"motorcycle claims, a Poisson regression with exposure: {withholding_sentence(found.judgement)}")
     print(f"  ordinary: unusual {found.support.unusual().mean():.2%}, withheld {found.withhold.mean():.2%}")
     for kind, rows in planted(labelled[inputs], categories, np.random.default_rng(1)).items():
         found = scored(rows)
@@ -270,7 +273,13 @@ def try_vectors(name: str, known: Pictures, others: dict[str, Pictures], groups:
     spread = f"{np.mean(ordinary):.2%} [{np.min(ordinary):.2%}, {np.max(ordinary):.2%}]"
     print(f"{name}: {labelled}; ordinary called unusual {spread}; found: {found}", flush=True)
     for other, some in list(others.items())[:2]:
-        reason = support.reason(support.at(some.vectors, some.looks), 0, some.vectors, some.looks)
+        reason = unusual_reason(
+            support,
+            support.at(some.vectors, some.looks),
+            0,
+            Rows(rows.vectors, rows.looks),
+            Rows(some.vectors, some.looks),
+        )
         print(f"    {other}: {reason}")
 
 

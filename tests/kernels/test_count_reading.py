@@ -8,7 +8,7 @@ from scipy import stats
 
 from congruence.kernels import Normal, Poisson
 from congruence.kernels.conditional_calibration.count_reading import CountRows, Tally, count_reading, count_readings
-from congruence.kernels.conditional_calibration.count_wording import CountPlace, what_is_wrong_with_counts
+from congruence.tasks.sentences.counts import CountPlace, what_is_wrong_with_counts
 
 N = 20_000
 RNG = np.random.default_rng(5)

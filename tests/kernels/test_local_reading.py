@@ -21,17 +21,17 @@ from congruence.kernels.conditional_calibration.local_distribution import local_
 from congruence.kernels.conditional_calibration.local_reading import combined_p_values, local_reading
 from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
-from congruence.kernels.conditional_calibration.wording import (
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.gram.spectrum import SpectralSmoother, relative_eigenvalues, spectral_smoother
+from congruence.kernels.kernel_functions import Polynomial
+from congruence.tasks.sentences.calibration import (
     change,
     change_sentence,
     fault_clause,
     short_name,
     what_is_wrong,
 )
-from congruence.kernels.congruence.preparation import prepare
-from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.spectrum import SpectralSmoother, relative_eigenvalues, spectral_smoother
-from congruence.kernels.kernel_functions import Polynomial
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 N = 1500

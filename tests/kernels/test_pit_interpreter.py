@@ -14,6 +14,7 @@ from congruence.kernels.distributions.poisson import Poisson
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit_interpreter import interpret_pit, shape
 from congruence.kernels.pit_interpreter.verdict import ABSTAINED, CALIBRATED
+from congruence.tasks.sentences.interpreter import interpretation_sentence
 
 ROWS = 3000
 
@@ -65,7 +66,7 @@ def test_the_paper_s_inverse_problem_lacks_a_mode() -> None:
     forecast = Normal(np.zeros_like(u), np.sqrt(u**2 + 0.0625))
     interpretation = interpret_pit(forecast.cdf(u + 0.25 * rng.standard_normal(u.size)))
     assert interpretation.verdict.label == "more modes"
-    assert "lacks a mode" in interpretation.verdict.text
+    assert "lacks a mode" in interpretation_sentence(interpretation)
     assert interpretation.verdict.probability > 0.9
     assert interpretation.modes == pytest.approx((-0.9, 0.9), abs=0.15)
 
@@ -81,9 +82,9 @@ def test_counts_are_read_through_the_randomised_pit() -> None:
 
 def test_repeated_values_are_not_read() -> None:
     counts = np.random.default_rng(6).poisson(3.0, 1000).astype(float)
-    verdict = interpret_pit(Poisson(np.full(1000, 3.0)).cdf(counts)).verdict
-    assert verdict.abstained
-    assert 'kind="randomized"' in verdict.text
+    found = interpret_pit(Poisson(np.full(1000, 3.0)).cdf(counts))
+    assert found.verdict.abstained
+    assert 'kind="randomized"' in interpretation_sentence(found)
 
 
 def test_underflow_to_zero_and_one_is_no_repetition() -> None:
@@ -92,17 +93,17 @@ def test_underflow_to_zero_and_one_is_no_repetition() -> None:
 
 
 def test_few_rows_are_not_judged() -> None:
-    verdict = interpret_pit(np.random.default_rng(8).random(12)).verdict
-    assert verdict.abstained
-    assert "12 PIT values are too few" in verdict.text
+    found = interpret_pit(np.random.default_rng(8).random(12))
+    assert found.verdict.abstained
+    assert "12 PIT values are too few" in interpretation_sentence(found)
 
 
 def test_a_histogram_that_no_mixture_explains_is_not_judged() -> None:
     """A comb: every other bin of twenty is empty."""
     values = (np.random.default_rng(9).integers(0, 10, 20_000) + 0.5 * np.random.default_rng(10).random(20_000)) / 10
-    verdict = interpret_pit(values).verdict
-    assert verdict.abstained
-    assert "explains the histogram" in verdict.text
+    found = interpret_pit(values)
+    assert found.verdict.abstained
+    assert "explains the histogram" in interpretation_sentence(found)
 
 
 def test_the_decomposition_rebuilds_the_histogram_and_finds_the_truth() -> None:

@@ -15,6 +15,7 @@ from congruence.kernels.support.columns import ColumnRanges
 from congruence.kernels.support.conformal import NEIGHBOUR, Support
 from congruence.kernels.support.effective_rows import effective_rows
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, SMALLEST, picture_statistics
+from congruence.tasks.sentences.inputs import Rows, held, unusual_reason
 
 
 def test_p_values_by_the_definition():
@@ -158,7 +159,7 @@ def test_values_that_no_row_comes_near_are_named(drivers):
     read = support.at(x, new)
     assert (read.p_values[:5] == 1.0 / (len(support.held_out) + 1)).all()
     assert read.p_values[5] > 0.01
-    said = [support.reason(read, row, x, new) for row in range(5)]
+    said = [unusual_reason(support, read, row, Rows(vectors(drivers), drivers), Rows(x, new)) for row in range(5)]
     assert said[0].startswith("DrivAge 200: the split holds 18 to 99; nearest rows ")
     assert said[1].startswith("Area Z: the split holds A, B and C; nearest rows ")
     assert said[2].startswith("gas_diesel to gas_regular: none of the 2 is 1, always exactly one in the split; ")
@@ -180,7 +181,9 @@ def test_how_far_beyond_the_range_is_outside_depends_on_the_rows(rows, low, high
     at = pd.DataFrame({"age": [low, high, 50.0], "premium": [50.0, 50.0, 50.0]})
     read = support.at(np.full((3, 2), np.log(50.0)), at)
     assert read.unusual().tolist() == [True, True, False]
-    assert support.reason(read, 0, x[:1], at).startswith(f"age {low:.6g}: the split holds ")
+    assert unusual_reason(support, read, 0, Rows(x, table), Rows(x[:1], at)).startswith(
+        f"age {low:.6g}: the split holds "
+    )
     shares = [support.columns.outside(ages(1000)).any(axis=1).mean() for _ in range(5)]
     assert np.mean(shares) < 0.005
 
@@ -223,9 +226,11 @@ def test_noise_and_blank_pictures_are_seen_by_their_pixels_whatever_the_encoder_
     for strange, name in ((noise, "roughness 1.4"), (blank, "contrast 0.005: the split holds 0.")):
         read = support.at(new[:20], strange)
         assert read.unusual().all()
-        assert name in support.reason(read, 5, new[:20], strange)
+        assert name in unusual_reason(support, read, 5, Rows(x, looks(known)), Rows(new[:20], strange))
     far = support.at(50 + new[:1], looks(ordinary[:1]))
-    assert support.reason(far, 0, 50 + new[:1], looks(ordinary[:1])).startswith("far from every row: distance")
+    assert unusual_reason(support, far, 0, Rows(x, looks(known)), Rows(50 + new[:1], looks(ordinary[:1]))).startswith(
+        "far from every row: distance"
+    )
 
 
 def test_what_a_picture_is_like_by_the_definition():
@@ -249,11 +254,11 @@ def test_a_combination_is_told_by_what_the_nearest_rows_have():
     query = (new.to_numpy() - 50) / 17
     read = support.at(query, new)
     assert read.unusual(0.01).all()
-    said = support.reason(read, 0, query, new, keys=[f"policy-{row}" for row in range(800)])
+    said = unusual_reason(support, read, 0, Rows(x, table, [f"policy-{row}" for row in range(800)]), Rows(query, new))
     assert "the nearest rows have" in said
     assert "nearest rows policy-" in said
     vector = Support.of(x)
-    assert "far from every row: distance" in vector.reason(vector.at(query), 0, query)
+    assert "far from every row: distance" in unusual_reason(vector, vector.at(query), 0, Rows(x), Rows(query))
 
 
 def test_columns_of_names_that_are_new_in_every_row_judge_nothing(drivers):
@@ -262,7 +267,7 @@ def test_columns_of_names_that_are_new_in_every_row_judge_nothing(drivers):
     new = named.iloc[:50].assign(policy=[f"q{row}" for row in range(50)])
     assert not ranges.outside(new).any()
     assert ranges.outside(new.assign(policy=None)).sum() == 50
-    assert ranges.named("policy").held().endswith("other values")
+    assert held(ranges.named("policy")).endswith("other values")
 
 
 def test_what_cannot_be_read_is_refused(drivers):

@@ -37,7 +37,7 @@ def test_a_result_says_its_mean_and_what_it_rests_on():
 
 def test_an_interpretation_says_its_verdict():
     interpretation = interpret_pit(RNG.uniform(size=300), resamples=20)
-    assert repr(interpretation).startswith(f"Interpretation({interpretation.verdict.text!r}")
+    assert repr(interpretation).startswith(f"Interpretation({interpretation.verdict.label!r}")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT
 from congruence.kernels.withholding.local_faults import RowScores, ScoreFaults, fewest_false, local_faults
 from congruence.kernels.withholding.losses import CRPS, ERROR, NLL, excess_losses
 from congruence.kernels.withholding.rule import WithholdingRule
+from congruence.tasks.sentences.inputs import Rows, reasons, withholding_sentence
 
 
 def drawn(rng, n, fault=0.0):
@@ -47,11 +48,17 @@ def test_a_version_wrong_in_one_region_is_withheld_there(wrong):
     assert for_faults[inside].sum() / for_faults.sum() > 0.95
     assert for_faults[~inside].mean() < 0.02
     assert found.judgement.helps
-    assert str(found).startswith("Withholding where the version is wrong helps: NLL beyond expected")
+    assert withholding_sentence(found.judgement).startswith(
+        "Withholding where the version is wrong helps: NLL beyond expected"
+    )
     first = int(np.flatnonzero(for_faults & inside)[0])
-    assert "predicted spreads above predictions; CCE " in found.reason[first]
+    assert found.reason[first] == "bias"
+    assert found.wrong[first]
     assert unusual.mean() <= 0.02
-    assert "nearest rows" in found.reason[np.flatnonzero(unusual)[0]]
+    assert found.reason[np.flatnonzero(unusual)[0]] == "unusual"
+    place = int(np.flatnonzero(np.flatnonzero(for_faults) == first)[0])
+    assert found.faults.names[place] == "bias"
+    assert found.faults.shift[place] > 0.25
 
 
 def test_of_what_is_withheld_for_a_fault_hardly_more_than_the_stated_share_is_right():
@@ -85,7 +92,7 @@ def test_nothing_of_a_true_version_is_withheld_but_the_unusual():
         _, found = scored(seed, 0.0, n=1000, m=500)
         assert (found.withhold == found.support.unusual()).all()
         assert not found.judgement.helps
-        assert "nothing is withheld on that account" in str(found)
+        assert "nothing is withheld on that account" in withholding_sentence(found.judgement)
 
 
 def test_the_table_has_what_is_known_and_no_more(wrong):
@@ -166,8 +173,8 @@ def test_a_version_that_is_wrong_everywhere_is_to_be_corrected():
     rng = np.random.default_rng(4)
     x, y, law = drawn(rng, 600)
     found = prepare(x, input_kernel=RBF(0.5), regularization=1e-3).score_inputs(x[:50], y + 2.0, law)
-    assert "wrong nearly everywhere" in str(found)
-    assert "correct the version first" in str(found)
+    assert "wrong nearly everywhere" in withholding_sentence(found.judgement)
+    assert "correct the version first" in withholding_sentence(found.judgement)
     assert (found.withhold == found.support.unusual()).all()
 
 
@@ -214,11 +221,13 @@ def test_where_targets_are_impossible_nll_judges_nothing_and_their_number_is_giv
     bounded = Uniform(law.mean() - 4 * law.std(), 8 * law.std())
     y = law.mean() + np.clip(y - law.mean(), -3.9 * law.std(), 3.9 * law.std())
     y[:2] += 100.0
-    found = prepare(x, input_kernel=RBF(0.5), regularization=1e-3).score_inputs(x[:50], y, bounded).judgement
-    assert found.impossible == 2
-    assert NLL not in found.losses
-    assert CRPS in found.losses
-    assert "NLL judges nothing: 2 of the 600 labelled targets are impossible under the version" in str(found)
+    found = prepare(x, input_kernel=RBF(0.5), regularization=1e-3).score_inputs(x[:50], y, bounded)
+    assert found.judgement.impossible == 2
+    assert NLL not in found.judgement.losses
+    assert CRPS in found.judgement.losses
+    assert "NLL judges nothing: 2 of the 600 labelled targets are impossible under the version" in withholding_sentence(
+        found.judgement
+    )
 
 
 def test_columns_keys_and_groups_are_passed_on():
@@ -230,7 +239,11 @@ def test_columns_keys_and_groups_are_passed_on():
         x[:3], y, law, columns=(table, new), keys=["k1", "k2", "k3"], groups=np.repeat(np.arange(100), 4)
     )
     assert found.to_frame()["key"].tolist() == ["k1", "k2", "k3"]
-    assert found.reason[1].startswith("kind c: the split holds a and b; nearest rows ")
+    assert found.reason[1] == "unusual"
+    split = prepare(x, input_kernel=RBF(0.5)).input_scorer(y, law, columns=table, groups=np.repeat(np.arange(100), 4))
+    said = reasons(split.support, found, Rows(x, table), Rows(x[:3], new))
+    assert said[1].startswith("kind c: the split holds a and b; nearest rows ")
+    assert said[0] == said[2] == ""
 
 
 def test_rows_near_in_time_are_held_out_and_counted_as_the_runs_that_they_form():

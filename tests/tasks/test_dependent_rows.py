@@ -24,7 +24,7 @@ from congruence.tasks.scores.evaluation import (
     cce_status,
     truth_p_value,
 )
-from congruence.tasks.scores.reading import with_inference
+from congruence.tasks.scores.reading import inference_sentence, with_inference
 from congruence.tasks.scores.recalibration_preview import preview, rows_to_try
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.solving.measurement import measure
@@ -96,7 +96,7 @@ def test_row_blocks_say_of_dependent_rows_what_memory_says(column: dict[str, np.
     assert calibration.test.null == held.calibration.test.null == "blocks"
     bias, other = calibration.test.effects["bias"], held.calibration.test.effects["bias"]
     assert (bias.low, bias.high) == pytest.approx((other.low, other.high), abs=1e-4)
-    assert "asymptotic in" in str(held.inference)
+    assert "asymptotic in" in inference_sentence(held.inference)
 
 
 def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
@@ -104,7 +104,7 @@ def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
     settings = SimpleNamespace(seed=0, metrics=None)
     found = from_bytes(to_bytes(measure(settings, EXACT, X, hourly(0), {"a": LAW}, dependence=dependence)["a"]))
     assert (found.test, found.calibration, found.expected) == (None, None, None)
-    assert "3 groups among 300 rows" in str(found.inference)
+    assert "3 groups among 300 rows" in inference_sentence(found.inference)
 
 
 def test_counts_that_few_groups_hold_have_no_p_values_in_memory_and_by_row_blocks() -> None:
@@ -116,7 +116,7 @@ def test_counts_that_few_groups_hold_have_no_p_values_in_memory_and_by_row_block
     split.look_at(["a"])
     split.find_dependent_rows(["a"])
     for inference in (found.inference, split.dependent["a"].inference):
-        assert "4 of 15 groups hold a target other than 0" in str(inference)
+        assert "4 of 15 groups hold a target other than 0" in inference_sentence(inference)
     assert (found.test, found.calibration, found.expected) == (None, None, None)
 
 

@@ -21,6 +21,7 @@ from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.mlflow.reliability import log_reliability
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.reliability import TABLE
+from congruence.tasks.sentences.inputs import withholding_sentence
 from congruence.tasks.settings.evaluation import load_settings
 
 LAW = {"protocol": {"base": "exact", "regularization": 0.01}}
@@ -53,7 +54,7 @@ def test_every_input_is_scored_and_the_wrong_half_withheld(scored: ScoredInputs)
     table = pd.read_csv(scored.folder / "scores.csv")
     assert tuple(table.columns) == TABLE
     assert table["withhold"].tolist() == withheld.tolist()
-    assert str(scored.reliability.judgement).startswith("Withholding where the version is wrong helps")
+    assert withholding_sentence(scored.reliability.judgement).startswith("Withholding where the version is wrong helps")
 
 
 def test_losses_fall_when_the_worst_are_withheld(scored: ScoredInputs) -> None:

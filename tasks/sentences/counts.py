@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from congruence.kernels.conditional_calibration.count_reading import CountReading
-from congruence.kernels.conditional_calibration.wording import MOST_SENTENCES, capital, p_value_in_words, percent, rest
+from congruence.tasks.sentences.calibration import MOST_SENTENCES, capital, p_value_in_words, percent, rest
 
 MUCH = 1.5
 """A factor between the sums from which an exposure that was left out is the first thing to look for."""

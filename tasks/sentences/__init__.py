@@ -1,0 +1,1 @@
+"""What was found, in plain English: numbers in, one short sentence out."""
