@@ -1,16 +1,21 @@
 """The exceptions of the package: each message says what was found, where, the limit, and the remedy."""
 
-from congruence.kernels.masking import mask_text
+from collections.abc import Callable
+from typing import ClassVar
 
 
 class CongruenceError(Exception):
     """Root of every error that the package raises on purpose: the command line prints it without a traceback.
 
-    Its text is without secrets wherever it goes: terminals, logs, Prefect's states, MLflow's tags, pickles.
+    Attributes:
+        shown: what is applied to its texts as it is made. ``congruence.tasks`` masks secrets here, so that texts are
+            without them wherever they go: terminals, logs, Prefect's states, MLflow's tags, pickles.
     """
 
+    shown: ClassVar[Callable[[str], str]] = str
+
     def __init__(self, *args: object) -> None:
-        super().__init__(*(mask_text(each) if isinstance(each, str) else each for each in args))
+        super().__init__(*(CongruenceError.shown(each) if isinstance(each, str) else each for each in args))
 
 
 class InvalidInputError(CongruenceError, ValueError):

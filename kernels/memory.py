@@ -9,7 +9,6 @@ import numpy as np
 import psutil
 
 from congruence.kernels.arrays import array_namespace
-from congruence.kernels.control_group import memory_left, memory_limit
 
 KEPT_SHARE = 8  # one part in so many of the free memory of this machine
 KEPT_LIMIT = 2**31
@@ -20,15 +19,8 @@ VECTORS_PART = 0.25  # of that share: the vectors of a solve
 
 
 def available_memory() -> int:
-    """Memory that is free or can be freed (the page cache), in bytes: of the machine, within this process's limits."""
-    free, left = int(psutil.virtual_memory().available), memory_left()
-    return free if left is None else min(free, left)
-
-
-def total_memory() -> int:
-    """Memory of the machine in bytes, or the limit of this process's control group where it is smaller."""
-    installed, limit = int(psutil.virtual_memory().total), memory_limit()
-    return installed if limit is None else min(installed, limit)
+    """Memory of the machine that is free or can be freed (the page cache), in bytes."""
+    return int(psutil.virtual_memory().available)
 
 
 def card_share() -> float:

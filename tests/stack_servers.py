@@ -25,11 +25,11 @@ from pathlib import Path
 import psutil
 from loopback import QUIET, free_port
 
-from congruence.kernels.memory import total_memory
 from congruence.tasks.dask.clusters import dask_environment
 from congruence.tasks.dask.preloading import WORKER_ENVIRONMENT
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.webhook import register_webhook
+from congruence.tasks.runtime.memory import total_memory
 from congruence.tasks.runtime.parent import end_with
 
 sys.path.append(str(Path(__file__).parents[1] / "infra"))

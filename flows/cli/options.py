@@ -167,8 +167,8 @@ def take_over(home: Path, settings: EvaluationSettings | None = None) -> Path:
 
     keep_journal(home)
     if any((home / FOLDER).glob("*.jsonl")):
-        from congruence.kernels.masking import mask_text
         from congruence.tasks.runtime.journal_sweep import sweep
+        from congruence.tasks.runtime.masking import mask_text
         from congruence.tasks.runtime.parent import MARK_SECONDS
 
         named = () if settings is None else (settings.tracking.uri, settings.tracking.registry_uri)

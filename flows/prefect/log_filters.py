@@ -13,8 +13,8 @@ from prefect.logging.handlers import PrefectConsoleHandler
 
 from congruence.flows.cli.error_messages import explained
 from congruence.flows.prefect.run_fields import run_fields
-from congruence.kernels.masking import mask_text
 from congruence.tasks.runtime.json_logging import know, use_json_lines
+from congruence.tasks.runtime.masking import mask_text
 
 _LATER = (CancelledError, KilledWorker)  # which become a ClusterError, see dask_client
 _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")

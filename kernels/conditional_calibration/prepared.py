@@ -45,7 +45,6 @@ from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.steps import step
 from congruence.kernels.weights import mean_one
 
 REGULARIZATION = 0.1
@@ -183,10 +182,7 @@ class PreparedCalibration:
     ) -> HeldVersion:
         held = HeldRows(self.vectors, self.has_card, {plan.name: rows})
         tests = VersionTests(held.run, self.bases, [plan], {plan.name: blocks}, known=lambda: self.null)
-        with step("calibration test", 1, "versions") as advance:
-            found = tests.tested(read=read)[plan.name]
-            advance(1)
-        return HeldVersion(found, held.columns[plan.name])
+        return HeldVersion(tests.tested(read=read)[plan.name], held.columns[plan.name])
 
     def _require_rows(self, rows: int, name: str) -> None:
         if rows != self.n:
@@ -313,11 +309,8 @@ def _null(bases: InputBases, rows: HeldRows) -> SharedNull:
     if needs_limit(plan.settings.null, plan.n):
         limit = rows.run("limit", limit_pass, bases)[""]
     kind = null_kind(plan.settings.null, plan.n, limit.largest.get("dominance", 0.0))
-    with step("null of the calibration test", 1, "splits") as advance:
-        if kind == "gaussian":
-            coefficients: Null = GaussianNull.of(limit.added["moment"], plan.settings.draws_for(plan.n), plan.seed)
-        else:
-            coefficients = drawn_null_of_split(rows.run, bases)[SHARED]
-        found = SharedNull.of(bases, kind, coefficients)
-        advance(1)
-    return found
+    if kind == "gaussian":
+        coefficients: Null = GaussianNull.of(limit.added["moment"], plan.settings.draws_for(plan.n), plan.seed)
+    else:
+        coefficients = drawn_null_of_split(rows.run, bases)[SHARED]
+    return SharedNull.of(bases, kind, coefficients)

@@ -54,7 +54,6 @@ from congruence.kernels.gram.landmarks import LEADING
 from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import Nystrom, Solver
-from congruence.kernels.steps import Advance, step
 from congruence.kernels.threads import available_threads, map_on_threads
 
 BLOCK_BYTES = 2**26
@@ -214,8 +213,7 @@ def smoothed_test(
     features = features_of_split(y, predictive, output_kernel, scale=output_scale)
     kept = coefficients_of_split(smoother, y, predictive, features, draws=draws, seed=seed, roots=roots, blocks=blocks)
     synthesis = smoother.synthesis if synthesis is None else synthesis
-    with step("Monte-Carlo test", len(synthesis), "points") as advance:
-        found = errors_at_points(synthesis, kept, advance)
+    found = errors_at_points(synthesis, kept)
     means = found.totals / len(found.observed)
     count = None if blocks is None else blocks.count
     return judged(float(means[0]), means[1:], found.observed, found.reached, blocks=count)
@@ -266,16 +264,14 @@ class SimulatedErrors:
         )
 
 
-def errors_at_points(synthesis: Any, kept: Array, advance: Advance = lambda _: None) -> SimulatedErrors:
+def errors_at_points(synthesis: Any, kept: Array) -> SimulatedErrors:
     """Errors at points U (m, k), the host's or a card's, by all threads, from ``coefficients_of_split``."""
     coefficients = kept if array_namespace(synthesis) is np else on_card(kept)
     points, total = max(1, TILE_BYTES // (4 * kept.shape[2])), len(synthesis)
 
     def at_some(start: int) -> SimulatedErrors:
         some = synthesis[start : start + points]
-        found = simulated_errors(some, coefficients)
-        advance(len(some))
-        return found
+        return simulated_errors(some, coefficients)
 
     return SimulatedErrors.joined(map_on_threads(at_some, range(0, max(1, total), points), available_threads()))
 
@@ -350,13 +346,11 @@ def _solved_test(
         pool = pool * roots.astype(np.float32)[:, None, None]
     at_once = int(np.clip(BLOCK_BYTES // (8 * pool.shape[0] * pool.shape[2]), 1, 64))
     values = []
-    with step("Monte-Carlo test", 1 + draws, "draws") as advance:
-        for start in range(0, 1 + draws, at_once):
-            rhs = np.take_along_axis(pool, chosen[:, start : start + at_once, None], axis=1)
-            smoothed, _ = prepared.smooth(rhs.reshape(n, -1).astype(np.float64))
-            parts = smoothed.reshape(len(smoothed), rhs.shape[1], -1)
-            values.append(np.sqrt(np.einsum("mbr,mbr->mb", parts, parts)))
-            advance(rhs.shape[1])
+    for start in range(0, 1 + draws, at_once):
+        rhs = np.take_along_axis(pool, chosen[:, start : start + at_once, None], axis=1)
+        smoothed, _ = prepared.smooth(rhs.reshape(n, -1).astype(np.float64))
+        parts = smoothed.reshape(len(smoothed), rhs.shape[1], -1)
+        values.append(np.sqrt(np.einsum("mbr,mbr->mb", parts, parts)))
     errors = np.concatenate(values, axis=1)
     if blocks is not None:
         counts = blocks.sums(y - predictive.mean()) if blocks.sparse else None

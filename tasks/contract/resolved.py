@@ -11,7 +11,7 @@ from mlflow.artifacts import download_artifacts
 from mlflow.models import Model
 from pydantic import ValidationError
 
-from congruence.kernels.masking import mask_text
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.models.registry import ModelVersion, logged_model_record

@@ -23,8 +23,8 @@ from typing import Any
 from distributed import Client
 from pydantic import Field
 
-from congruence.kernels.masking import mask_text
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.settings.strict import Strict
 from congruence.tasks.settings.yaml_file import checked, read_keys
 

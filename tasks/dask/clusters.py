@@ -21,13 +21,14 @@ from dask.utils import parse_bytes
 from distributed import Client, KilledWorker, LocalCluster
 from distributed.comm.core import CommClosedError
 
-from congruence.kernels.memory import CARD_SHARE_VARIABLE, total_memory
+from congruence.kernels.memory import CARD_SHARE_VARIABLE
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.dask.cluster_spec import ClusterSpec, await_workers, read_cluster_spec, start_cluster
 from congruence.tasks.dask.log_filters import LeaveTheEndToTheClient, quiet_dask
 from congruence.tasks.dask.preloading import WORKER_ENVIRONMENT, start_environment, start_settings
 from congruence.tasks.dask.tls import tls_configuration
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
+from congruence.tasks.runtime.memory import total_memory
 from congruence.tasks.settings.cluster import ClusterSettings
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.io_errors import trouble
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_database import artifacts_folder, make_local_store, require_local_store
 from congruence.tasks.runtime.mlflow_requests import is_refusal, is_transient, is_unknown_login
 

@@ -14,7 +14,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
-from congruence.kernels.masking import mask_secrets
 from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
 from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, with_retries
 from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG, WRONG_PLACES
@@ -40,6 +39,7 @@ from congruence.tasks.mlflow.views import KEY
 from congruence.tasks.models.registry import logged_model_record
 from congruence.tasks.plots.evaluation import evaluation_pictures
 from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.evaluation import Metric as EvaluationMetric

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from congruence.kernels.masking import mask_text
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateCheck, GateDecision
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
 from congruence.tasks.mlflow.links import run_place
@@ -10,6 +9,7 @@ from congruence.tasks.mlflow.logged_run import RunContent, log_once
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.mlflow.version_tags import set_version_tags
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.meanings import probability
 
 GATE_FILE = "gate.json"

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.connection import connect
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.masking import mask_text
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from congruence.kernels.masking import mask_text
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.connection import TrackingError, connect, experiment_id, of_deleted_run, with_retries
 from congruence.tasks.mlflow.identity import (
     COMPLETE,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import re
 
-from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.links import list_page, run_page
 from congruence.tasks.mlflow.views import KEY
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import verdict
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mlflow import MlflowClient
 
-from congruence.kernels.masking import mask_text
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.links import run_link, web_page

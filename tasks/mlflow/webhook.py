@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
-from congruence.kernels.masking import mask_text
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, server, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
 

@@ -16,9 +16,9 @@ from distributed import Client
 from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
 
-from congruence.kernels.masking import mask_text
 from congruence.tasks.mlflow.connection import connect
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.masking import mask_text
 
 WORKERS_AT_A_TIME = 64
 """Of more workers the samples are as many times further apart, so that MLflow has no more to write."""

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
-from congruence.kernels.masking import mask_text
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.models.variables import build_variables
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.masking import mask_text
 
 _FORMAT = "1"
 _READY = "ready"

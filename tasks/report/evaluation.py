@@ -13,7 +13,6 @@ import numpy as np
 
 from congruence.kernels.conditional_calibration.count_reading import CountRows
 from congruence.kernels.conditional_calibration.count_scores import JumpScores
-from congruence.kernels.masking import mask_secrets
 from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
 from congruence.tasks.report.metric_groups import Row, grouped
@@ -22,6 +21,7 @@ from congruence.tasks.report.quantiles import quantiles_read
 from congruence.tasks.report.rendering import records, render
 from congruence.tasks.report.selections import Selection, of_segment, of_sentence, places_of
 from congruence.tasks.report.totals import Totals, totals_of
+from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.dependence import dependence_of
 from congruence.tasks.scores.evaluation import Evaluation, Metric

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from congruence.kernels.masking import MASK, mask_text
+from congruence.tasks.runtime.masking import MASK, mask_text
 from congruence.tasks.runtime.run_journal import Entry, open_entries, rewrite
 
 LOST = "The command ended before this run was finished. Finished work is saved; run the same command to resume."

@@ -17,8 +17,8 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from congruence.kernels.masking import mask_text
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.masking import mask_text
 
 VARIABLE = "CONGRUENCE_LOG"
 LOGGER = "congruence"

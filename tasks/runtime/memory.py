@@ -1,9 +1,31 @@
-"""Memory that a process no longer uses, given back to the system."""
+"""How much memory a process may use, and memory that it no longer uses given back to the system.
+
+In a container the machine's memory is not what one may use, and psutil says nothing else: the limits of the control
+group (cgroup v2 and v1) and of every group above it count too, and the least one holds.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+_MEMBERSHIP, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
+
+def available_memory() -> int:
+    """Returns memory that is free or can be freed (the page cache), in bytes: of the machine, within its limits."""
+    free, left = int(psutil.virtual_memory().available), memory_left()
+    return free if left is None else min(free, left)
+
+
+def total_memory() -> int:
+    """Returns the memory of the machine in bytes, or the limit of this process's control group where it is smaller."""
+    installed, limit = int(psutil.virtual_memory().total), memory_limit()
+    return installed if limit is None else min(installed, limit)
 
 
 def give_back() -> None:
@@ -17,3 +39,66 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; musl has none
     if trim is not None:
         trim(0)
+
+
+def memory_limit(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | None:
+    """Bytes that the processes of the control groups may take together; None where nothing limits them.
+
+    cgroup v1 writes a number beyond every machine's memory where there is no limit: compare with the machine's.
+    """
+    return _least(_folders(membership, root), _memory)
+
+
+def memory_left(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | None:
+    """Bytes until the first limit is met, page cache counted as free; None where nothing limits them."""
+    return _least(_folders(membership, root), _memory_left)
+
+
+def _least(folders: list[Path], limit: Callable[[Path], int | None]) -> int | None:
+    return min((found for folder in folders if (found := limit(folder)) is not None), default=None)
+
+
+def _folders(membership: Path, root: Path) -> list[Path]:
+    """The folders of this process's group and of those above it."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return []
+    folders: list[Path] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" or "memory" in controllers.split(","):
+            base = root if controllers == "" else root / "memory"
+            group = base / path.strip("/")
+            # In a container the path is the host's: what it sees of its own group lies at the root.
+            folders += [folder for folder in (group, *group.parents) if folder == base or base in folder.parents]
+    return list(dict.fromkeys(folders))
+
+
+def _memory(folder: Path) -> int | None:
+    return _number(folder / "memory.max", folder / "memory.limit_in_bytes")
+
+
+def _memory_left(folder: Path) -> int | None:
+    limit, used = _memory(folder), _number(folder / "memory.current", folder / "memory.usage_in_bytes")
+    return None if limit is None or used is None else max(0, limit - used + _page_cache(folder))
+
+
+def _number(*files: Path) -> int | None:
+    for file in files:
+        try:
+            text = file.read_text().strip()
+        except OSError:
+            continue
+        return int(text) if text.isdigit() else None
+    return None
+
+
+def _page_cache(folder: Path) -> int:
+    """Of the memory in use what the kernel gives back at need: pages of files, but not those of tmpfs."""
+    try:
+        counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    prefix = "total_" if "total_inactive_file" in counts else ""  # v1, with the groups below
+    return sum(int(counts.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from congruence.kernels.masking import mask_text
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.parent import mark_from
 
 FOLDER = "open-runs"

@@ -17,8 +17,8 @@ from congruence.kernels.kernel_calibration import (
     pair_terms,
 )
 from congruence.kernels.kernel_calibration.pairs import PairTerms
-from congruence.kernels.steps import step
 from congruence.kernels.streams import stream
+from congruence.tasks.runtime.steps import step
 from congruence.tasks.scores.evaluation import Metric, finite_metrics
 
 ROWS = 50_000

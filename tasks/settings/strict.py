@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, FieldSerializationInfo, SerializerFunctionWrapHandler, field_serializer
 
-from congruence.kernels.masking import MASK, mask_text
+from congruence.tasks.runtime.masking import MASK, mask_text
 
 
 class Strict(BaseModel):

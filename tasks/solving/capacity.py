@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from distributed import Client
 from distributed.utils import get_ip
 
-from congruence.kernels.memory import KEPT_PART, available_memory, card_share
+from congruence.kernels.memory import KEPT_PART, card_share
 from congruence.tasks.runtime.errors import ClusterError
+from congruence.tasks.runtime.memory import available_memory
 
 WORKERS_SECONDS = 120.0
 KEPT_SHARE = 4  # one part in so many of the workers' memory limits

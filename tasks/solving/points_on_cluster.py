@@ -23,7 +23,7 @@ from congruence.kernels.gram.points import Item, Lasting, PlacedPoints, moved
 from congruence.kernels.gram.thin_products import padded_columns
 from congruence.kernels.gram.tiles import TilePoints, tile_slices
 from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
-from congruence.kernels.steps import step
+from congruence.tasks.runtime.steps import step
 from congruence.tasks.solving.capacity import cluster_capacity
 
 SENT_ROWS_BYTES = 2**26

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from congruence.kernels.steps import step
+from congruence.tasks.runtime.steps import step
 
 PERCENT = 100
 
@@ -51,7 +51,7 @@ class SolveProgress:
     @classmethod
     @contextmanager
     def of(cls, rows: float, continuous: int, counts: int, *, calibrated: bool) -> Iterator[SolveProgress]:
-        """Said step by step (``kernels.steps``) while inside."""
+        """Said step by step (``runtime.steps``) while inside."""
         with step("solve", PERCENT, "percent") as advance:
             progress = cls(advance, rows, continuous, counts, calibrated=calibrated)
             yield progress

@@ -23,7 +23,7 @@ from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers.base import Solution, column_tolerances
 from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_words
-from congruence.kernels.steps import step
+from congruence.tasks.runtime.steps import step
 from congruence.tasks.solving.points_on_cluster import PointsOnCluster, is_there
 
 MAX_TILES = 40

@@ -32,8 +32,8 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.protocol.repeats import RepeatedResult
 from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
-from congruence.kernels.steps import about
 from congruence.kernels.threads import single_threaded_blas
+from congruence.tasks.runtime.steps import about, step
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 Kept = TypeVar("Kept", covariant=True)
@@ -153,13 +153,14 @@ def judged_version(
         result = solved.with_uncertainty(split.smoother, found.blocks)
     else:
         result, found = solved, FoundBlocks.of_repeats(dependence)
-    with about(rows.label):
+    with about(rows.label), step("congruence test", 1, "versions") as advance:
         expected = None
         if not found.refused:  # by the kernel of the mean CCE itself, beside which it stands
             expected = expected_of_result(
                 result, split.smoother, targets, predictive, split.kernel, roots=split.roots, seed=split.seed
             )
         test = _test(split, targets, predictive, found.blocks) if split.tested and not found.refused else None
+        advance(1)
     std = solved.std if isinstance(solved, RepeatedResult) else None
     seconds = {**split.seconds, "test": time.perf_counter() - started}
     kernel = split.kernel.describe()
@@ -177,10 +178,11 @@ def calibrated_version(
     """
     started, held = time.perf_counter(), rows.read()
     found: VersionCalibration | None = None
-    with about(rows.label), suppress(TooFewBlocksError):
+    with about(rows.label), step("calibration test", 1, "versions") as advance, suppress(TooFewBlocksError):
         found = shared.of_version(
             held.targets, held.predictive, keys=held.keys, seed=split.seed, dependence=held.dependence
         )
+        advance(1)
     return found, time.perf_counter() - started
 
 

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 
 from mlflow import MlflowClient
 
-from congruence.kernels.masking import mask_text
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.connection import TrackingError, connect, server, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity
 from congruence.tasks.mlflow.server_clock import server_time

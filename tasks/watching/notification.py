@@ -6,7 +6,7 @@ import json
 import logging
 import subprocess
 
-from congruence.kernels.masking import mask_text
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.watching.settings import NotificationSettings
 
 log = logging.getLogger(__name__)

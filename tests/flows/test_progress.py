@@ -14,8 +14,8 @@ from congruence.flows.cli import progress
 from congruence.flows.cli.progress import Lines, pace_of
 from congruence.flows.cli.tables import order_of_versions, print_outcomes
 from congruence.flows.evaluation.results import VersionOutcome, outcome_json
-from congruence.kernels import RBF, Normal, congruence_test
-from congruence.kernels.steps import about, listen, step
+from congruence.kernels import Normal
+from congruence.tasks.runtime.steps import about, listen, step
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
 from congruence.tasks.solving.solve_progress import SolveProgress
@@ -156,19 +156,15 @@ def test_a_step_tells_its_forecast_and_how_long_it_took_unless_it_is_short() -> 
     ]
 
 
-def test_the_test_and_the_kernel_calibration_error_tell_their_steps() -> None:
+def test_the_kernel_calibration_error_tells_its_steps() -> None:
     heard: dict[str, list[int]] = {}
     listen(lambda title, total, unit: heard.setdefault(f"{title}: {total} {unit}", []).append)
     try:
         draw = np.random.default_rng(0)
-        x, y = draw.normal(size=(60, 2)), draw.normal(size=60)
-        law = Normal(np.zeros(60), np.ones(60))
-        congruence_test(x, y, law, draws=19, input_kernel=RBF(1.0))
-        kernel_calibration_error(law, y, 0)
+        kernel_calibration_error(Normal(np.zeros(60), np.ones(60)), draw.normal(size=60), 0)
     finally:
         listen(None)
     assert {name: sum(units) for name, units in heard.items()} == {
-        "Monte-Carlo test: 60 points": 60,
         "kernel calibration error: 3 parts": 3,
     }
 

@@ -19,8 +19,8 @@ from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Polynomi
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.kernels.protocol.weighting import weighted_reference
 from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
-from congruence.kernels.steps import listen
 from congruence.tasks.dask.clusters import dask_client
+from congruence.tasks.runtime.steps import listen
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving.checkpoint import CheckpointFile

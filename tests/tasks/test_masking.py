@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from congruence.flows.evaluation.stages.failures import reason
 from congruence.flows.prefect.log_filters import log_own_errors_as_messages
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.masking import MASK, mask_secrets, mask_text
+from congruence.tasks.runtime.masking import MASK, mask_secrets, mask_text
 
 PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
 SECRETS = st.text(PRINTABLE, min_size=8, max_size=24)

@@ -8,8 +8,8 @@ import pytest
 from congruence.kernels import RBF, ConjugateGradient
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.gram.operator import RegularizedGram
-from congruence.kernels.memory import available_memory
 from congruence.tasks.dask.clusters import dask_client
+from congruence.tasks.runtime.memory import available_memory
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving import plan as solver_plan

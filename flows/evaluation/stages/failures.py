@@ -10,9 +10,9 @@ from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.masking import mask_text
 from congruence.tasks.data.errors import SplitChangedError
 from congruence.tasks.runtime.errors import ClusterError
+from congruence.tasks.runtime.masking import mask_text
 
 _OF_THE_RUN = (ClusterError, CancelledError, KilledWorker, OSError, SplitChangedError)
 

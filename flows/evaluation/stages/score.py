@@ -10,12 +10,12 @@ from prefect.cache_policies import NO_CACHE
 from congruence.flows.cli.progress import stage
 from congruence.flows.evaluation.stages.waiting import divided, tasks_at_once, tasks_under_way
 from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.steps import about
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.memory import give_back
+from congruence.tasks.runtime.steps import about
 from congruence.tasks.scores.evaluation import Evaluation, Metric
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress

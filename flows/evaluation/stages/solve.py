@@ -12,9 +12,9 @@ from congruence.flows.cli.console import say
 from congruence.flows.cli.progress import stage
 from congruence.flows.evaluation.stages.failures import why
 from congruence.flows.evaluation.stages.waiting import as_completed, tasks_under_way, tell
-from congruence.kernels.steps import about
 from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime.steps import about
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork, solve_versions
 

@@ -16,8 +16,8 @@ from congruence.flows.cli.console import say
 from congruence.flows.cli.progress import Lines
 from congruence.flows.evaluation.stages.failures import why
 from congruence.flows.prefect.log_filters import settle
-from congruence.kernels.steps import Advance, listen
 from congruence.tasks.dask.clusters import Workers, scheduler_address
+from congruence.tasks.runtime.steps import Advance, listen
 
 R = TypeVar("R")
 
