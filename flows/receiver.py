@@ -27,9 +27,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.webhook import DeliveryError, NewVersion, announced_version, verified_delivery
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.masking import mask_text
 
 log = logging.getLogger(__name__)
 PATH, HEALTH = "/mlflow", "/health"

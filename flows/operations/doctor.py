@@ -25,9 +25,9 @@ import typer
 from congruence.flows.cli.environment import embed_servers, tracking_uri
 from congruence.flows.cli.options import home_folder
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 Level = Literal["ok", "warning", "wrong"]

@@ -11,11 +11,11 @@ from mlflow.artifacts import download_artifacts
 from mlflow.models import Model
 from pydantic import ValidationError
 
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.models.registry import ModelVersion, logged_model_record
 from congruence.tasks.models.settings import Isolation
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_requests import is_transient
 from congruence.tasks.runtime.sealed_records import digest_of
 

@@ -12,11 +12,11 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Run
 
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, identity_digest
 from congruence.tasks.mlflow.runs import close_run, log_metrics, log_params, open_identified, set_tags
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import SplitSummary
 
 DATASET_DIGEST = 36

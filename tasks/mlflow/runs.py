@@ -13,7 +13,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.connection import TrackingError, connect, experiment_id, of_deleted_run, with_retries
 from congruence.tasks.mlflow.identity import (
     COMPLETE,
@@ -27,6 +26,7 @@ from congruence.tasks.mlflow.identity import (
 )
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import prepare_experiment
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.plain_text import plain
 from congruence.tasks.runtime.run_journal import closed, opened
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from mlflow import MlflowClient
 
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_pages import described
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.plain_text import plain
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import verdict

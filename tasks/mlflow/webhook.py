@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.connection import connect, server, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.masking import mask_text
 
 MAX_AGE = 300.0
 _NAME = "congruence"

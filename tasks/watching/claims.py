@@ -25,11 +25,11 @@ from contextlib import contextmanager
 
 from mlflow import MlflowClient
 
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.mlflow.connection import TrackingError, connect, server, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity
 from congruence.tasks.mlflow.server_clock import server_time
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_requests import is_transient
 from congruence.tasks.runtime.run_journal import closed, opened
 

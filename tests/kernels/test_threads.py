@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from congruence.kernels import threads
+from congruence.kernels import threads as cores
 from congruence.kernels.gram.thin_products import padded_columns, transposed_product
 from congruence.kernels.threads import available_threads, map_on_threads, share_of_cores, single_threaded_blas
 
@@ -114,7 +114,7 @@ def test_products_of_any_width_are_those_of_numpy():
 
 def test_neighbours_on_a_host_share_its_cores_within_what_the_environment_allows(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(threads, "usable_cores", lambda: 8)
+    monkeypatch.setattr(cores, "usable_cores", lambda: 8)
     assert available_threads() == 8
     with share_of_cores(3):
         assert available_threads() == 2
