@@ -38,6 +38,7 @@ def interpretation_sentence(found: Interpretation) -> str:
             f"(probability {probability:.2f})."
         ),
     }
+    assert verdict.reason is not None
     return sentences[verdict.reason]
 
 
