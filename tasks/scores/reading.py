@@ -17,7 +17,7 @@ from congruence.kernels.conditional_calibration.regions import RegionReading, Re
 from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.congruence.outcome import benjamini_hochberg
-from congruence.kernels.dependence.blocks import DependentBlocks, p_value_kind
+from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Samples
 from congruence.kernels.row_blocks.dependence import BlocksInference
@@ -29,6 +29,8 @@ from congruence.tasks.sentences.calibration import (
     LEVEL,
     MOST_SENTENCES,
     NEGLIGIBLE,
+    correlation_clause,
+    inference_sentence,
     p_value_in_words,
     reading_clause,
     short_name,
@@ -199,30 +201,6 @@ def with_inference(
         return replace(found, sentences=(inference_sentence(inference), *found.sentences))
     said = "" if inference is None else inference_sentence(inference)
     return replace(found, method=f"{found.method} {said}".strip())
-
-
-def inference_sentence(inference: BlocksInference) -> str:
-    """By what blocks of rows p-values and intervals hold, or why there are none."""
-    if inference.refused:
-        return f"No p-value and no interval: {inference.refused}."
-    if inference.blocks is None:
-        return "Every row is a group of its own: p-values are those of independent rows."
-    what = "groups" if inference.kind == "groups" else "runs of time"
-    return (
-        f"P-values and intervals take {inference.blocks:,} {what} of rows as independent: they are "
-        f"{p_value_kind(inference.blocks)}, not exact."
-    )
-
-
-def correlation_clause(correlation: Correlation) -> str:
-    """What correlation of rows was found that nobody named, and the remedy."""
-    along = correlation.along
-    within = "lag 1: " if along in ("time", "row order") else f"within {along}: "
-    remedies = {"time": "`time:`", "row order": "`time:` or `groups:`"}
-    return (
-        f"rows are correlated ({within}{correlation.value:.2g}): p-values and intervals of independent rows do not "
-        f"hold; name {remedies.get(along, f'`groups: {along}`')}"
-    )
 
 
 def _unnamed(test: ConditionalCalibrationTest, metrics: dict[str, Metric]) -> list[str]:

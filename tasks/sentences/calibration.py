@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.group_reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
+from congruence.kernels.dependence.blocks import p_value_kind
+from congruence.kernels.dependence.correlation import Correlation
+from congruence.kernels.row_blocks.dependence import BlocksInference
 
 LEVEL = 0.05
 NEGLIGIBLE = 0.05
@@ -169,6 +172,30 @@ def change(first: GroupReading, second: GroupReading) -> Change | None:
     worse = first if better else second
     clause = fault_clause(kind, worse.strength, worse.shift, worse.factor) if worse.dominant == kind else ""
     return Change(better, kind, clause)
+
+
+def inference_sentence(inference: BlocksInference) -> str:
+    """By what blocks of rows p-values and intervals hold, or why there are none."""
+    if inference.refused:
+        return f"No p-value and no interval: {inference.refused}."
+    if inference.blocks is None:
+        return "Every row is a group of its own: p-values are those of independent rows."
+    what = "groups" if inference.kind == "groups" else "runs of time"
+    return (
+        f"P-values and intervals take {inference.blocks:,} {what} of rows as independent: they are "
+        f"{p_value_kind(inference.blocks)}, not exact."
+    )
+
+
+def correlation_clause(correlation: Correlation) -> str:
+    """What correlation of rows was found that nobody named, and the remedy."""
+    along = correlation.along
+    within = "lag 1: " if along in ("time", "row order") else f"within {along}: "
+    remedies = {"time": "`time:`", "row order": "`time:` or `groups:`"}
+    return (
+        f"rows are correlated ({within}{correlation.value:.2g}): p-values and intervals of independent rows do not "
+        f"hold; name {remedies.get(along, f'`groups: {along}`')}"
+    )
 
 
 def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, somewhere: bool, draws: int) -> str:

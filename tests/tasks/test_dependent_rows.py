@@ -24,9 +24,9 @@ from congruence.tasks.scores.evaluation import (
     cce_status,
     truth_p_value,
 )
-from congruence.tasks.scores.reading import inference_sentence, with_inference
 from congruence.tasks.scores.recalibration_preview import preview, rows_to_try
 from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.sentences.calibration import inference_sentence, with_inference
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
 
