@@ -10,6 +10,7 @@ from sklearn.model_selection import KFold
 
 from congruence.kernels import crps, interpret_pit, negative_log_likelihood, pit_values
 from congruence.tasks.plots import pit_interpretation
+from congruence.tasks.sentences.interpreter import interpretation_sentence
 
 SECTION_4_1 = "Podsztavek et al. 2024, section 4.1, figure 1"
 SECTION_4_2 = "Podsztavek et al. 2024, section 4.2, table 1, figure 2"
@@ -47,7 +48,7 @@ def inverse_problem(options: Options) -> Outcome:
             "The interpretation shows the cause: one mode is predicted where the outcomes have two.",
             SECTION_4_1,
             "more modes" in kinds,
-            f"'{normal.verdict.text}'; uniformity p {'<' if normal.uniformity.p_value < 1e-300 else '='} "
+            f"'{interpretation_sentence(normal)}'; uniformity p {'<' if normal.uniformity.p_value < 1e-300 else '='} "
             f"{max(normal.uniformity.p_value, 1e-300):.2g}; distance of the "
             f"reconstructed histogram {normal.reconstruction_distance:.3f}, of sampling alone "
             f"{normal.sampling_distance:.3f}",
@@ -116,6 +117,7 @@ def protein(options: Options) -> Outcome:
     table["NLL published"] = [PUBLISHED[name][0] for name in table.index]
     table["CRPS published"] = [PUBLISHED[name][1] for name in table.index]
     table["verdict"] = [interpretations[name].verdict.label for name in table.index]
+    sentences = {name: interpretation_sentence(found) for name, found in interpretations.items()}
     kinds = {finding.kind for finding in interpretations["DN"].verdict.findings}
     claims = (
         Claim(
@@ -135,7 +137,7 @@ def protein(options: Options) -> Outcome:
             "The interpretation of the normal network is a right-skewed data-generating distribution.",
             SECTION_4_2,
             "skewed right" in kinds,
-            f"'{interpretations['DN'].verdict.text}'; of the mixture: '{interpretations['MDN'].verdict.text}'",
+            f"'{sentences['DN']}'; of the mixture: '{sentences['MDN']}'",
         ),
     )
     notes = (
