@@ -10,7 +10,7 @@ from congruence.kernels.distributions import Normal, Poisson
 from congruence.tasks.scores import coverage_risk as module
 from congruence.tasks.scores.coverage_risk import coverage_risk
 
-N = 4_000
+N = 2_000
 
 
 @pytest.fixture(scope="module")

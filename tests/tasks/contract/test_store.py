@@ -10,6 +10,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from databases import mlflow_database
 
 from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.cli.options import home_folder
@@ -60,7 +61,7 @@ def test_the_helper_writes_where_the_commands_read(pointed_nowhere: Path, said: 
 
 
 def test_an_mlflow_that_was_set_is_kept(pointed_nowhere: Path) -> None:
-    own = f"sqlite:///{pointed_nowhere}/own.db"
+    own = mlflow_database(pointed_nowhere)
     mlflow.set_tracking_uri(own)
     log_one()
     assert mlflow.get_tracking_uri() == own
