@@ -37,6 +37,19 @@ def squared_distances(x: Any, z: Any, *, exact_near: bool = False) -> Any:
     return distances
 
 
+def l1_distances(x: Any, z: Any) -> Any:
+    """[|x_i - z_j|_1] for x (n, d) and z (m, d), in their precision; on a card one feature after the other."""
+    xp = array_namespace(x, z)
+    if xp is np:
+        from scipy.spatial.distance import cdist  # half a second that a settings file need not wait for
+
+        return cdist(x, z, metric="cityblock").astype(np.result_type(x, z), copy=False)
+    distances = xp.zeros((len(x), len(z)), dtype=x.dtype)
+    for left, right in zip(x.T, z.T, strict=True):
+        distances += xp.abs(left[:, None] - right[None, :])
+    return distances
+
+
 def recompute_near(distances: Any, x: Any, z: Any, x_norms: Any, z_norms: Any, scale: float = 1.0) -> None:
     """Replace entries of ``distances`` = scale |x - z|^2 that are far below scale (|x|^2 + |z|^2), from differences.
 

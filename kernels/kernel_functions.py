@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import array_namespace
-from congruence.kernels.device_kernels import laplacian_tile
-from congruence.kernels.distances import squared_distances
+from congruence.kernels.distances import l1_distances, squared_distances
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.product_forms import DistanceForm, MaternForm, PolynomialForm, ProductForm, RBFForm
 
@@ -169,13 +168,9 @@ class Laplacian(_OfGamma):
     def __call__(self, x: Any, z: Any | None = None) -> Any:
         x = as_columns(x)
         z = x if z is None else as_columns(z)
-        if array_namespace(x, z) is not np:
-            return laplacian_tile(x, z, self.gamma)
-        from scipy.spatial.distance import cdist
-
-        block = cdist(x, z, metric="cityblock").astype(np.result_type(x, z), copy=False)
+        block = l1_distances(x, z)
         block *= -self.gamma
-        return np.exp(block, out=block)
+        return array_namespace(block).exp(block, out=block)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,6 @@
 """Kernels as elementwise functions of x.z' and the squared norms: what follows the matrix product, each formula once.
 
-A block [scale x_i.z_j] becomes a block of kernel values in place: on a core one NumPy operation after the other, on a
-card one compiled kernel (``device_kernels`` has the same formulas in CUDA).
+A block [scale x_i.z_j] becomes a block of kernel values in place, by operations of the library that holds it.
 """
 
 from __future__ import annotations
@@ -10,11 +9,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from congruence.kernels.arrays import array_namespace
-from congruence.kernels.device_kernels import MATERN, POLYNOMIAL, RBF_TILE
-from congruence.kernels.distances import NEAR, recompute_near
+from congruence.kernels.distances import recompute_near
 
 
 class Side(NamedTuple):
@@ -71,10 +67,7 @@ class PolynomialForm(ProductForm):
         return argument
 
     def finish(self, block: Any, scratch: Any | None, x: Side, z: Side) -> None:  # noqa: ARG002
-        if array_namespace(block) is np:
-            self.values(block, scratch)
-        else:
-            POLYNOMIAL.compiled()(self.coef0, self.degree, block)
+        self.values(block, scratch)
 
 
 class DistanceForm(ProductForm):
@@ -98,9 +91,6 @@ class DistanceForm(ProductForm):
 
     def finish(self, block: Any, scratch: Any | None, x: Side, z: Side) -> None:
         xp = array_namespace(block)
-        if xp is not np:
-            self._finish_on_card(block, x, z)
-            return
         block += self.weight * x.norms[:, None]
         block += self.weight * z.norms[None, :]
         if self.exact_near:
@@ -108,9 +98,6 @@ class DistanceForm(ProductForm):
         # Rounding may leave a small number of the other sign for near points.
         (xp.maximum if self.weight > 0 else xp.minimum)(block, 0, out=block)
         self.values(block, scratch)
-
-    @abstractmethod
-    def _finish_on_card(self, block: Any, x: Side, z: Side) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -125,9 +112,6 @@ class RBFForm(DistanceForm):
 
     def values(self, argument: Any, scratch: Any | None = None) -> Any:  # noqa: ARG002
         return array_namespace(argument).exp(argument, out=argument)
-
-    def _finish_on_card(self, block: Any, x: Side, z: Side) -> None:
-        RBF_TILE.compiled()(x.norms[:, None], z.norms[None, :], self.gamma, block)
 
 
 @dataclass(frozen=True)
@@ -159,7 +143,3 @@ class MaternForm(DistanceForm):
         t += 1
         t *= decay
         return t
-
-    def _finish_on_card(self, block: Any, x: Side, z: Side) -> None:
-        norms, shape = (x.norms[:, None], z.norms[None, :]), (block.shape[1], x.x.shape[1])
-        MATERN.compiled()(*norms, self.weight, NEAR, round(2 * self.nu), x.x, z.x, *shape, block)

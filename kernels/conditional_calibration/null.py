@@ -25,7 +25,6 @@ from congruence.kernels.conditional_calibration.hypotheses import basis_hypothes
 from congruence.kernels.conditional_calibration.settings import EXACT_ROWS
 from congruence.kernels.conditional_calibration.settings import Null as NullKind
 from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.device_kernels import PIT_SCORES
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import positioned_stream, stream
 from congruence.kernels.threads import map_on_threads
@@ -71,20 +70,18 @@ def null_pit_values(first: int, rows: int, block: int, seed: int) -> Array:
 
 
 def projected_draws(vectors: Any, first: int, block: int, draws: int, seed: int) -> Array:
-    """U'Phi of a block of draws over rows from position ``first`` on, (k, 4, D).
+    """U'Phi of a block of draws over rows from position ``first`` on, (k, 4, D), for U (rows, k) here or on a card.
 
-    The draws are the host's, so that they are the same everywhere; of U (rows, k) on a card they are scored there.
+    The draws are the host's, so that they are the same everywhere.
     """
     xp = array_namespace(vectors)
     count = min(DRAWS_AT_ONCE, draws - block)
 
     def scores_at(rows: slice) -> Any:
         drawn = null_pit_values(first + rows.start, rows.stop - rows.start, block, seed)[:, :count]
-        return monomials_in_place(drawn) if xp is np else scores_on_card(xp.asarray(drawn))
+        return monomials_in_place(xp.asarray(drawn))
 
     projected = projected_scores(vectors, count, scores_at)
-    if xp is not np:
-        return projected
     return np.asarray(np.einsum("js,ksd->kjd", SCORES_OF_MONOMIALS, projected), dtype=np.float32)
 
 
@@ -116,30 +113,23 @@ def own_null_draws(asked: int | None, n: int) -> int:
     return asked or (FEW_ROWS_DRAWS if n <= FEW_ROWS else MANY_ROWS_DRAWS)
 
 
-def monomials_in_place(u: Array) -> Array:
+def monomials_in_place(u: Any) -> Any:
     """Polynomials of degree 1 to 4 in PIT values (r, D), in their own precision, (r, 4, D); overwrites ``u``.
 
     ``SCORES_OF_MONOMIALS`` times them are the ``pit_scores``. All have mean 0 under the null, so that sums of them lose
     no digits, and they take half the passes over the draws that the scores take.
     """
-    monomials = np.empty((len(u), len(ORDERS), u.shape[1]), dtype=u.dtype)
+    xp = array_namespace(u)
+    monomials = xp.empty((len(u), len(ORDERS), u.shape[1]), dtype=u.dtype)
     u *= 2.0
     u -= 1.0
     monomials[:, 0] = u
-    square = np.multiply(u, u, out=monomials[:, 1])
+    square = xp.multiply(u, u, out=monomials[:, 1])
     square -= 1.0 / 3.0
-    np.multiply(square, u, out=monomials[:, 2])
-    fourth = np.multiply(square, square, out=monomials[:, 3])
+    xp.multiply(square, u, out=monomials[:, 2])
+    fourth = xp.multiply(square, square, out=monomials[:, 3])
     fourth -= 4.0 / 45.0
     return monomials
-
-
-def scores_on_card(u: Any) -> Any:
-    """``pit_scores`` of PIT values (r, D) on a card in their own precision, (r, 4, D)."""
-    scores = array_namespace(u).empty((len(u), len(ORDERS), u.shape[1]), dtype=u.dtype)
-    roots = [u.dtype.type(np.sqrt(2 * j + 1)) for j in range(1, len(ORDERS) + 1)]
-    PIT_SCORES.compiled()(u, *roots, *(scores[:, order] for order in range(len(ORDERS))))
-    return scores
 
 
 @dataclass(frozen=True)

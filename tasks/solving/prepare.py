@@ -13,7 +13,6 @@ from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.solvers import ConjugateGradient, Solver
 from congruence.tasks.solving.points_on_cluster import PointsOnCluster
-from congruence.tasks.solving.single_gpu import ConjugateGradientOnCard
 
 
 def prepare_on_dask(
@@ -37,7 +36,7 @@ def prepare_on_dask(
         query, input_kernel, regularization: see ``congruence.kernels.prepare``.
         solver: ``ConjugateGradient`` (the default), ``TiledCholesky`` or ``Nystrom``.
         dtype: of the arithmetic inside a tile.
-        gpu: keep x and make tiles on the workers' GPUs; with one of them, conjugate gradients run on it as a whole.
+        gpu: keep x and make tiles on the workers' GPUs.
         held_bytes: what the workers may take to keep the Gram matrix between passes, see ``PointsOnCluster``.
         scale: of reference points that count with weights, see ``congruence.kernels.prepare``.
 
@@ -45,14 +44,11 @@ def prepare_on_dask(
         InvalidInputError: see ``congruence.kernels.prepare``.
     """
     points = PointsOnCluster(client, x, input_kernel, dtype, gpu=gpu, held_bytes=held_bytes)
-    solver = ConjugateGradient() if solver is None else solver
-    if gpu and isinstance(solver, ConjugateGradient) and len(client.nthreads()) == 1:
-        solver = ConjugateGradientOnCard.of(solver)
     return prepare(
         points,
         query=query,
         input_kernel=input_kernel,
         regularization=regularization,
-        solver=solver,
+        solver=ConjugateGradient() if solver is None else solver,
         scale=scale,
     )

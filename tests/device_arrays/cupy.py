@@ -1,14 +1,12 @@
 """CuPy's manners without a GPU: arrays that never become NumPy's by themselves and never mix with them.
 
 It computes with NumPy and raises where CuPy does, so that a machine without a GPU finds host and device arrays mixed
-in one operation. Kernels of our own (ElementwiseKernel, RawKernel) are compiled for the processor and run there. It
-says nothing about speed, memory or CuPy's own routines: that is for the tests on a GPU.
+in one operation. It says nothing about speed, memory or CuPy's own routines: that is for the tests on a GPU.
 """
 
 import sys
 import types
 
-import device_kernel_emulation as emulation
 import numpy as np
 import scipy.linalg
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -119,29 +117,6 @@ array = asarray
 def asnumpy(values):
     """The host array."""
     return values.get() if isinstance(values, ndarray) else np.asarray(values)
-
-
-class ElementwiseKernel:
-    """A kernel over the elements of its arguments, broadcast; the last arguments are its outputs."""
-
-    def __init__(self, in_params, out_params, operation, name="kernel"):
-        self._source = emulation.Elementwise(in_params, out_params, operation, name)
-
-    def __call__(self, *args):
-        if not isinstance(args[-1], ndarray):
-            raise TypeError("Output arguments must be cupy.ndarray")
-        self._source.run([_host(item, "ElementwiseKernel") for item in args])
-        return args[-1]
-
-
-class RawKernel:
-    """A CUDA kernel: one thread after the other as far as it does not wait for the others."""
-
-    def __init__(self, code, name):
-        self._source = emulation.Raw(code, name)
-
-    def __call__(self, grid, block, args):
-        self._source.run(grid, block, [_host(item, "RawKernel") for item in args])
 
 
 class _Module:

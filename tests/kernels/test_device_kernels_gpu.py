@@ -1,4 +1,4 @@
-"""Every kernel of a card against its definition in float64, in both precisions, at shapes that no block divides."""
+"""Tiles of every kernel on a card against the definition in float64, in both precisions."""
 
 from dataclasses import replace
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from congruence.kernels.device_kernels import ELEMENTWISE
 from congruence.kernels.device_solves import cholesky_factor
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.tiles import TileMaker, TilePoints
@@ -168,9 +167,3 @@ def test_a_checkpoint_is_given_host_arrays_and_resumed_on_the_card():
     host = ConjugateGradient(1e-6, landmarks=20)
     expected = host.solve(host.prepare(RegularizedGram(x, RBF(0.5), 1e-2)), rhs)
     assert np.linalg.norm(first.value - expected.value) <= 1e-4 * np.linalg.norm(expected.value)
-
-
-def test_sources_name_their_arguments_once():
-    for source in ELEMENTWISE:
-        names = [part.split()[-1] for part in f"{source.inputs}, {source.outputs}".split(",")]
-        assert len(set(names)) == len(names)

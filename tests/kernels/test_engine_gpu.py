@@ -11,8 +11,6 @@ from congruence.kernels.solvers import ConjugateGradient, Nystrom
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.solving.points_on_cluster import PointsOnCluster
-from congruence.tasks.solving.prepare import prepare_on_dask
-from congruence.tasks.solving.single_gpu import ConjugateGradientOnCard
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
 pytestmark = pytest.mark.gpu
@@ -71,22 +69,6 @@ def test_an_evaluation_with_its_floor_is_that_of_numpy(kernel, n, at_query):
     device, host = (prepared.conditional_congruence_error(y, model) for prepared in (on_gpu, in_memory))
     np.testing.assert_allclose(device.values, host.values, rtol=2e-3)
     np.testing.assert_allclose(device.noise_floor_values, host.noise_floor_values, rtol=2e-2)
-
-
-def test_one_card_of_a_cluster_solves_beside_its_inputs():
-    x, rhs = inputs(1500), np.random.default_rng(1).standard_normal((1500, 4))
-    with dask_client(ClusterSettings(kind="threads", workers=1)) as client:
-        prepared = prepare_on_dask(client, x, input_kernel=Polynomial(), gpu=True)
-        assert isinstance(prepared.solver, ConjugateGradientOnCard)
-        smoothed, solution = prepared.smooth(rhs)
-        prepared.state.made.clear()  # as where the worker is lost: it is made again
-        again, _ = prepared.smooth(rhs)
-    on_host = prepare(x, input_kernel=Polynomial(), solver=ConjugateGradient())
-    expected, host = on_host.smooth(rhs)
-    for values in (smoothed, again):
-        assert np.linalg.norm(values - expected) <= 1e-5 * np.linalg.norm(expected)
-    assert (solution.iterations, solution.norm_kind) == (host.iterations, host.norm_kind)
-    assert isinstance(solution.value, np.ndarray)
 
 
 @pytest.mark.parametrize(("kind", "n"), [("local", 1600), ("cuda", 10_000)])

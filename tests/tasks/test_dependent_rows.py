@@ -24,9 +24,10 @@ from congruence.tasks.scores.evaluation import (
     cce_status,
     truth_p_value,
 )
+from congruence.tasks.scores.reading import with_inference
 from congruence.tasks.scores.recalibration_preview import preview, rows_to_try
 from congruence.tasks.scores.wrong import WhatIsWrong
-from congruence.tasks.sentences.calibration import inference_sentence, with_inference
+from congruence.tasks.sentences.calibration import correlation_clause, inference_sentence
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
 
@@ -144,10 +145,10 @@ def test_correlation_that_nobody_named_is_found_but_not_where_rows_are_sorted_by
     independent = np.random.default_rng(1).standard_normal(N)
     assert looked(independent) is None
     assert looked(np.sort(independent)) is None
-    assert "name `time:`" in str(looked(hourly(0)))
+    assert "name `time:`" in correlation_clause(looked(hourly(0)))
     shop = np.random.default_rng(2).permutation(np.repeat(np.arange(100), 3))
     shared = np.sqrt(0.5) * (np.random.default_rng(3).standard_normal(100)[shop] + independent)
-    assert "`groups: shop`" in str(looked(shared, shop=shop))
+    assert "`groups: shop`" in correlation_clause(looked(shared, shop=shop))
 
 
 def test_no_version_is_called_wrong_by_p_values_that_do_not_hold() -> None:

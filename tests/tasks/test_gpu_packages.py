@@ -42,7 +42,6 @@ def api() -> Any:
 
 @pytest.fixture(scope="module")
 def packages(api: Any) -> Any:
-    module("sources")
     return module("packages")
 
 

@@ -44,11 +44,6 @@ def host_card(module: Callable[[str], Any]) -> Any:
     return module("host_card")
 
 
-@pytest.fixture
-def sources(module: Callable[[str], Any]) -> Any:
-    return module("sources")
-
-
 def pointer(array: np.ndarray) -> int:
     return int(array.ctypes.data)
 
@@ -95,28 +90,3 @@ def test_a_kernel_with_threads_that_wait_for_each_other_is_run(host_card: Any, t
     launches.driver["launchKernel"](function, 2, 1, 1, 4, 1, 1, 0, 0, ctypes.addressof(given), 0)
     assert launches.failures == []
     np.testing.assert_allclose(y, expected)
-
-
-def test_what_ptxas_says_is_read_and_judged(sources: Any) -> None:
-    log = (
-        "ptxas info    : Compiling entry function 'congruence_sum' for 'sm_90'\n"
-        "    16 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads\n"
-        "ptxas info    : Used 40 registers, used 1 barriers, 16 bytes stack, 50000 bytes smem\n"
-    )
-    assert sources.resources(log) == {"registers": 40, "shared": 50000, "stack": 16, "spilled": 12}
-    with pytest.raises(ValueError, match="did not say"):
-        sources.resources("")
-    assert "CArray<float, 2, 0, 0> _raw_x" in sources.of_large_arrays(SOURCE)
-    row = {"kernel": "congruence_sum", "arguments": sources.arguments(SOURCE), "arch": "sm_90"}
-    assert row["arguments"] == "float32 x<2,0,1>"
-    lines = sources.objections([row | sources.resources(log), row | {"error": "no such type"}])
-    assert ["shared memory" in lines[0], "spills 12" in lines[1], "no such type" in lines[2]] == [True] * 3
-    assert sources.objections([row | {"registers": 40, "shared": 16, "stack": 0, "spilled": 0}]) == []
-    said = sources.with_lines('kernel.cu(4): error: identifier "held" is undefined', SOURCE)
-    assert "4: __shared__ T held[4];" in said
-
-
-def test_every_kernel_of_the_code_is_awaited(sources: Any) -> None:
-    from congruence.kernels.device_kernels import ELEMENTWISE
-
-    assert {each.name for each in ELEMENTWISE} | {"congruence_laplacian"} == sources.OURS

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import host_card
-from sources import compiling
 
 CARD = {"major": 9, "minor": 0, "memory": 141 * 2**30, "processors": 132}
 """An H200."""
@@ -53,7 +52,7 @@ def pretend_card(folder: Path) -> host_card.Launches:
     """Answer CuPy's calls of the driver from now on; before anything of CuPy is imported.
 
     Args:
-        folder: for kernels that are compiled for the processor, and for what NVRTC says of them (see ``compiling``).
+        folder: for kernels that are compiled for the processor.
     """
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's and Thrust's kernels are in CuPy's wheel as binaries
     os.environ["CUPY_CACHE_DIR"] = str(folder / "cache")
@@ -70,7 +69,13 @@ def pretend_card(folder: Path) -> host_card.Launches:
     _replace(cusolver, handles | sizes | host_card.library(cusolver, host_card.CUSOLVER, launches))
     from cupy.cuda import compiler, thrust
 
-    compiler._compile_using_nvrtc_no_warning = compiling(compiler._compile_using_nvrtc_no_warning, folder)
+    nvrtc = compiler._compile_using_nvrtc_no_warning
+
+    def compiled(source: str, *options: Any, **named: Any) -> tuple[bytes, None]:
+        nvrtc(source, *options, **named)  # for the card that is pretended: what it refuses is an error here, too
+        return source.encode(), None
+
+    compiler._compile_using_nvrtc_no_warning = compiled
     thrust.sort = host_card.sort
     return launches
 

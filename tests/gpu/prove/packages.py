@@ -4,8 +4,8 @@
 
 Nothing is installed into the environment that runs this: a virtual environment of its own, in a folder that is removed
 again, takes the packages. What they offer is kept in tests/gpu/cupy_names.json, against which a test without them
-checks the code. Then NVRTC compiles every kernel of ours and the real CuPy runs ``pytest -m gpu`` on a card that is
-pretended (see ``no_card``).
+checks the code. Then the real CuPy runs ``pytest -m gpu`` on a card that is pretended (see
+``no_card``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import api
-import sources
 
 CONSTRAINTS = api.ROOT / "constraints.txt"
 NAMES = api.ROOT / "tests" / "gpu" / "cupy_names.json"
@@ -241,8 +240,7 @@ def rehearse(python: Path, folder: Path) -> dict[str, Any]:
     """``pytest -m gpu`` by the real CuPy, its kernels by NVRTC and then by the processor; see ``no_card``.
 
     Returns:
-        The tests' last line, a row for each kernel of ours, how many of CuPy's own there were and NVRTC's seconds for
-        them, and what is ``refused``.
+        The tests' last line, and what is ``refused``.
     """
     if shutil.which("g++") is None:
         return {"refused": ["g++ is needed to compute what a card would"]}
@@ -258,19 +256,11 @@ def rehearse(python: Path, folder: Path) -> dict[str, Any]:
         timeout=TESTS_SECONDS,
         env=_environment(**{NO_CARD: str(folder)}),
     )
-    rows, others, failures = sources.kept(folder), sources.of_others(folder), folder / "failures.txt"
-    refused = sources.objections(rows) + (failures.read_text().splitlines() if failures.exists() else [])
+    failures = folder / "failures.txt"
+    refused = failures.read_text().splitlines() if failures.exists() else []
     if tests.returncode:
         refused.append("\n".join([*tests.stdout.splitlines()[-60:], *tests.stderr.splitlines()[-20:]]))
-    missing = sources.OURS - {row["kernel"] for row in rows}
-    refused += [f"{name} was not compiled: no test calls it" for name in sorted(missing)]
-    return {
-        "refused": refused,
-        "tests": tests.stdout.splitlines()[-1],
-        "kernels": rows,
-        "kernels_of_cupy": len(others),
-        "nvrtc_seconds_for_them": round(sum(others), 1),
-    }
+    return {"refused": refused, "tests": tests.stdout.splitlines()[-1]}
 
 
 def write_names(versions: dict[str, str]) -> None:
