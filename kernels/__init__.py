@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.kernels.bandwidths import dimension_gamma as dimension_gamma
     from congruence.kernels.bandwidths import median_gamma as median_gamma
     from congruence.kernels.bandwidths import multiscale_rbf as multiscale_rbf
     from congruence.kernels.bandwidths import variance_gamma as variance_gamma
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from congruence.kernels.calibration import expected_calibration_error as expected_calibration_error
     from congruence.kernels.calibration import kolmogorov_smirnov as kolmogorov_smirnov
     from congruence.kernels.calibration import pit_values as pit_values
-    from congruence.kernels.calibration import regression_metrics as regression_metrics
     from congruence.kernels.calibration import reliability_curve as reliability_curve
     from congruence.kernels.conditional_calibration import ConditionalCalibrationTest as ConditionalCalibrationTest
     from congruence.kernels.conditional_calibration import conditional_calibration_test as conditional_calibration_test

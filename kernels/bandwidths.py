@@ -59,11 +59,6 @@ def median_gamma(x: Any, *, pairs: int = 100_000, seed: int = 0) -> float:
     return 1.0 / (2.0 * median)
 
 
-def dimension_gamma(x: Any) -> float:
-    """1 / d, scikit-learn's default for polynomial kernels."""
-    return 1.0 / float(as_columns(x).shape[1])
-
-
 def multiscale_rbf(y: Array, scales: int = SCALES) -> Kernel:
     """``scaled_rbf`` at var(y): at the papers' single bandwidth, errors below the spread of the targets go unseen."""
     return scaled_rbf(variance_gamma(y), scales)

@@ -47,8 +47,3 @@ def mean_over(values: Array, weights: Array | None) -> float:
 def effective_rows(weights: Array) -> float:
     """(sum w)^2 / sum w^2: of how many equal rows a weighted mean is."""
     return float(np.sum(weights) ** 2 / np.sum(weights**2))
-
-
-def weighted_mean(values: Array, weights: Array) -> Array:
-    """sum w_i v_i / sum w_i over the rows of values (n, ...)."""
-    return np.asarray(np.tensordot(weights, values, axes=1) / np.sum(weights))

@@ -9,15 +9,6 @@ if TYPE_CHECKING:
     from congruence.kernels.calibration.decomposition import quantile_decomposition as quantile_decomposition
     from congruence.kernels.calibration.frequencies import CountFrequencies as CountFrequencies
     from congruence.kernels.calibration.frequencies import count_frequencies as count_frequencies
-    from congruence.kernels.calibration.groups import GroupCalibration as GroupCalibration
-    from congruence.kernels.calibration.groups import adversarial_group_calibration as adversarial_group_calibration
-    from congruence.kernels.calibration.groups import calibration_error as calibration_error
-    from congruence.kernels.calibration.groups import miscalibration_area as miscalibration_area
-    from congruence.kernels.calibration.groups import proportions as proportions
-    from congruence.kernels.calibration.metrics import accuracy as accuracy
-    from congruence.kernels.calibration.metrics import check_score as check_score
-    from congruence.kernels.calibration.metrics import mean_interval_score as mean_interval_score
-    from congruence.kernels.calibration.metrics import regression_metrics as regression_metrics
     from congruence.kernels.calibration.pit import PitKind as PitKind
     from congruence.kernels.calibration.pit import pit_values as pit_values
     from congruence.kernels.calibration.regression import calibration_error_of_pit as calibration_error_of_pit

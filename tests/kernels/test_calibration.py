@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import uncertainty_toolbox as uct
 
 from congruence.kernels import calibration as cal
 from congruence.kernels import distributions as families
@@ -85,48 +84,6 @@ def test_the_probability_of_cramer_and_von_mises_is_small_where_the_statistic_is
     assert far[0].p_value == pytest.approx(three, rel=0.03)
 
 
-@pytest.fixture(scope="module")
-def normal_case() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    mean, std = RNG.normal(3, 2, 700), RNG.uniform(0.4, 2, 700)
-    return mean, std, mean + 0.3 + 1.4 * std * RNG.normal(size=700)
-
-
-def test_metrics_agree_with_uncertainty_toolbox(normal_case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-    mean, std, y = normal_case
-    ours = cal.regression_metrics(y, families.Normal(mean, std))
-    theirs = uct.get_all_metrics(mean, std, y, verbose=False)
-    expected = {**theirs["accuracy"], **theirs["avg_calibration"], **theirs["sharpness"], **theirs["scoring_rule"]}
-    assert set(ours) == set(expected)
-    for name, value in expected.items():
-        assert ours[name] == pytest.approx(value, rel=1e-9), name
-
-
-def test_quantile_proportions_agree_too(normal_case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-    mean, std, y = normal_case
-    pit = cal.pit_values(y, families.Normal(mean, std))
-    expected, observed = cal.proportions(pit, kind="quantile")
-    theirs = uct.mean_absolute_calibration_error(mean, std, y, prop_type="quantile")
-    assert cal.calibration_error(expected, observed) == pytest.approx(theirs, rel=1e-9)
-
-
-def test_adversarial_groups_agree(normal_case: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-    mean, std, y = (values[:200] for values in normal_case)
-    pit = cal.pit_values(y, families.Normal(mean, std))
-    ours = cal.adversarial_group_calibration(pit, sizes=4, trials=20)
-    np.random.seed(0)  # noqa: NPY002 - the toolbox draws from the global state
-    theirs = uct.adversarial_group_calibration(mean, std, y, "mean_abs", num_group_bins=4, num_trials=20)
-    np.testing.assert_allclose(ours.group_size, theirs.group_size)
-    spread = np.hypot(ours.score_stderr, theirs.score_stderr) / np.sqrt(20)
-    assert np.all(np.abs(ours.score_mean - theirs.score_mean) <= 5 * spread + 1e-9)
-    assert ours.score_mean[-1] == pytest.approx(cal.calibration_error(*cal.proportions(pit)))
-
-
-def test_metrics_that_do_not_exist_are_left_out() -> None:
-    metrics = cal.regression_metrics(np.ones(5), families.Deterministic(np.arange(5.0)))
-    assert not {"nll", "r2", "corr"} & set(metrics)
-    assert all(np.isfinite(value) for value in metrics.values())
-
-
 def test_unknown_settings_are_refused() -> None:
     law, y = POISSON[:10], COUNTS[:10]
     for arguments in ({"weights": "odd"}, {"alpha": 0.0}, {"levels": [0.5, 1.5]}, {"pit": "odd"}, {"keys": [1, 2]}):
@@ -149,8 +106,6 @@ def test_levels_are_a_number_of_any_kind() -> None:
     [
         cal.reliability_curve,
         cal.calibration_error_of_pit,
-        cal.proportions,
-        cal.adversarial_group_calibration,
         cal.kolmogorov_smirnov,
         cal.chi_square,
     ],

@@ -92,13 +92,6 @@ def test_order_statistics_stand_at_their_expected_levels() -> None:
     np.testing.assert_array_equal(ensemble.predictive_quantile(0.5), np.median(ensemble.values, axis=1))
 
 
-def test_toolbox_metrics_follow() -> None:
-    ensemble, y = perfect_ensemble(5)
-    metrics = cal.regression_metrics(y, ensemble)
-    assert metrics["ma_cal"] < 0.01
-    assert metrics["miscal_area"] < 0.01
-
-
 @pytest.mark.parametrize("members", [2, 3, 5, 10, 20])
 def test_sharpness_does_not_depend_on_the_number_of_members(members: int) -> None:
     draws = np.random.default_rng(members).normal(0.0, 2.0, (40_000, members))
