@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from congruence.tasks.runtime.bytecode import keep_bytecode
-
-keep_bytecode()  # for the many commands and servers that tests start
+# For the many commands and servers that tests start: each would compile thousands of files again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A job in the background ignores them, and so would every command that a test starts and stops.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

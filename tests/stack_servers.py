@@ -6,6 +6,7 @@ and exercises that kill them.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import secrets
@@ -25,12 +26,10 @@ from pathlib import Path
 import psutil
 from loopback import QUIET, free_port
 
-from congruence.tasks.dask.clusters import dask_environment
-from congruence.tasks.dask.preloading import WORKER_ENVIRONMENT
+from congruence.tasks.dask.clusters import WORKER_ENVIRONMENT, dask_environment
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.webhook import register_webhook
 from congruence.tasks.runtime.memory import total_memory
-from congruence.tasks.runtime.parent import end_with
 
 sys.path.append(str(Path(__file__).parents[1] / "infra"))
 
@@ -142,9 +141,8 @@ class Servers:
                 os.initgroups(part.user, account.pw_gid)
                 os.setgid(account.pw_gid)
                 os.setuid(account.pw_uid)
-            end_with(parent)
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # with this process
 
-        parent = os.getpid()
         with (self.folder / "logs" / f"{part.name}.log").open("ab") as log:
             part.process = subprocess.Popen(
                 part.command,

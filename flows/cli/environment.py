@@ -12,11 +12,10 @@ import logging
 import os
 import shutil
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
-from congruence.tasks.runtime.atomic_files import write_whole
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.folders import keep_temporary_files_in
 from congruence.tasks.runtime.json_logging import is_json, require_known_kind, use_json_lines
 from congruence.tasks.settings.home import home_store
 
@@ -24,7 +23,6 @@ _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
     "DASK_LOGGING__DISTRIBUTED": "error",
@@ -39,6 +37,7 @@ _COLLECTED = {
     "MLFLOW_CONFIGURE_LOGGING": "false",  # its lines go where all others go
 }
 
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LEAST_BYTES = 16 * 2**20
 
 
@@ -46,17 +45,16 @@ def embed_servers(home: Path) -> Path:
     """Point Prefect at ``home`` unless the user has pointed it elsewhere; returns ``home``, made if need be."""
     require_known_kind()
     home = home.resolve()
-    is_own = "PREFECT_HOME" not in os.environ
     defaults = {**_QUIET, "PREFECT_HOME": str(home / "prefect")}
     if is_json():
         defaults |= _COLLECTED
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+    _exempt_loopback_from_proxies()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        if is_own:
-            _quiet_connection_pool(home / "prefect")
         _reserve(home)
+        keep_temporary_files_in(home / "temporary")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             free = shutil.disk_usage(home).free / 2**20
@@ -78,20 +76,13 @@ def _reserve(home: Path) -> None:
         os.posix_fallocate(probe.fileno(), 0, _LEAST_BYTES)
 
 
-def _quiet_connection_pool(prefect_home: Path) -> None:
-    """Prefect's own logging configuration, less the pool of its embedded server's database.
-
-    A request that ends while the server stops is reported by sqlalchemy as "Exception during reset", with a traceback,
-    though nothing was lost.
-    """
-    installed = find_spec("prefect")
-    if installed is None or installed.origin is None:
-        return
-    default = (Path(installed.origin).parent / "logging" / "logging.yml").read_text()
-    wanted = default.replace("\nloggers:\n", "\nloggers:\n  sqlalchemy.pool:\n    level: CRITICAL\n\n", 1)
-    path = prefect_home / "logging.yml"
-    if not path.exists() or path.read_text() != wanted:
-        write_whole(path, wanted.encode())  # several commands may start at once in one home folder
+def _exempt_loopback_from_proxies() -> None:
+    """A proxy answers for no server of this machine, and would be asked for the embedded ones, too."""
+    for name in ("NO_PROXY", "no_proxy"):
+        given = os.environ.get(name) or os.environ.get(name.swapcase()) or ""
+        missing = [host for host in _LOOPBACK if host not in given.split(",")]
+        if given != "*" and missing:
+            os.environ[name] = ",".join([given, *missing] if given else missing)
 
 
 def log_to_prefect() -> None:

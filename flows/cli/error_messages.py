@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.runtime.errors import ClusterError
-from congruence.tasks.runtime.io_errors import SurroundingsError, chain, trouble
+from congruence.tasks.runtime.errors import ClusterError, SurroundingsError, chain, trouble
 
 API = "PREFECT_API_URL"
 

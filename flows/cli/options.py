@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from congruence.flows.cli.environment import embed_servers, tracking_uri
-from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.json_logging import LOGGER, is_json, use_json_lines
 from congruence.tasks.settings.home import DEFAULT, VARIABLE
 
@@ -108,37 +106,23 @@ def start(home: Path | None) -> Path:
     """The home folder of a command without an evaluation file, made if need be, with embedded servers pointed at it."""
     chosen = home_folder(home)
     chosen.announce()
-    return take_over(embed_servers(chosen.folder))
+    return embed_servers(chosen.folder)
 
 
-def use_home_store(home: Path | None, *, reads_only: bool = False) -> TrackingSettings:
-    """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file.
-
-    A command that ``reads_only`` looks at a copy of the database where the folder cannot be written.
-    """
-    chosen = home_folder(home)
-    chosen.announce()
-    is_copy = False
-    try:
-        embed_servers(chosen.folder)
-    except SettingsError as error:
-        if not reads_only or not chosen.folder.is_dir():
-            raise
-        announce(f"reading only: {error}")
-        is_copy = True
+def use_home_store(home: Path | None) -> TrackingSettings:
+    """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
+    folder = start(home)
     from congruence.tasks.mlflow.settings import TrackingSettings
-    from congruence.tasks.runtime.mlflow_database import database_to_read, point_mlflow_at
+    from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 
-    uri = tracking_uri(chosen.folder)
-    point_mlflow_at(database_to_read(uri) if is_copy else uri)
+    point_mlflow_at(tracking_uri(folder))
     return TrackingSettings()
 
 
-def open_file(file: Path, home: Path | None, *, workers: bool = False, **overrides: Any) -> EvaluationSettings:
+def open_file(file: Path, home: Path | None, **overrides: Any) -> EvaluationSettings:
     """The settings of an evaluation file, its home folder made if need be, with embedded servers pointed at it.
 
-    Only settings are read: a file that is wrong is refused before anything else is loaded. ``workers``: the command
-    will want some, and what those of this machine need begins to be loaded.
+    Only settings are read: a file that is wrong is refused before anything else is loaded.
 
     Raises:
         SettingsError: unreadable, not YAML, or with wrong keys or values; or a home folder that cannot be made.
@@ -148,37 +132,7 @@ def open_file(file: Path, home: Path | None, *, workers: bool = False, **overrid
     settings = load_settings(file, {key: value for key, value in overrides.items() if value})
     chosen = home_folder(home, file, settings.home)
     chosen.announce()
-    folder = embed_servers(chosen.folder)
-    if workers and settings.cluster.kind == "local":
-        load_for_workers()
-    return settings.model_copy(update={"home": take_over(folder, settings)})
-
-
-def load_for_workers() -> None:
-    """Begin to load what workers of this machine need, beside what this process loads; they are forked from it."""
-    from congruence.tasks.dask.preloading import preload
-
-    preload("congruence.flows.prefect.preloaded")
-
-
-def take_over(home: Path, settings: EvaluationSettings | None = None) -> Path:
-    """Note from now on in ``home`` which runs are open, and mark those that killed commands left open there."""
-    from congruence.tasks.runtime.run_journal import FOLDER, keep_journal
-
-    keep_journal(home)
-    if any((home / FOLDER).glob("*.jsonl")):
-        from congruence.tasks.runtime.journal_sweep import sweep
-        from congruence.tasks.runtime.masking import mask_text
-        from congruence.tasks.runtime.parent import MARK_SECONDS
-
-        named = () if settings is None else (settings.tracking.uri, settings.tracking.registry_uri)
-        addresses = {mask_text(uri): uri for uri in named if uri}
-        marking = threading.Thread(
-            target=sweep, args=(home / FOLDER,), kwargs={"addresses": addresses}, name="sweep", daemon=True
-        )
-        marking.start()
-        marking.join(MARK_SECONDS)  # a database that is away is asked for minutes by its client
-    return home
+    return settings.model_copy(update={"home": embed_servers(chosen.folder)})
 
 
 def print_json(content: Any) -> None:

@@ -33,7 +33,6 @@ from congruence.flows.evaluation.stages.score import Logged, score
 from congruence.flows.evaluation.stages.solve import groups_of, solve
 from congruence.flows.evaluation.stages.waiting import flow_client, on_workers_of, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
-from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import dask_client
@@ -42,15 +41,15 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.identity import keep_identity
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.mlflow.connection import connect, use_tracking
+from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.performance_report import performance_report, require_drawable
-from congruence.tasks.mlflow.runs import fail_run, note_closed, open_run
+from congruence.tasks.mlflow.runs import fail_run, open_run
 from congruence.tasks.mlflow.stage_seconds import stage_seconds
 from congruence.tasks.mlflow.system_metrics import system_metrics
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.runtime.folder_lock import in_use
+from congruence.tasks.runtime.folders import in_use
 from congruence.tasks.scores.meanings import HEADLINES
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
@@ -68,7 +67,7 @@ class SplitWork:
     found: list[VersionOutcome]
 
 
-@flow(name="evaluate", flow_run_name="evaluate {models_label}", validate_parameters=True, **JOURNALED)
+@flow(name="evaluate", flow_run_name="evaluate {models_label}", validate_parameters=True)
 def evaluate(
     settings: EvaluationSettings,
     models_label: str = "registry versions",  # noqa: ARG001 - part of the run's name
@@ -134,7 +133,7 @@ def _on_workers(client: Client, settings: EvaluationSettings, work: SplitWork, a
         return on_dask(settings, NotSerialized(work), again)
 
 
-@flow(name="evaluate-split", validate_parameters=False, **JOURNALED)
+@flow(name="evaluate-split", validate_parameters=False)
 def evaluate_split(settings: EvaluationSettings, asked: NotSerialized[SplitWork], again: bool) -> list[VersionOutcome]:
     """Embed a split, and predict, solve, score and log what is missing on it; every run that is opened is ended."""
     work = asked.here()
@@ -145,7 +144,6 @@ def evaluate_split(settings: EvaluationSettings, asked: NotSerialized[SplitWork]
             fail_run(work.identities[label], message, settings.tracking)
             ended[label] = VersionOutcome(label, work.split.name, "failed", error=message)
         for label, made in logged.items():
-            note_closed(connect(settings.tracking), made.run_id)  # by a worker
             ended[label] = VersionOutcome(
                 label, work.split.name, "evaluated", made.run_id, made.metrics, protocol_name(work.protocol), made.wrong
             )

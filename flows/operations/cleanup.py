@@ -12,8 +12,7 @@ from congruence.tasks.cleanup.unused import Leftover, Named, leftovers
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.worker import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.runtime.folder_lock import alone
-from congruence.tasks.runtime.plain_text import readable
+from congruence.tasks.runtime.folders import alone
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
@@ -67,3 +66,15 @@ def _print(found: Sequence[Leftover]) -> None:
     for part in found:
         kept = ": kept (modified recently)" if part.is_recent else ""
         typer.echo(f"{readable(part.size):>10}  {part.kind} {part.name}, {part.place.uri}{kept}")
+
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def readable(size: float) -> str:
+    """A number of bytes for people."""
+    for unit in _UNITS[:-1]:
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} {_UNITS[-1]}"

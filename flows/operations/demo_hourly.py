@@ -17,7 +17,7 @@ from congruence.flows.operations.demo_files import descriptions, evaluation_file
 from congruence.flows.prefect.session import run_evaluation
 from congruence.tasks.hourly.dataset import INPUTS, hourly_counts
 from congruence.tasks.hourly.models import DESCRIPTIONS, MODEL_NAME, register_versions
-from congruence.tasks.runtime.atomic_files import whole_file
+from congruence.tasks.runtime.files import whole_file
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings
 

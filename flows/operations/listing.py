@@ -13,7 +13,7 @@ from rich.table import Table
 from congruence.flows.cli.console import results
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.links import run_link, web_page
-from congruence.tasks.mlflow.listing import ListedEvaluation, ListedVersion, list_evaluations
+from congruence.tasks.mlflow.listing import ListedEvaluation, ListedVersion, OpenEvaluation, list_evaluations
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.evaluation import cce_status
@@ -35,12 +35,16 @@ def listing_json(versions: Sequence[ListedVersion]) -> list[dict[str, Any]]:
                     "split": found.split,
                     "run_id": found.run_id,
                     "protocol": found.protocol,
-                    "ended": _day(found),
+                    "ended": _time(found.ended),
                     "status": cce_status(found.metrics),
                     "gate": item.gate_of(found),
                     "metrics": {name: metric.value for name, metric in found.metrics.items()},
                 }
                 for found in item.evaluations
+            ],
+            "under_way": [
+                {"split": found.split, "run_id": found.run_id, "began": _time(found.began), "status": _state(found)}
+                for found in item.under_way
             ],
         }
         for item in versions
@@ -58,12 +62,16 @@ def print_listing(versions: Sequence[ListedVersion]) -> None:
         table.add_column(name, justify="right" if name in ("CCE", "expected if true") else "left", overflow="fold")
     for item in versions:
         named = (item.model.label, ", ".join(item.model.aliases))
-        if not item.evaluations:
+        for begun in item.under_way:
+            remedy = "; run the same command to resume" if begun.is_stale else ""
+            state = f"{_state(begun)} since {_time(begun.began)}{remedy}"
+            table.add_row(*named, begun.split, "", "", state, "", "")
+        if not item.evaluations and not item.under_way:
             table.add_row(*named, "", "", "", "not evaluated", item.gate_of() or "", "")
         for found in item.evaluations:
             numbers = (_value(found, "cce_mean"), _value(found, "cce_expected"))
             said = cce_status(found.metrics), item.gate_of(found) or ""
-            table.add_row(*named, found.split, *numbers, *said, _day(found))
+            table.add_row(*named, found.split, *numbers, *said, _time(found.ended))
     out.print(table)
 
 
@@ -133,5 +141,12 @@ def _value(found: ListedEvaluation, name: str) -> str:
     return "" if metric is None else significant(metric.value)
 
 
-def _day(found: ListedEvaluation) -> str:
-    return datetime.fromtimestamp(found.ended / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+def _state(found: OpenEvaluation) -> str:
+    """Of an evaluation that MLflow shows as running."""
+    if found.is_stale is None:
+        return f"running on {found.host}" if found.host else "running"
+    return "stale" if found.is_stale else "running"
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M")

@@ -31,7 +31,6 @@ from congruence.flows.evaluation.stages.index import index
 from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
 from congruence.flows.evaluation.stages.waiting import as_completed, on_workers_of, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
-from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.comparison.versions import compare_pair
@@ -57,7 +56,7 @@ from congruence.tasks.recalibration.fit import FittedVersion, fit_version
 from congruence.tasks.recalibration.model import DescribedEmbedding
 from congruence.tasks.recalibration.rows import halves_of
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.folder_lock import in_use
+from congruence.tasks.runtime.folders import in_use
 from congruence.tasks.scores.correction import PreviewRow, judgement
 from congruence.tasks.scores.evaluation import EACH_OF_TWO
 from congruence.tasks.scores.meanings import meaning, probability
@@ -247,7 +246,6 @@ def _fitted(
     name="fit-recalibration",
     flow_run_name="recalibrate {parent.label} on {split.name}",
     validate_parameters=False,
-    **JOURNALED,
 )
 def fit_recalibrated(
     settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parent: ModelVersion, half: bool

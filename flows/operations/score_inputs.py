@@ -22,7 +22,6 @@ from congruence.flows.evaluation.stages.predict import check, kept_predictions, 
 from congruence.flows.evaluation.stages.solve import solve
 from congruence.flows.evaluation.stages.waiting import on_workers_of, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
-from congruence.flows.prefect.journal import JOURNALED
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.dask.clusters import dask_client
@@ -39,7 +38,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.report.reliability import REPORT_FILE, headlines, write_reliability
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.folder_lock import in_use
+from congruence.tasks.runtime.folders import in_use
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.logged_table import row_frame
 from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
@@ -73,7 +72,7 @@ class ScoredInputs:
     place: str | None = None
 
 
-@flow(name="score", flow_run_name="score {inputs} by {model}", validate_parameters=True, **JOURNALED)
+@flow(name="score", flow_run_name="score {inputs} by {model}", validate_parameters=True)
 def score(
     settings: EvaluationSettings,
     model: str,
@@ -161,7 +160,7 @@ def score(
     return ScoredInputs(found, folder, run_id, place_of(run_id, settings.tracking))
 
 
-@flow(name="measure-inputs", validate_parameters=False, **JOURNALED)
+@flow(name="measure-inputs", validate_parameters=False)
 def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: ModelVersion) -> dict[int, str]:
     """Embed and predict labelled rows and new inputs, and solve on the former for the latter.
 

@@ -1,101 +1,108 @@
-"""The Prefect server of a run that nobody gave one: Prefect's own for such runs, started while the flow is loaded."""
+"""The Prefect server of a run that nobody gave one: a process of its own, which starts while the flow is loaded."""
 
 from __future__ import annotations
 
 import logging
 import os
 import socket
-import threading
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from congruence.flows.cli.console import say
-from congruence.flows.prefect.journal import note_embedded
-from congruence.flows.prefect.new_database import new_database
 from congruence.tasks.runtime.collector import collector_paused
-from congruence.tasks.runtime.errors import ClusterError, SettingsError
-from congruence.tasks.runtime.io_errors import require_database
-from congruence.tasks.runtime.run_journal import EMBEDDED, journal_folder
+from congruence.tasks.runtime.errors import ClusterError, SettingsError, require_database
 
 REFUSED_SECONDS = 10.0
-_SAID_AFTER_SECONDS = 20.0
+_SAID_AFTER_SECONDS, _START_SECONDS, _END_SECONDS = 20.0, 180.0, 5.0
 _DRAIN_SECONDS = 5.0
 _API = "PREFECT_API_URL"
+_PROGRAM = """
+import os, sys, threading
+# The command holds the other end of standard input: its end, even by SIGKILL, is this process's.
+threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
+import uvicorn
+uvicorn.main()
+"""
+_OPTIONS = ("--factory", "prefect.server.api.server:create_app", "--host", "127.0.0.1", "--log-level", "error")
+_ENVIRONMENT = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+"""Neither pages nor services, as in Prefect's own servers of this kind."""
 
 
 @contextmanager
 def prefect_server() -> Iterator[None]:
     """Flows inside run on the Prefect server that the environment or Prefect's profile names, else on one of our own.
 
-    Our own listens on loopback alone and keeps its database in PREFECT_HOME. Dask's worker processes share it.
+    Our own listens on loopback alone, keeps its database and its log in PREFECT_HOME, and ends with this process.
 
     Raises:
         SettingsError: the server that was named is not there.
         SurroundingsError: the database of our own is damaged.
         ClusterError: our own server did not start.
     """
-    from prefect.server.api.server import SubprocessASGIServer
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     if given := PREFECT_API_URL.value():
         _require(given)
         yield
         return
-    server = SubprocessASGIServer()
-    try:
-        with _database():
-            _start(server.start)
-        url = server.api_url
-        note_embedded(url)
-        os.environ[_API] = url
-        with temporary_settings({PREFECT_API_URL: url}):
-            _mark_earlier_runs(url)
-            yield
-            _send_what_is_queued()
-    finally:
-        os.environ.pop(_API, None)
-        server.stop()
-
-
-def _start(start: Callable[[], None]) -> None:
-    """Start the server in a thread while this one loads the flow: each takes seconds.
-
-    What loading makes stays, so the collector need not look through it again and again: that is a sixth of the time.
-    """
-    failures: list[Exception] = []
-
-    def run() -> None:
+    _require_sound_database()
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}/api"
+    with _process(port) as server:
+        # What loading makes stays, so the collector need not look through it again and again: a sixth of the time.
+        with collector_paused():
+            import congruence.flows.evaluation.pipeline  # noqa: F401
+        _await(server, url)
+        os.environ[_API] = url  # for Dask's worker processes
         try:
-            start()
-        except Exception as error:
-            failures.append(error)
-
-    starting = threading.Thread(target=run, name="prefect-server", daemon=True)
-    starting.start()
-    with collector_paused():
-        import congruence.flows.evaluation.pipeline  # noqa: F401
-    starting.join(_SAID_AFTER_SECONDS)
-    if starting.is_alive():
-        say("The embedded Prefect server is slow to start because the machine is busy; still waiting.")
-        starting.join()
-    for error in failures:
-        raise ClusterError(
-            f"the embedded Prefect server did not start ({error}); its files are in {_home()}: move them away if they "
-            f"are damaged, or set {_API} to a server of yours"
-        ) from error
+            with temporary_settings({PREFECT_API_URL: url}):
+                yield
+                _send_what_is_queued()
+        finally:
+            del os.environ[_API]
 
 
-def _mark_earlier_runs(url: str) -> None:
-    """Killed commands could not mark their flow runs: their server died with them, and this one has its database."""
-    folder = journal_folder()
-    if folder is not None and any(folder.glob("*.jsonl")):
-        from congruence.tasks.runtime.journal_sweep import sweep
+@contextmanager
+def _process(port: int) -> Iterator[subprocess.Popen[bytes]]:
+    _home().mkdir(parents=True, exist_ok=True)
+    with _log().open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *_OPTIONS, "--port", str(port)],
+            env=os.environ | _ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield server
+    finally:
+        server.terminate()
+        try:
+            server.communicate(timeout=_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.communicate()
 
-        sweep(folder, addresses={EMBEDDED: url})
+
+def _await(server: subprocess.Popen[bytes], url: str) -> None:
+    started, is_said = time.monotonic(), False
+    while _refusal(url) is not None:
+        waited = time.monotonic() - started
+        if server.poll() is not None or waited > _START_SECONDS:
+            raise ClusterError(
+                f"the embedded Prefect server did not start; see {_log()}; its files are in {_home()}: move them away "
+                f"if they are damaged, or set {_API} to a server of yours"
+            )
+        if waited > _SAID_AFTER_SECONDS and not is_said:
+            say("The embedded Prefect server is slow to start because the machine is busy; still waiting.")
+            is_said = True
+        time.sleep(0.05)
 
 
 def _require(url: str) -> None:
@@ -137,21 +144,25 @@ def _send_what_is_queued() -> None:
     EventsWorker.drain_all(timeout=_DRAIN_SECONDS)
 
 
-@contextmanager
-def _database() -> Iterator[None]:
-    """The server starts inside, on a database that is sound or new; one that the environment names is Prefect's alone.
+def _require_sound_database() -> None:
+    """Refuse a database that is damaged, before a server tries it; one that the environment names is Prefect's alone.
 
     Raises:
-        SurroundingsError: it is damaged.
+        SurroundingsError: says what is wrong with it.
     """
-    if any(os.environ.get(f"PREFECT_{kind}_DATABASE_CONNECTION_URL") for kind in ("API", "SERVER")):
-        yield
-        return
-    database = _home() / "prefect.db"
-    require_database(database, "the embedded Prefect server's")
-    with new_database(database):
-        yield
+    if not any(os.environ.get(f"PREFECT_{kind}_DATABASE_CONNECTION_URL") for kind in ("API", "SERVER")):
+        require_database(_home() / "prefect.db", "the embedded Prefect server's")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _home() -> Path:
     return Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
+
+
+def _log() -> Path:
+    return _home() / "server.log"

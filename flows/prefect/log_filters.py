@@ -29,7 +29,7 @@ def explain(record: logging.LogRecord) -> bool:
 
     Neither tells a secret: a run's page is read by more people than its terminal. Every record passes.
     """
-    if os.environ.get(_COMMAND):  # asked here: workers are forked from a process that was loaded before it was set
+    if os.environ.get(_COMMAND):  # asked here: Prefect's handlers may have come after this module
         leave_own_errors_to_the_command()
     error = record.exc_info[1] if record.exc_info else None
     message = error if isinstance(error, _LATER) or error is None else explained(error)

@@ -18,26 +18,22 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
 
 from congruence.flows.cli.environment import embed_servers
-from congruence.flows.cli.options import take_over
 from congruence.flows.evaluation.pipeline import evaluate as evaluate_versions
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.tracking import use_tracking
 from congruence.flows.operations.gate import gate_outcomes
-from congruence.flows.prefect.journal import JOURNALED, note_closed, note_under_way
 from congruence.flows.scheduling.looking import Tick
 from congruence.flows.scheduling.poll import tick
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.parent import end_with
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 from congruence.tasks.settings.home import SERVED
 from congruence.tasks.settings.inline import require_inert
 from congruence.tasks.watching.notification import notify
 
 DAY = 24 * 3600
-_PARENT = os.getppid()
 
 
 class UnevaluatedError(CongruenceError):
@@ -54,10 +50,7 @@ def notify_of_failure(ran: Flow[..., Any], run: FlowRun, state: State[Any]) -> N
     notify(settings, f"congruence: run '{run.name}' of flow {ran.name} is {state.name}", str(state.message))
 
 
-_HOOKS: Any = JOURNALED | {
-    "on_failure": [note_closed, notify_of_failure],
-    "on_crashed": [note_closed, notify_of_failure],
-}
+_HOOKS: Any = {"on_failure": [notify_of_failure], "on_crashed": [notify_of_failure]}
 
 
 def _run_name() -> str:
@@ -166,16 +159,8 @@ def _settings(
         chosen = load_settings(Path(file))
     if given := os.environ.get(SERVED):
         chosen = chosen.model_copy(update={"home": Path(given)})
-    end_with_the_worker()
-    take_over(embed_servers(chosen.home_folder), chosen)
-    note_under_way()
+    embed_servers(chosen.home_folder)
     return chosen if model is None else chosen.model_copy(update={"models": [model]})
-
-
-def end_with_the_worker() -> None:
-    """Have the process of a deployment's run end with the worker that started it: no one else would end it."""
-    if os.environ.get("PREFECT__FLOW_RUN_ID") == str(flow_run.id):
-        end_with(_PARENT)
 
 
 def _table(outcomes: list[VersionOutcome], decisions: list[GateDecision]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from congruence.tasks.embeddings.objects import ObjectStore, StoredObject
-from congruence.tasks.runtime.atomic_files import ENDING, abandoned
+from congruence.tasks.runtime.files import ENDING, abandoned
 
 RECENT_SECONDS = 3600.0
 """What was written within the last hour may belong to a run, and stays, whatever it is."""

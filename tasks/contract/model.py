@@ -218,7 +218,7 @@ def fetch(identity: ModelVersion) -> Path:
         ContractError: they are not there.
         MlflowException: MLflow does not answer.
     """
-    folder = Path(tempfile.mkdtemp(prefix=FETCHED))
+    folder = Path(tempfile.mkdtemp(prefix=FETCHED, dir=_place()))
     try:
         download_artifacts(artifact_uri=identity.uri, dst_path=str(folder))
     except Exception as error:  # artifact stores raise what their clients raise
@@ -229,6 +229,15 @@ def fetch(identity: ModelVersion) -> Path:
             f"{identity.label}: its files cannot be fetched: {failure_text(error)}; log the model again"
         ) from error
     return folder
+
+
+def _place() -> str | None:
+    """The folder of the Dask worker that this is: Dask removes those of workers that were killed. Elsewhere none."""
+    worker = sys.modules.get("distributed.worker")
+    try:
+        return None if worker is None else str(worker.get_worker().local_directory)
+    except ValueError:
+        return None
 
 
 def forget_code_of_others() -> None:
@@ -256,4 +265,4 @@ def _rows(start: int, frame: pd.DataFrame) -> str:
 
 
 def _is_fetched(path: str) -> bool:
-    return path.startswith(str(Path(tempfile.gettempdir()) / FETCHED))
+    return f"/{FETCHED}" in path

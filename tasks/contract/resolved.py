@@ -15,9 +15,9 @@ from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.models.registry import ModelVersion, logged_model_record
 from congruence.tasks.models.settings import Isolation
+from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_requests import is_transient
-from congruence.tasks.runtime.sealed_records import digest_of
 
 METADATA_KEY = "congruence"
 

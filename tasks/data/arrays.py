@@ -20,7 +20,7 @@ from congruence.tasks.data.layouts import FileLayout, layout_name
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.stored_arrays import NpyArray, StoredArray, ZarrArray, zarr_store
 from congruence.tasks.data.tables import BATCH_BYTES, BATCH_ROWS, MOST_BATCH_ROWS, Table
-from congruence.tasks.runtime.atomic_files import whole_file
+from congruence.tasks.runtime.files import whole_file
 
 _PIECE_BYTES = 2**22
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
-from congruence.tasks.runtime.atomic_files import whole_file
+from congruence.tasks.runtime.files import whole_file
 
 
 def split_of_rows(split: Split, rows: npt.NDArray[np.int64], path: Path, name: str) -> SplitSettings:

@@ -43,7 +43,7 @@ from congruence.tasks.data.parts import (
 from congruence.tasks.data.roles import checked_inputs, described_columns
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
-from congruence.tasks.runtime.sealed_records import load_record, save_record
+from congruence.tasks.runtime.files import load_record, save_record
 
 _FORMAT = "5"
 _PART_FORMATS = {"image": "4", "text": "4", "features": "5"}

@@ -8,7 +8,7 @@ import fsspec
 
 from congruence.tasks.data.dates import DatedPath
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.runtime.atomic_files import is_local
+from congruence.tasks.runtime.files import is_local
 
 
 @dataclass(frozen=True)

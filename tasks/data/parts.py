@@ -30,8 +30,7 @@ from congruence.tasks.data.roles import described_columns
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.tables import Table
 from congruence.tasks.encoders.moments import Moments
-from congruence.tasks.runtime.atomic_files import whole_file
-from congruence.tasks.runtime.sealed_records import load_record, save_record
+from congruence.tasks.runtime.files import load_record, save_record, whole_file
 
 PART_GROUP = 2**15
 """Rows of a row group of the index."""

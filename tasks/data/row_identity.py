@@ -15,7 +15,7 @@ import pandas as pd
 
 from congruence.tasks.data.digests import ROW_BYTES
 from congruence.tasks.data.split import Split
-from congruence.tasks.runtime.atomic_files import whole_file
+from congruence.tasks.runtime.files import whole_file
 
 _BYTES = 8
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.digits.images import MAX_ANGLE, SplitName, base_images, draw, encode_png, labels
-from congruence.tasks.runtime.atomic_files import whole_file
+from congruence.tasks.runtime.files import whole_file
 
 SCHEMA = pa.schema(
     [

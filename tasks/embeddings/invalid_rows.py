@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from congruence.tasks.data.split import Split
-from congruence.tasks.runtime.atomic_files import write_whole
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
+from congruence.tasks.runtime.files import write_whole
 
 _LISTED = 5
 

@@ -17,7 +17,7 @@ from congruence.tasks.data.pictures import picture_table
 from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.encoders.images import DECODING
-from congruence.tasks.runtime.npz import from_npz, to_npz
+from congruence.tasks.runtime.files import from_npz, to_npz
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from congruence.tasks.data.split import Shard
-from congruence.tasks.runtime.sealed_records import DamagedError, sealed, unsealed
+from congruence.tasks.runtime.files import DamagedError, sealed, unsealed
 
 
 @dataclass(frozen=True)

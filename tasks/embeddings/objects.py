@@ -12,7 +12,7 @@ from typing import Any
 
 import fsspec
 
-from congruence.tasks.runtime.atomic_files import is_local, sweep, write_whole
+from congruence.tasks.runtime.files import is_local, sweep, write_whole
 
 _INCOMING = ".incoming"
 

@@ -13,7 +13,7 @@ from congruence.tasks.embeddings.errors import NotEmbeddedError, StoreError
 from congruence.tasks.embeddings.markers import Marker
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.precision import DType
-from congruence.tasks.runtime.sealed_records import DamagedError, content_digest
+from congruence.tasks.runtime.files import DamagedError, content_digest
 
 
 @dataclass(frozen=True)

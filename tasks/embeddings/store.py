@@ -33,8 +33,8 @@ from congruence.tasks.embeddings.markers import Marker
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.precision import DType, in_precision
 from congruence.tasks.embeddings.shard_files import ShardFiles
+from congruence.tasks.runtime.files import DamagedError, content_digest, digest_of, sealed, unsealed
 from congruence.tasks.runtime.made_once import MadeOnce
-from congruence.tasks.runtime.sealed_records import DamagedError, content_digest, digest_of, sealed, unsealed
 
 __all__ = ["DType", "EmbeddingStore", "StoreError", "open_store_cached"]
 

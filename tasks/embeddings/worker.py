@@ -14,7 +14,7 @@ from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.runtime.sealed_records import digest_of
+from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.settings.evaluation import StoreSettings
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from pathlib import Path
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import load_encoder, warm_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.runtime.sealed_records import digest_of, load_record, save_record
+from congruence.tasks.runtime.files import digest_of, load_record, save_record
 
 _FORMAT = 1
 _LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "pillow", "numpy")

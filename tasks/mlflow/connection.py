@@ -17,9 +17,9 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.io_errors import trouble
+from congruence.tasks.runtime.errors import trouble
 from congruence.tasks.runtime.masking import mask_text
-from congruence.tasks.runtime.mlflow_database import artifacts_folder, make_local_store, require_local_store
+from congruence.tasks.runtime.mlflow_database import ARTIFACTS, artifacts_folder, make_local_store, require_local_store
 from congruence.tasks.runtime.mlflow_requests import is_refusal, is_transient, is_unknown_login
 
 log = logging.getLogger(__name__)
@@ -169,7 +169,11 @@ def active_run(client: MlflowClient, run_id: str) -> Run | None:
 
 
 def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings) -> str:
-    """The id of the experiment of that name, which is made if need be (by one of several processes at once)."""
+    """The id of the experiment of that name, which is made if need be (by one of several processes at once).
+
+    Raises:
+        TrackingError: its files are in the home folder that this one was copied from.
+    """
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
@@ -180,6 +184,7 @@ def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings) -
                 raise
             experiment = client.get_experiment_by_name(name)
             assert experiment is not None
+    _require_own_files(name, experiment.artifact_location, settings)
     if experiment.lifecycle_stage != "active":
         client.restore_experiment(experiment.experiment_id)
     return str(experiment.experiment_id)
@@ -189,6 +194,22 @@ def active_experiment(client: MlflowClient, name: str) -> list[str]:
     """The id of the experiment of that name; none where it is missing or deleted."""
     found = client.get_experiment_by_name(name)
     return [str(found.experiment_id)] if found is not None and found.lifecycle_stage == "active" else []
+
+
+def _require_own_files(experiment: str, location: str, settings: TrackingSettings) -> None:
+    """Refuse to write what would go into the home folder that this one was copied from: MLflow's paths are absolute."""
+    beside = artifacts_folder(tracking_address(settings))
+    if beside is None or settings.artifact_location is not None:
+        return
+    made, ours = Path(location), beside / experiment
+    if made == ours or not location.endswith(f"/{ARTIFACTS}/{experiment}"):  # the latter is where somebody wanted them
+        return
+    if not (made.exists() and ours.exists() and made.samefile(ours)):
+        raise TrackingError(
+            f"MLflow's database {server(settings)} keeps the files of {experiment} in {made}: its folder was copied or "
+            "moved from there. Evaluate in a new folder (--home), move this one back, or keep evaluations in an MLflow "
+            "server (`mlflow server`, MLFLOW_TRACKING_URI), which other folders can share"
+        )
 
 
 def _artifact_location(experiment: str, settings: TrackingSettings) -> str | None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mlflow.entities import Run
 
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.finished import run_metrics, runs_in
-from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX, all_experiments
+from congruence.tasks.mlflow.identity import GATE_PROTOCOL, OPEN, PREFIX, STATE, all_experiments, all_runs
+from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, matching_versions
 from congruence.tasks.scores.evaluation import Metric
+
+_UNDER_WAY = f"tags.`{STATE}` = '{OPEN}' and tags.`{PREFIX}kind` = 'evaluation' and attributes.status = 'RUNNING'"
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,31 @@ class ListedEvaluation:
 
 
 @dataclass(frozen=True)
+class OpenEvaluation:
+    """An evaluation that MLflow shows as running.
+
+    Attributes:
+        split: its name.
+        run_id: of its run.
+        began: in milliseconds since 1970.
+        host: where it runs, or ran.
+        is_stale: whether its command has ended without it; None on another machine, where nobody can see that.
+    """
+
+    split: str
+    run_id: str
+    began: int
+    host: str
+    is_stale: bool | None
+
+
+@dataclass(frozen=True)
 class ListedVersion:
-    """A registered version, with its latest evaluation on every split where it has one."""
+    """A registered version, with its latest evaluation on every split where it has one, and those under way."""
 
     model: ModelVersion
     evaluations: tuple[ListedEvaluation, ...] = ()
+    under_way: tuple[OpenEvaluation, ...] = ()
 
     def gate_of(self, evaluation: ListedEvaluation | None = None) -> str | None:
         """The gate's last outcome, which may be of another encoder's or protocol's numbers than an evaluation's."""
@@ -56,14 +79,31 @@ def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> lis
     """
     client = connect(settings)
     versions = with_retries("listing model versions", lambda: matching_versions(patterns or ["*"]), settings)
-    latest: dict[tuple[str, str], Run] = {}
     places = with_retries("listing experiments", lambda: all_experiments(client, settings), settings)
-    for run in with_retries("listing evaluations", lambda: runs_in(client, places), settings):  # latest first
-        latest.setdefault((run.data.tags[PREFIX + "model_uri"], run.data.tags[PREFIX + "split"]), run)
+    done = _latest(with_retries("listing evaluations", lambda: runs_in(client, places), settings))
+    under_way = _latest(with_retries("listing open runs", lambda: all_runs(client, places, _UNDER_WAY), settings))
     return [
-        ListedVersion(version, tuple(_listed(run, split) for (uri, split), run in latest.items() if uri == version.uri))
+        ListedVersion(
+            version,
+            tuple(_listed(run, split) for (uri, split), run in done.items() if uri == version.uri),
+            tuple(_open(run, split) for (uri, split), run in under_way.items() if uri == version.uri),
+        )
         for version in versions
     ]
+
+
+def _latest(runs: Iterable[Run]) -> dict[tuple[str, str], Run]:
+    """The first run of each version on each split; they come latest first."""
+    found: dict[tuple[str, str], Run] = {}
+    for run in runs:
+        found.setdefault((run.data.tags[PREFIX + "model_uri"], run.data.tags[PREFIX + "split"]), run)
+    return found
+
+
+def _open(run: Run, split: str) -> OpenEvaluation:
+    process = run.data.tags.get(PROCESS, "")
+    host = process.partition(" ")[0]
+    return OpenEvaluation(split, str(run.info.run_id), int(run.info.start_time), host, has_ended(process))
 
 
 def _listed(run: Run, split: str) -> ListedEvaluation:

@@ -5,10 +5,13 @@ A run whose attempt failed is replaced.
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+import psutil
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
@@ -28,32 +31,39 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import prepare_experiment
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.plain_text import plain
-from congruence.tasks.runtime.run_journal import closed, opened
 
 ERROR = PREFIX + "error"
+PROCESS = PREFIX + "process"
+"""The tag of a run that is open with the process that works on it: host, number and start."""
 MACHINE_RUN, MACHINE_PLACE = PREFIX + "machine_run", "system_metrics"
 T = TypeVar("T")
 _LONGEST_PARAM = 500
 _WRITERS = 3
+_CLOCK_SECONDS = 5.0
+"""A process's start follows the machine's clock, which is set now and then."""
 SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
 
 
 def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
     """The run of this evaluation, found or made; to be called early where its system metrics are wanted."""
     client = connect(settings)
-    run = with_retries("opening the run", lambda: find_or_create(client, identity, settings), settings)
-    note_open(client, str(run.info.run_id))
-    return str(run.info.run_id)
+
+    def open_it() -> str:
+        run_id = str(find_or_create(client, identity, settings).info.run_id)
+        client.set_tag(run_id, PROCESS, f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time():.0f}")
+        return run_id
+
+    return with_retries("opening the run", open_it, settings)
 
 
-def note_open(client: MlflowClient, run_id: str) -> None:
-    """Note in the journal that a run is open: should this process die, another one marks it as failed."""
-    opened("run", client.tracking_uri, run_id)
-
-
-def note_closed(client: MlflowClient, run_id: str) -> None:
-    """Note in the journal that a run is ended, by whichever process."""
-    closed("run", client.tracking_uri, run_id)
+def has_ended(process: str) -> bool | None:
+    """Whether the process that a run's tag ``PROCESS`` names has ended; None where it is another machine's, or none."""
+    if len(parts := process.split()) != 3 or parts[0] != socket.gethostname():
+        return None
+    try:
+        return abs(psutil.Process(int(parts[1])).create_time() - float(parts[2])) > _CLOCK_SECONDS
+    except psutil.NoSuchProcess:
+        return True
 
 
 def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> Run:
@@ -116,10 +126,7 @@ def open_identified(
     prepare_experiment(client, place, tags.get(PREFIX + "kind", ""), settings)
     found = runs_of(client, identity, [place])
     marks = {**SOURCE, **tags, IDENTITY: identity, STATE: OPEN}
-    run = found[0] if found else client.create_run(place, run_name=name, tags=marks)
-    if run.data.tags.get(STATE) == OPEN:
-        note_open(client, str(run.info.run_id))
-    return run
+    return found[0] if found else client.create_run(place, run_name=name, tags=marks)
 
 
 def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> None:
@@ -135,7 +142,6 @@ def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSetti
                 client.set_tag(run.info.run_id, ERROR, mask_text(message))
                 client.set_terminated(run.info.run_id, "FAILED")
                 settle_complete(client, run.info.run_id)
-            note_closed(client, str(run.info.run_id))
 
     with_retries("marking the run as failed", mark, settings)
 
@@ -189,4 +195,3 @@ def close_run(client: MlflowClient, run_id: str, state: str) -> None:
     client.set_terminated(run_id, "FINISHED", end_time=int(time.time() * 1000))
     client.set_tag(run_id, STATE, state)
     settle_complete(client, run_id)
-    note_closed(client, run_id)

@@ -18,7 +18,7 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from congruence.tasks.mlflow.connection import active_run, connect, experiment_id, tracking_address, with_retries
 from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.mlflow.links import run_place
-from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE, note_closed, note_open
+from congruence.tasks.mlflow.runs import MACHINE_PLACE, MACHINE_RUN, SOURCE
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.views import prepare_experiment
 from congruence.tasks.mlflow.worker_metrics import worker_metrics
@@ -61,7 +61,6 @@ def system_metrics(
     machine = with_retries(
         "opening the run of system metrics", lambda: _machine_run(server, run_ids, settings), settings
     )
-    note_open(server, machine)
     try:
         workers = nullcontext() if client is None else worker_metrics(client, machine, settings, interval)
         with _monitored(machine, settings, interval), workers:
@@ -70,7 +69,6 @@ def system_metrics(
     finally:
         ended = partial(server.set_terminated, machine, status)
         with_retries("closing the run of system metrics", ended, settings)
-        note_closed(server, machine)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.runtime.sealed_records import digest_of
+from congruence.tasks.runtime.files import digest_of
 
 _FORMAT = 2
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 READERS = "readers/congruence/tasks/model_outputs"
@@ -21,7 +23,7 @@ READERS = "readers/congruence/tasks/model_outputs"
 
 
 def main() -> None:
-    """Load the model, then predict until the input ends."""
+    """Load the model, then predict until the input ends, which ends this process."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the model prints must not look like an answer
     requests = os.fdopen(os.dup(0), "r")
@@ -39,8 +41,16 @@ def main() -> None:
         answer({"error": text_of(error)})
         return
     answer({"ok": True})
-    for line in requests:
-        request = json.loads(line)
+    asked: SimpleQueue[str] = SimpleQueue()
+
+    def listen() -> None:
+        for line in requests:
+            asked.put(line)
+        os._exit(0)  # also in the midst of a prediction: whoever asked has ended
+
+    Thread(target=listen, daemon=True).start()
+    while True:
+        request = json.loads(asked.get())
         try:
             write(answered(model, request), request["output"])
             answer({"ok": True})

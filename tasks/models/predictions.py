@@ -27,8 +27,7 @@ from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.data.split import Shard, runs
 from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.encoding import describe, restore
-from congruence.tasks.runtime.npz import from_npz, to_npz
-from congruence.tasks.runtime.sealed_records import DamagedError, content_digest, sealed, unsealed
+from congruence.tasks.runtime.files import DamagedError, content_digest, from_npz, sealed, to_npz, unsealed
 
 _READ_AT_ONCE = 8
 

@@ -29,7 +29,7 @@ def total_memory() -> int:
 
 
 def give_back() -> None:
-    """Have the C library return what is free in its heap; workers keep freed arrays for the next ones (``preloading``).
+    """Have the C library return what is free in its heap; workers keep freed arrays for the next ones (``clusters``).
 
     Before a step that holds columns of all rows, so that what earlier steps needed in passing does not lie beside them.
     Nothing where the library has no such function.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from pathlib import Path
 
 import mlflow
 
-from congruence.tasks.runtime.io_errors import require_database
-from congruence.tasks.runtime.moved_home import point_here
+from congruence.tasks.runtime.errors import require_database
 
 ARTIFACTS = "mlartifacts"
 _SQLITE = "sqlite:///"
@@ -32,15 +28,12 @@ def artifacts_folder(uri: str) -> Path | None:
 def require_local_store(uri: str) -> None:
     """Look once at a database file before MLflow opens it: MLflow tries a damaged one for two minutes.
 
-    One that was copied or moved with its files is made to point at them (``moved_home``).
-
     Raises:
         SurroundingsError: it is none, or is damaged.
     """
     file = database_file(uri)
     if file is not None and uri not in _looked_at:
         require_database(file)
-        point_here(file, file.resolve().parent / ARTIFACTS)
         _looked_at.add(uri)
 
 
@@ -56,22 +49,6 @@ def make_local_store(uri: str) -> None:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     SqlAlchemyStore(uri, str(artifacts_folder(uri)))  # type: ignore[no-untyped-call]
-
-
-def database_to_read(uri: str) -> str:
-    """The address of a copy of a database on this machine, for a look at one that cannot be written; others stay.
-
-    SQLite and MLflow both write when they open one. The copy goes with this process.
-    """
-    file = database_file(uri)
-    if file is None or not file.exists():
-        return uri
-    folder = Path(tempfile.mkdtemp(prefix="congruence-list-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name in (file.name, f"{file.name}-wal"):  # what was not yet written back stands beside it
-        if file.with_name(name).exists():
-            shutil.copyfile(file.with_name(name), folder / name)
-    return f"{_SQLITE}{folder / file.name}"
 
 
 def point_mlflow_at(uri: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import requests
 from mlflow.exceptions import MlflowException
 
-from congruence.tasks.runtime.io_errors import chain, trouble
+from congruence.tasks.runtime.errors import chain, trouble
 
 _CODES = {"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED", "ABORTED"}
 

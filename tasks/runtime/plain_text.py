@@ -20,15 +20,3 @@ _PLAIN = str.maketrans(
 def plain(text: str) -> str:
     """``text`` with typographic signs as ASCII; names that people gave keep their letters."""
     return text.translate(_PLAIN)
-
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def readable(size: float) -> str:
-    """A number of bytes for people."""
-    for unit in _UNITS[:-1]:
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} {_UNITS[-1]}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.runtime.sealed_records import digest_of
+from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.solver import SolverSettings
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.solvers import Iterate
-from congruence.tasks.runtime.atomic_files import sweep, whole_file
+from congruence.tasks.runtime.files import sweep, whole_file
 
 logger = logging.getLogger(__name__)
 

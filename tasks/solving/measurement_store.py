@@ -29,7 +29,7 @@ from congruence.kernels.row_blocks.dependence import BlocksInference
 from congruence.kernels.solvers.bounds import SolverBounds
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import StoreError
-from congruence.tasks.runtime.npz import from_npz, to_npz
+from congruence.tasks.runtime.files import from_npz, to_npz
 
 _DESCRIPTION = "description"
 _LONGEST_NAME = 128

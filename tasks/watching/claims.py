@@ -31,7 +31,6 @@ from congruence.tasks.mlflow.server_clock import server_time
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_requests import is_transient
-from congruence.tasks.runtime.run_journal import closed, opened
 
 log = logging.getLogger(__name__)
 
@@ -110,12 +109,6 @@ def held(
                     log.warning("claims not renewed, trying on: %s", why)
                 pause, said = min(_RENEW_AGAIN, lease / 3.0), True
 
-    registry = settings.registry_uri or client.tracking_uri
-    tags = {
-        identity.digest: (identity.model.name, identity.model.version, _key(identity, owner)) for identity in identities
-    }
-    for tag in tags.values():
-        opened("claim", registry, *tag)
     thread = threading.Thread(target=renew, name="renew-claims", daemon=True)
     thread.start()
     try:
@@ -126,7 +119,6 @@ def held(
         for identity in identities:
             try:
                 release(identity, owner, settings)
-                closed("claim", registry, *tags[identity.digest])
             except TrackingError as error:
                 log.warning("%s; the claim ends by itself within %.0f s", error, lease)
 

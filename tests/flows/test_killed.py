@@ -16,7 +16,6 @@ from prefect_dask.task_runners import DaskTaskRunner
 from congruence.flows.evaluation.splits import open_planned
 from congruence.flows.evaluation.stages import embed as stages
 from congruence.flows.evaluation.stages.addresses import rows_of
-from congruence.tasks.dask import preloading
 from congruence.tasks.dask.clusters import dask_client, scheduler_address
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -33,7 +32,6 @@ def test_a_flow_survives_the_death_of_a_worker(
     content: Content, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(ENCODER_FOLDER))
-    monkeypatch.setattr(preloading, "_begun", False)  # by another test of this process: workers would be forked
     undisturbed, store = tmp_path / "undisturbed", tmp_path / "killed"
     embed(content, home, undisturbed, {"kind": "threads"})
 

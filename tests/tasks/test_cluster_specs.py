@@ -12,8 +12,7 @@ import yaml
 
 from congruence.tasks.dask import clusters
 from congruence.tasks.dask.cluster_spec import ClusterSpec, read_cluster_spec, start_cluster
-from congruence.tasks.dask.clusters import dask_client, dask_environment, kubernetes_spec
-from congruence.tasks.dask.preloading import WORKER_ENVIRONMENT
+from congruence.tasks.dask.clusters import WORKER_ENVIRONMENT, dask_client, dask_environment, kubernetes_spec
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.evaluation import load_settings

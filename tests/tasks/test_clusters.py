@@ -13,7 +13,7 @@ import pytest
 from distributed import LocalCluster
 from loopback import Process, free_port
 
-from congruence.tasks.dask import clusters, preloading
+from congruence.tasks.dask import clusters
 from congruence.tasks.dask.clusters import Workers, dask_client
 from congruence.tasks.runtime.errors import ClusterError
 from congruence.tasks.settings.cluster import ClusterSettings
@@ -77,7 +77,6 @@ def own_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Non
     """What Python processes that are started from now on do before anything else."""
     (tmp_path / "sitecustomize.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.setattr(preloading, "_begun", False)  # by another test of this process: workers would be forked
 
 
 def test_worker_processes_that_do_not_come_up_give_way_to_threads(

@@ -23,9 +23,8 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.mlflow.connection import TrackingError, connect, use_tracking, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.atomic_files import write_whole
-from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.io_errors import SurroundingsError, require_database, trouble
+from congruence.tasks.runtime.errors import SettingsError, SurroundingsError, require_database, trouble
+from congruence.tasks.runtime.files import write_whole
 
 
 @pytest.fixture
@@ -229,6 +228,6 @@ def test_a_damaged_database_of_our_own_prefect_server_is_refused_and_stays_where
     monkeypatch.delenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", raising=False)
     no_database(tmp_path / "prefect.db")
     refused = pytest.raises(SurroundingsError, match=r"Prefect server's database cannot be used: .*move it away")
-    with refused, prefect_server._database():
-        pass
+    with refused:
+        prefect_server._require_sound_database()
     assert (tmp_path / "prefect.db").exists()

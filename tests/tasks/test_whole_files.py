@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from congruence.tasks.runtime.atomic_files import abandoned, sweep, whole_file, write_whole
+from congruence.tasks.runtime.files import abandoned, sweep, whole_file, write_whole
 
 
 def test_nothing_is_seen_before_the_end_and_nothing_is_left_of_a_failure(tmp_path: Path) -> None:

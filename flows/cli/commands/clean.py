@@ -30,7 +30,7 @@ def clean(
     """
     with Errors(debug):
         from congruence.flows.operations.cleanup import clean as remove_leftovers
-        from congruence.tasks.runtime.plain_text import readable
+        from congruence.flows.operations.cleanup import readable
         from congruence.tasks.settings.evaluation import load_settings
 
         def agreed(size: int) -> bool:

@@ -53,7 +53,7 @@ def evaluate(
     """
     as_json = as_json or form is Format.JSON
     with Errors(debug, as_json, annotated=file if form is Format.GITHUB else None):
-        settings = open_file(file, home, workers=not dry_run, models=model)
+        settings = open_file(file, home, models=model)
         if quick:
             from congruence.flows.operations.sample import quick as first_look
 

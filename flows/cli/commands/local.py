@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 from congruence.flows.cli.environment import tracking_uri
-from congruence.flows.cli.options import Debug, Errors, Home, load_for_workers, start
+from congruence.flows.cli.options import Debug, Errors, Home, start
 
 DemoData: TypeAlias = Literal["digits", "hourly"]
 
@@ -30,7 +30,6 @@ def demo(
 
             run_demo_over_time(folder)
             return
-        load_for_workers()
         if data == "hourly":
             from congruence.flows.operations.demo_hourly import run_demo_hourly
 

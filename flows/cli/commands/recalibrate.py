@@ -29,7 +29,7 @@ def recalibrate(
     recalibrate or it cannot be done.
     """
     with Errors(debug, as_json):
-        settings = open_file(file, home, workers=True)
+        settings = open_file(file, home)
         from congruence.flows.prefect.session import session
 
         with session():

@@ -33,7 +33,7 @@ def list_versions(
 ) -> None:
     """List registered versions with their aliases, latest evaluations and gates."""
     with Errors(debug, as_json):
-        settings = use_home_store(home, reads_only=True)
+        settings = use_home_store(home)
         from congruence.flows.operations.listing import listing_json, print_listing
         from congruence.tasks.mlflow.listing import list_evaluations
 
@@ -56,7 +56,7 @@ def open_report(
 ) -> None:
     """Open the report of a version's latest evaluation, or the page of its model over time."""
     with Errors(debug):
-        settings = use_home_store(home, reads_only=True)
+        settings = use_home_store(home)
         from congruence.flows.operations.listing import over_time_address, report_address
 
         address = over_time_address(version, settings) if over_time else report_address(version, split, settings)

@@ -26,7 +26,7 @@ def score(
 ) -> None:
     """Say how far a version can be trusted on new, unlabelled inputs, and which of them to withhold."""
     with Errors(debug):
-        settings = open_file(file, home, workers=True)
+        settings = open_file(file, home)
         from congruence.flows.prefect.session import session
 
         with session():

@@ -27,7 +27,7 @@ def watch(
     gate, 4 where none failed it but on one it is undecided.
     """
     with Errors(debug):
-        settings = open_file(file, home, workers=True)
+        settings = open_file(file, home)
         from congruence.flows.prefect.session import session
         from congruence.tasks.watching.settings import every_seconds
 

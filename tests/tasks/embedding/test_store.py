@@ -26,7 +26,7 @@ from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.arrays import encoded
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.runtime.sealed_records import content_digest, sealed, unsealed
+from congruence.tasks.runtime.files import content_digest, sealed, unsealed
 
 DIMENSION = 5
 SHARD_ROWS = 7

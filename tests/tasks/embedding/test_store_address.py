@@ -18,7 +18,7 @@ from congruence.tasks.data.split import Shard
 from congruence.tasks.embeddings.addresses import StoreAddress
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.store import EmbeddingStore, StoreError, open_store_cached
-from congruence.tasks.runtime.sealed_records import sealed
+from congruence.tasks.runtime.files import sealed
 
 SHARDS, DIMENSION = 5000, 3
 

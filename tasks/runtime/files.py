@@ -1,15 +1,22 @@
-"""Files that are there whole or not at all, whatever kills their writer, and how what was left unfinished is known."""
+"""Files that are there whole or not at all, whatever kills their writer; records with a checksum; arrays as bytes."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
 
 ENDING = ".partial"
 ABANDONED_SECONDS = 24 * 3600
@@ -110,3 +117,74 @@ def _lives(process: int) -> bool:
     except (PermissionError, OverflowError):
         return process < 2**22  # somebody else's, or no process at all
     return True
+
+
+_DIGITS = 32
+
+
+class DamagedError(Exception):
+    """A record that is cut off, changed, or about something else: says which."""
+
+
+def digest_of(value: Any) -> str:
+    """32 hexadecimal digits for a value that JSON can hold."""
+    return content_digest(json.dumps(value, sort_keys=True).encode())
+
+
+def content_digest(data: bytes) -> str:
+    """32 hexadecimal digits (128 bits of SHA-256) for the bytes of an object."""
+    return sha256(data).hexdigest()[:_DIGITS]
+
+
+def sealed(content: Mapping[str, Any]) -> bytes:
+    """``content`` as JSON with a checksum of itself."""
+    return json.dumps({**content, "checksum": digest_of(dict(content))}, sort_keys=True).encode()
+
+
+def unsealed(data: bytes) -> dict[str, Any]:
+    """What ``sealed`` was given.
+
+    Raises:
+        DamagedError: not JSON, or without its checksum.
+    """
+    try:
+        content: dict[str, Any] = json.loads(data)
+        checksum = content.pop("checksum")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError("is damaged") from error
+    if checksum != digest_of(content):
+        raise DamagedError("is damaged")
+    return content
+
+
+def save_record(path: Path, content: Mapping[str, Any]) -> None:
+    """Keep ``content`` in a file, whole or not at all."""
+    write_whole(path, sealed(content))
+
+
+def load_record(path: Path) -> dict[str, Any] | None:
+    """What was kept, None where nothing is, or where it is damaged."""
+    try:
+        return unsealed(path.read_bytes())
+    except (OSError, DamagedError):
+        return None
+
+
+def to_npz(arrays: Mapping[str, Array]) -> bytes:
+    """The file: the same bytes for the same arrays."""
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=False, **arrays)
+    return stream.getvalue()
+
+
+def from_npz(data: bytes) -> dict[str, Array]:
+    """The arrays of a file.
+
+    Raises:
+        ValueError: it is none, or damaged.
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # zipfile, zlib and NumPy each have their own
+        raise ValueError(f"no NPZ file: {error}") from error

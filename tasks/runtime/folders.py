@@ -1,9 +1,12 @@
-"""Who works in a folder: runs share it, cleaning has it to itself."""
+"""Who works in a folder: runs share it, cleaning has it to itself; and a process's own folder for temporary files."""
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -49,6 +52,29 @@ def alone(*folders: str | Path) -> Iterator[None]:
                     f"{folder}: cannot be locked ({error}); clean it by hand while no run works"
                 ) from error
         yield
+
+
+def keep_temporary_files_in(place: Path) -> None:
+    """Have this process, and those that it starts, keep temporary files in a folder of their own in ``place``.
+
+    It goes with this process, or, should that be killed, as soon as another one calls this: whoever lives has a lock.
+    """
+    if Path(tempfile.gettempdir()).parent == place:
+        return
+    with ExitStack() as locks:
+        _lock(place, fcntl.LOCK_EX, locks)  # nobody removes a folder that is made, and not locked yet
+        for left in [path for path in place.iterdir() if path.is_dir()]:
+            with suppress(OSError), ExitStack() as tried:
+                _lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB, tried)
+                shutil.rmtree(left, ignore_errors=True)
+        folder, owner = tempfile.mkdtemp(prefix="process-", dir=place), os.getpid()
+        _lock(Path(folder), fcntl.LOCK_EX, _held)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+
+
+_held = ExitStack()
+"""Never closed: locks end with the process."""
 
 
 def _each(folders: tuple[str | Path, ...]) -> list[Path]:
