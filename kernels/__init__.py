@@ -41,10 +41,7 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions import DoublePoisson as DoublePoisson
     from congruence.kernels.distributions import Gamma as Gamma
     from congruence.kernels.distributions import Histogram as Histogram
-    from congruence.kernels.distributions import HurdleBinomial as HurdleBinomial
-    from congruence.kernels.distributions import HurdleDoublePoisson as HurdleDoublePoisson
-    from congruence.kernels.distributions import HurdleNegativeBinomial as HurdleNegativeBinomial
-    from congruence.kernels.distributions import HurdlePoisson as HurdlePoisson
+    from congruence.kernels.distributions import Hurdle as Hurdle
     from congruence.kernels.distributions import Laplace as Laplace
     from congruence.kernels.distributions import Logistic as Logistic
     from congruence.kernels.distributions import LogNormal as LogNormal
@@ -59,10 +56,7 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions import TruncatedNormal as TruncatedNormal
     from congruence.kernels.distributions import Uniform as Uniform
     from congruence.kernels.distributions import WeightedSamples as WeightedSamples
-    from congruence.kernels.distributions import ZeroInflatedBinomial as ZeroInflatedBinomial
-    from congruence.kernels.distributions import ZeroInflatedDoublePoisson as ZeroInflatedDoublePoisson
-    from congruence.kernels.distributions import ZeroInflatedNegativeBinomial as ZeroInflatedNegativeBinomial
-    from congruence.kernels.distributions import ZeroInflatedPoisson as ZeroInflatedPoisson
+    from congruence.kernels.distributions import ZeroInflated as ZeroInflated
     from congruence.kernels.errors import BudgetError as BudgetError
     from congruence.kernels.errors import CongruenceError as CongruenceError
     from congruence.kernels.errors import ConvergenceError as ConvergenceError

@@ -7,19 +7,24 @@ Shapes. Parameters have shape (n,). An argument (a value y or a probability q) i
 from __future__ import annotations
 
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions import quadrature
+from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.moments import polynomial_diagonal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.streams import stream
+
+if TYPE_CHECKING:
+    from congruence.kernels.distributions.counts import Count
 
 Seed = int | np.random.Generator
 
@@ -31,6 +36,16 @@ class Distribution(ABC):
     """n predictive distributions, one per row. Subclasses are frozen dataclasses of parameter arrays."""
 
     is_discrete = False  # whether all mass lies on whole numbers
+
+    @property
+    def counts(self) -> Count | None:
+        """The same law as one of counts, with tables of masses; None where not all mass lies on whole numbers."""
+        return None
+
+    @property
+    def draws(self) -> Array | None:
+        """The values (n, l), or (n, l, q), where a row is known by l exchangeable draws alone; else None."""
+        return None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -57,13 +72,13 @@ class Distribution(ABC):
     def quantile(self, q: Any) -> Array:
         """Smallest y with P(Y <= y) >= q."""
 
-    @abstractmethod
     def mean(self) -> Array:
-        """E Y, shape (n,)."""
+        """E Y, shape (n,); by quadrature where a family has no other way."""
+        return self.raw_moments(1)[:, 1]
 
-    @abstractmethod
     def std(self) -> Array:
-        """Standard deviation of Y, shape (n,)."""
+        """Standard deviation of Y, shape (n,); by quadrature where a family has no other way."""
+        return np.sqrt(quadrature.variance(self, self.mean()))
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` independent draws per row, shape (n, size).
@@ -181,6 +196,11 @@ class Distribution(ABC):
         argument, columns = (aligned or align)(argument, len(self))
         return method(argument) if columns else method(argument[:, None])[:, 0]
 
+    @property
+    def family(self) -> str:
+        """The name of the family in settings: that of the class in snake case, ``student_t``."""
+        return snake_case(type(self).__name__)
+
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:
         """The names of the parameters, in the constructor's order."""
@@ -192,10 +212,12 @@ class Distribution(ABC):
         return {name: np.asarray(held[name]) for name in self.parameter_names() if name in held}
 
 
-class ScalarLaw(Distribution):
-    """Laws of one target: a family says what it is at k values or levels per row, (n, k), in any shape of argument.
+class ScalarDistribution(Distribution):
+    """Distributions of one target: a family says what it is at k values or levels per row, (n, k), in any shape.
 
-    Samples and point forecasts may be vectors: then they have no order, and what needs one is refused.
+    A family gives ``_log_prob`` and ``_cdf``, and the rest only where it knows better: quantiles are searched for, and
+    scores and expectations are integrals over the cdf. Samples and point forecasts may be vectors: then they have no
+    order, and what needs one is refused.
     """
 
     def log_prob(self, y: Any) -> Array:
@@ -215,7 +237,7 @@ class ScalarLaw(Distribution):
 
     @property
     def may_jump(self) -> bool:
-        return type(self)._cdf_left is not ScalarLaw._cdf_left
+        return type(self)._cdf_left is not ScalarDistribution._cdf_left
 
     @abstractmethod
     def _log_prob(self, y: Array) -> Array: ...
@@ -226,11 +248,25 @@ class ScalarLaw(Distribution):
     def _cdf_left(self, y: Array) -> Array:
         return self._cdf(y)
 
-    @abstractmethod
-    def _quantile(self, q: Array) -> Array: ...
+    def _quantile(self, q: Array) -> Array:
+        """Searched for between values that are doubled until they hold every level inside (0, 1)."""
+        outer = np.where(q <= 0.0, -np.inf, np.inf)
+        row, column = np.nonzero((q > 0.0) & (q < 1.0))
+        level, reach = q[row, column], 1.0
+        law = self[row]
+        while reach < np.finfo(np.float64).max and np.any((law.cdf(-reach) >= level) | (law.cdf(reach) < level)):
+            reach *= 2.0
+        ends = np.full(len(row), reach)
+        outer[row, column] = smallest_reaching(lambda chosen: law[chosen].cdf, level, -ends, ends, whole=False)
+        return outer
 
-    @abstractmethod
-    def _crps(self, y: Array) -> Array: ...
+    def _crps(self, y: Array) -> Array:
+        return quadrature.crps(self, y)
+
+
+def snake_case(name: str) -> str:
+    """The name of a class as settings have it."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def refuse(family: str, what: str, dimension: int) -> NoReturn:

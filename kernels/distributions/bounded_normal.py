@@ -1,8 +1,8 @@
-"""What normal laws on an interval share: the mass between two points as seen from the densest point of the interval.
+"""Normal distributions on an interval: what lies outside is left out (truncated), or moved to its ends (censored).
 
 With c the point of [lower, upper] that is nearest to the mean, in standard units from it, and t offsets from that
-point, the density is that at c times exp(-t (t + 2 c) / 2). Everything is computed in t: an interval 10^6 standard
-deviations from the mean, or of 10^-6 of one, keeps all its digits, where differences of normal probabilities have none.
+point, the density is that at c times exp(-t (t + 2 c) / 2). Everything is computed in t: intervals far out in a tail
+keep digits that differences of normal probabilities have not.
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import scipy.special
+import scoringrules
+from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
+from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import require
 from congruence.kernels.distributions.parametric import Parametric
+from congruence.kernels.distributions.waves import average_wave
+from congruence.kernels.kernel_functions import Kernel
 
-LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
-_ROOT_2_PI = np.sqrt(2.0 * np.pi)
-_NARROW = 0.5  # of the logarithm of the density, over the interval
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
+_REMOTE = 1e-3  # of the mass inside, below which the closed form of the CRPS has no digits
+_NARROW = 1e-5  # of the logarithm of the density over an interval, up to which two terms of a series are exact
+_NODES = 96
 
 
 @dataclass(frozen=True)
@@ -44,177 +48,279 @@ class BoundedNormal(Parametric):
         require(self.upper > -np.inf, self.upper, "upper", family, "a bound above -infinity")
 
     @cached_property
-    def _ends(self) -> tuple[Array, Array]:
-        """The bounds in standard units, each (n,)."""
-        return (self.lower - self.loc) / self.scale, (self.upper - self.loc) / self.scale
-
-    @cached_property
     def _center(self) -> Array:
         """The point between the bounds that is nearest to loc, (n,)."""
         return np.clip(self.loc, self.lower, self.upper)
 
-    @cached_property
-    def _masses(self) -> CentralMass:
-        center = self._center
-        ends = ((self.lower - center) / self.scale, (self.upper - center) / self.scale)
-        return CentralMass((center - self.loc) / self.scale, *ends)
+    @property
+    def _c(self) -> Array:
+        """The center in standard units, (n,): 0 where the mean is inside."""
+        return np.asarray((self._center - self.loc) / self.scale)
 
     def _offset(self, y: Array) -> Array:
         """(y - center) / scale, (n, k)."""
         return np.asarray((y - self._center[:, None]) / self.scale[:, None])
 
+    @cached_property
+    def _sides(self) -> tuple[Array, Array]:
+        """The integrals of the density over that at the center, below and above the center, (n, 1)."""
+        c = np.abs(self._c)[:, None]
+        return _outwards(c, -self._offset(self.lower[:, None])), _outwards(c, self._offset(self.upper[:, None]))
+
     def breaks(self) -> Array:
         return np.column_stack([self.lower, self.upper])
 
+    def _rule(self, rows: slice, frequency: float = 0.0) -> tuple[Array, Array]:
+        """Offsets t and weights (rows, k) of the density inside, where it is within e^-40 of its maximum.
 
-class CentralMass:
-    """Integrals of exp(-t (t + 2 c) / 2) over offsets t, for c (n,) and bounds ``low`` <= 0 <= ``high`` (n,).
+        By Gauss-Legendre, with more nodes where functions to be averaged have up to ``frequency`` turns a unit of y.
+        """
+        c, scale = self._c[rows], self.scale[rows]
+        reach = 80.0 / (np.abs(c) + np.sqrt(c * c + 80.0))
+        start = np.maximum(self._offset(self.lower[:, None])[rows, 0], -reach)
+        half = (np.minimum(self._offset(self.upper[:, None])[rows, 0], reach) - start) / 2.0
+        nodes, weights = np.polynomial.legendre.leggauss(_NODES + int(0.75 * frequency * np.max(half * scale)))
+        t = start[:, None] + half[:, None] * (1.0 + nodes)
+        weight = weights * np.exp(_log_decay(c[:, None], t))
+        return t, weight / weight.sum(axis=1, keepdims=True)
 
-    Three kinds of rows. Narrow ones, over which the density hardly changes: Gauss-Legendre. Those with the mean inside:
-    normal probabilities. The others decay from a bound on: Mills' ratio R(z) = (1 - Phi(z)) / phi(z).
+    def _inside(self, frequency: float, value: Callable[[slice, Array, Array], Array], like: tuple[int, ...]) -> Array:
+        """``value`` of rows, the points of their rules and weights, for all rows: (n, *like)."""
+        parts = []
+        for rows in row_slices(len(self), quadrature.BLOCK_ENTRIES // _NODES):
+            t, weight = self._rule(rows, frequency)
+            parts.append(value(rows, t, weight))
+        return np.concatenate(parts) if parts else np.empty((0, *like))
+
+    @cached_property
+    def _offset_moments(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of the offset t of what is inside, (n,)."""
+
+        def both(rows: slice, t: Array, weight: Array) -> Array:  # noqa: ARG001
+            mean = np.einsum("ik,ik->i", weight, t)
+            return np.stack([mean, np.sqrt(np.einsum("ik,ik->i", weight, (t - mean[:, None]) ** 2))], axis=1)
+
+        found = self._inside(0.0, both, (2,))
+        return found[:, 0], found[:, 1]
+
+    def _inside_characteristic_function(self, t: Array) -> Array:
+        """E exp(i t (Y - center)) given that Y is inside, (n, m)."""
+
+        def averaged(rows: slice, offset: Array, weight: Array) -> Array:
+            return average_wave(self.scale[rows, None] * offset, weight, t)
+
+        return self._inside(float(np.max(np.abs(t), initial=0.0)), averaged, (len(t),))
+
+    def _inside_moments(self, order: int) -> Array:
+        def powers(rows: slice, offset: Array, weight: Array) -> Array:
+            y = self._center[rows, None] + self.scale[rows, None] * offset
+            return np.einsum("ik,ikm->im", weight, y[:, :, None] ** np.arange(order + 1))
+
+        return self._inside(0.0, powers, (order + 1,))
+
+
+@dataclass(frozen=True)
+class TruncatedNormal(BoundedNormal):
+    """N(loc, scale^2) given that it lies in [lower, upper]; bounds in the units of y, possibly infinite.
+
+    The log score is infinite outside the bounds. scipy's truncnorm states bounds in standard units instead.
     """
 
-    def __init__(self, c: Array, low: Array, high: Array) -> None:
-        self.c, self.low, self.high = c, low, high
-        far = np.maximum(-low, high)
-        with np.errstate(over="ignore"):
-            self.narrow = far * (0.5 * far + np.abs(c)) < _NARROW
-        self.remote = ~self.narrow & (c != 0.0)
-        self.total = self.below(high[:, None])[:, 0]
+    def _log_prob(self, y: Array) -> Array:
+        _, scale, lower, upper = self._columns
+        inside = (y >= lower) & (y <= upper)
+        decay = _log_decay(self._c[:, None], np.where(inside, self._offset(y), 0.0))
+        return np.where(inside, decay - np.log(sum(self._sides)) - np.log(scale), -np.inf)
 
-    def __getitem__(self, rows: Any) -> CentralMass:
-        return CentralMass(self.c[rows], self.low[rows], self.high[rows])
+    def _cdf(self, y: Array) -> Array:
+        _, _, lower, upper = self._columns
+        below, above = self._sides
+        t = self._offset(np.clip(y, lower, upper))
+        part = np.copysign(_outwards(np.abs(self._c)[:, None], np.abs(t)), t)
+        share = np.clip((below + part) / (below + above), 0.0, 1.0)
+        return np.where(y >= upper, 1.0, np.where(y <= lower, 0.0, share))
 
-    def below(self, t: Array) -> Array:
-        """The integral from ``low`` to t (n, k) inside the bounds."""
-        return self._by_kind(t, _narrow_below, _inner_below, _remote_below)
+    def _quantile(self, q: Array) -> Array:
+        _, scale, lower, upper = self._columns
+        below, above = self._sides
+        # Each side from its own end, where the other's probabilities round to 1.
+        part = np.where(q * (below + above) < below, q * (below + above) - below, above - (1.0 - q) * (below + above))
+        side = np.where(part < 0.0, below, above)
+        t = np.copysign(_outward_offset(np.abs(self._c)[:, None], np.minimum(np.abs(part), side)), part)
+        value = np.clip(self._center[:, None] + scale * t, lower, upper)
+        return np.where(q <= 0.0, lower, np.where(q >= 1.0, upper, value))
 
-    def offsets(self, q: Array) -> Array:
-        """The t (n, k) below which the share q (n, k) of the integral lies."""
-        t = self._by_kind(q, _narrow_offsets, _inner_offsets, _remote_offsets)
-        return np.clip(t, self.low[:, None], self.high[:, None])
+    def mean(self) -> Array:
+        return np.asarray(self._center + self.scale * self._offset_moments[0])
 
-    def _by_kind(self, values: Array, *functions: Callable[[CentralMass, Array], Array]) -> Array:
-        kinds = (self.narrow, ~self.narrow & ~self.remote, self.remote)
-        result = np.empty(values.shape)
-        for rows, function in zip(kinds, functions, strict=True):
-            if np.all(rows):
-                return function(self, values)
-            if np.any(rows):
-                result[rows] = function(self[rows], values[rows])
-        return result
+    def std(self) -> Array:
+        return np.asarray(self.scale * self._offset_moments[1])
+
+    def _crps(self, y: Array) -> Array:
+        """Closed form of Thorarinsdottir and Gneiting (2010), by quadrature far in the tails."""
+        scores = np.empty(y.shape)
+        log_mass = np.log(sum(self._sides))[:, 0] - 0.5 * self._c**2 - _LOG_ROOT_2_PI
+        remote = log_mass < np.log(_REMOTE)
+        if np.any(remote):
+            scores[remote] = quadrature.crps(self[remote], y[remote])
+        rows = ~remote
+        if np.any(rows):
+            scores[rows] = scoringrules.crps_gtcnormal(y[rows], *self[rows]._columns)
+        return scores
+
+    def characteristic_function(self, t: Array) -> Array:
+        t = np.asarray(t, dtype=np.float64)
+        return np.asarray(np.exp(1j * np.multiply.outer(self._center, t)) * self._inside_characteristic_function(t))
+
+    def raw_moments(self, order: int) -> Array:
+        return self._inside_moments(order)
 
 
-def log_decay(c: Array, t: Array) -> Array:
+@dataclass(frozen=True)
+class CensoredNormal(BoundedNormal):
+    """min(max(N(loc, scale^2), lower), upper), as in Tobit models: mass at finite bounds, a density between them.
+
+    ``log_prob`` is the log mass at a bound, the log density inside, and -inf outside.
+    """
+
+    def _log_prob(self, y: Array) -> Array:
+        loc, scale, lower, upper = self._columns
+        z = (y - loc) / scale
+        result = -0.5 * z * z - _LOG_ROOT_2_PI - np.log(scale)
+        result = np.where(y == lower, log_ndtr((lower - loc) / scale), result)
+        result = np.where(y == upper, log_ndtr((loc - upper) / scale), result)
+        return np.where((y < lower) | (y > upper), -np.inf, result)
+
+    def _cdf(self, y: Array) -> Array:
+        return self._below(y, np.less, np.greater_equal)
+
+    def _cdf_left(self, y: Array) -> Array:
+        return self._below(y, np.less_equal, np.greater)
+
+    def _below(self, y: Array, none: Callable[..., Array], every: Callable[..., Array]) -> Array:
+        loc, scale, lower, upper = self._columns
+        inside = ndtr((y - loc) / scale)
+        return np.where(none(y, lower), 0.0, np.where(every(y, upper), 1.0, inside))
+
+    def _quantile(self, q: Array) -> Array:
+        loc, scale, lower, upper = self._columns
+        return np.asarray(np.clip(loc + scale * ndtri(q), lower, upper))
+
+    @cached_property
+    def _parts(self) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
+        """The mass inside, (n,), and each bound (0 where there is none) with the mass at it."""
+        inside = sum(self._sides)[:, 0] * np.exp(-0.5 * self._c**2 - _LOG_ROOT_2_PI)
+        at_lower, at_upper = ndtr((self.lower - self.loc) / self.scale), ndtr((self.loc - self.upper) / self.scale)
+        lower, upper = (np.where(np.isfinite(end), end, 0.0) for end in (self.lower, self.upper))
+        return inside, (lower, at_lower), (upper, at_upper)
+
+    @cached_property
+    def _moments(self) -> tuple[Array, Array]:
+        """Mean and standard deviation in units of y from the center: what is inside, and what is at the bounds."""
+        inside, *bounds = self._parts
+        mean, std = (self.scale * values for values in self._offset_moments)
+        first = inside * mean + sum(mass * (end - self._center) for end, mass in bounds)
+        spread = inside * (std**2 + (mean - first) ** 2)
+        spread = spread + sum(mass * (end - self._center - first) ** 2 for end, mass in bounds)
+        return first, np.sqrt(spread)
+
+    def mean(self) -> Array:
+        return np.asarray(self._center + self._moments[0])
+
+    def std(self) -> Array:
+        return self._moments[1]
+
+    def _crps(self, y: Array) -> Array:
+        """The integrals of Phi^2 below y and of (1 - Phi)^2 above it, between the bounds.
+
+        Thorarinsdottir and Gneiting (2010) divide by masses that vanish where loc is far outside.
+        """
+        loc, scale, lower, upper = self._columns
+        inside = np.clip(y, lower, upper)
+        below = _integrated_square(loc, scale, lower, inside)
+        above = _integrated_square(-loc, scale, -upper, -inside)
+        return np.asarray(np.abs(y - inside) + below + above)
+
+    def characteristic_function(self, t: Array) -> Array:
+        t = np.asarray(t, dtype=np.float64)
+        inside, *bounds = self._parts
+        result = np.exp(1j * np.multiply.outer(self._center, t)) * self._inside_characteristic_function(t)
+        result *= inside[:, None]
+        for end, mass in bounds:
+            result += mass[:, None] * np.exp(1j * np.multiply.outer(end, t))
+        return np.asarray(result)
+
+    def raw_moments(self, order: int) -> Array:
+        inside, *bounds = self._parts
+        result = inside[:, None] * self._inside_moments(order)
+        for end, mass in bounds:
+            result += mass[:, None] * end[:, None] ** np.arange(order + 1)
+        return np.asarray(result)
+
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """See Distribution: the masses at the bounds, and the truncated law between them."""
+        inside, *bounds = self._parts
+        truncated = TruncatedNormal(*self.parameters().values())
+        result = inside[:, None] * truncated.kernel_expectation(kernel, nodes)
+        for end, mass in bounds:
+            result += mass[:, None] * np.asarray(kernel(end, nodes))
+        return np.asarray(result)
+
+
+def _log_decay(c: Array, t: Array) -> Array:
     """log of the density at offset t relative to that at the center: -t (t + 2 c) / 2."""
     with np.errstate(over="ignore"):
         return np.asarray(-0.5 * t * (t + 2.0 * c))
 
 
-def _narrow_below(mass: CentralMass, t: Array) -> Array:
-    low, c = mass.low[:, None], mass.c[:, None]
-    half = (t - low) / 2.0
-    total = np.zeros(t.shape)
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        total += weight * np.exp(log_decay(c, low + half * (1.0 + node)))
-    return np.asarray(half * total)
-
-
-def _narrow_offsets(mass: CentralMass, q: Array) -> Array:
-    low, high, c = mass.low[:, None], mass.high[:, None], mass.c[:, None]
-    wanted = q * _narrow_below(mass, high)
-    t = low + q * (high - low)
-    for _ in range(5):  # the density varies by a factor of 1.6: each step squares the error
-        t = np.clip(t - (_narrow_below(mass, t) - wanted) / np.exp(log_decay(c, t)), low, high)
-    return np.asarray(t)
-
-
-def _inner_below(mass: CentralMass, t: Array) -> Array:
-    return np.asarray(_ROOT_2_PI * (scipy.special.ndtr(t) - scipy.special.ndtr(mass.low[:, None])))
-
-
-def _inner_offsets(mass: CentralMass, q: Array) -> Array:
-    below, above = scipy.special.ndtr(mass.low)[:, None], scipy.special.ndtr(-mass.high)[:, None]
-    inside = 1.0 - below - above
-    lower, upper = below + q * inside, above + (1.0 - q) * inside
-    # Each half line in its own tail, where the other's probabilities round to 1.
-    return np.where(lower < upper, scipy.special.ndtri(lower), -scipy.special.ndtri(upper))
-
-
-def _remote_below(mass: CentralMass, t: Array) -> Array:
-    """From the near bound outwards; where that is the upper one, what lies between t and it is taken from the whole."""
-    left = mass.c < 0.0
-    sign = np.where(left, -1.0, 1.0)[:, None]
-    outwards = _outwards(np.abs(mass.c)[:, None], np.maximum(sign * t, 0.0))
-    whole = _outwards(np.abs(mass.c), np.where(left, -mass.low, mass.high))[:, None]
-    return np.where(left[:, None], whole - outwards, outwards)
+def _mills(z: Array) -> Array:
+    """(1 - Phi(z)) / phi(z)."""
+    return np.asarray(np.sqrt(np.pi / 2.0) * erfcx(z / np.sqrt(2.0)))
 
 
 def _outwards(c: Array, t: Array) -> Array:
-    """The integral from 0 to t >= 0, c > 0."""
-    return np.asarray(_mills(c) - np.exp(log_decay(c, t)) * _mills(c + t))
+    """The integral of exp(-s (s + 2 c) / 2) from 0 to t >= 0, c >= 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = t * (0.5 * t + c) < _NARROW
+        short = np.where(narrow, t, 0.0)
+        series = short * (1.0 - short * (c / 2.0 + short / 6.0))
+        difference = _mills(c) - np.exp(_log_decay(c, t)) * _mills(c + t)
+    return np.where(narrow, series, difference)
 
 
-def _mills(z: Array) -> Array:
-    return np.asarray(np.sqrt(np.pi / 2.0) * scipy.special.erfcx(z / np.sqrt(2.0)))
+def _outward_offset(c: Array, mass: Array) -> Array:
+    """The t >= 0 with ``_outwards(c, t)`` = ``mass``, by Newton's method for the logarithm of what lies beyond t.
+
+    That is concave in t, so that no step from the left goes too far.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        wanted = -np.log1p(-np.minimum(mass / _mills(c), 1.0))
+        reachable = np.isfinite(wanted)
+        wanted = np.where(reachable, wanted, 0.0)
+        t = 2.0 * wanted / (c + np.sqrt(c * c + 2.0 * wanted))
+        t = np.where(np.isfinite(t), t, 0.0)
+        for _ in range(8):
+            ratio = _mills(c + t)
+            t = np.maximum(t + (_log_decay(c, t) + np.log(ratio / _mills(c)) + wanted) * ratio, 0.0)
+        narrow = mass * (0.5 * mass + c) < _NARROW
+        series = mass * (1.0 + mass * (c / 2.0 + mass * (1.0 / 6.0 + c * c / 3.0)))
+    return np.where(narrow, series, np.where(reachable, t, np.inf))
 
 
-def _remote_offsets(mass: CentralMass, q: Array) -> Array:
-    """Newton's method for the logarithm of the mass beyond t, which is concave: from the right, never too far."""
-    left = (mass.c < 0.0)[:, None]
-    c, end = np.abs(mass.c)[:, None], np.where(left, -mass.low[:, None], mass.high[:, None])
-    share = np.where(left, 1.0 - q, q)  # of the mass between the near bound and the point
-    whole = 1.0 - np.exp(log_decay(c, end)) * _mills(c + end) / _mills(c)
-    with np.errstate(divide="ignore"):
-        wanted = -np.log1p(-share * whole)  # minus the logarithm of the share beyond, of the whole half line
-    t = 2.0 * wanted / (c + np.sqrt(c * c + 2.0 * wanted))
-    reachable = np.isfinite(wanted)
-    t = np.where(reachable, t, 0.0)
-    for _ in range(8):
-        ratio = _mills(c + t)
-        remaining = log_decay(c, t) + np.log(ratio / _mills(c)) + wanted
-        t = np.maximum(np.where(reachable, t + remaining * ratio, t), 0.0)
-    t = np.where(reachable, t, np.inf)
-    return np.where(left, -t, t)
+def _integrated_square(loc: Array, scale: Array, start: Array, stop: Array) -> Array:
+    """The integral of Phi((s - loc) / scale)^2 from start to stop >= start; start may be -inf."""
+    # Beyond loc the square is nearly 1, and its integral the distance: taken apart, nothing large cancels.
+    distance = np.maximum(stop, loc) - np.maximum(start, loc)
+    return np.asarray(
+        distance + scale * (_square_integral((stop - loc) / scale) - _square_integral((start - loc) / scale))
+    )
 
 
-def partial_wave(mass: CentralMass, s: Array) -> Array:
-    """The integral of exp(i s t - t (t + 2 c) / 2) between the bounds, for frequencies s (n, m)."""
-    result = np.empty(s.shape, dtype=np.complex128)
-    if np.any(mass.narrow):
-        result[mass.narrow] = _narrow_wave(mass[mass.narrow], s[mass.narrow])
-    wide = ~mass.narrow
-    if np.any(wide):
-        result[wide] = _wide_wave(mass[wide], s[wide])
-    return result
-
-
-def _narrow_wave(mass: CentralMass, s: Array) -> Array:
-    half, c = (mass.high - mass.low)[:, None] / 2.0, mass.c[:, None]
-    nodes, weights = np.polynomial.legendre.leggauss(16 + int(np.max(half * np.abs(s), initial=0.0)))
-    total = np.zeros(s.shape, dtype=np.complex128)
-    for node, weight in zip(nodes, weights, strict=True):
-        t = mass.low[:, None] + half * (1.0 + node)
-        total += weight * np.exp(log_decay(c, t) + 1j * s * t)
-    return np.asarray(half * total)
-
-
-def _wide_wave(mass: CentralMass, s: Array) -> Array:
-    """By the Faddeeva function w in the upper half plane, where it is bounded."""
-
-    def beyond(end: Array) -> tuple[Array, Array]:
-        """The part of the upper tail at ``end`` that decays, and whether its complement was taken (end < 0)."""
-        offset = np.where(np.isfinite(end), end, 0.0)
-        z = offset + mass.c
-        negative = (np.where(np.isfinite(end), z, end) < 0.0)[:, None]
-        height, frequency = np.abs(z)[:, None], np.where(negative, -s, s)
-        decay = log_decay(mass.c, offset)[:, None] + 1j * offset[:, None] * s
-        wave = np.sqrt(np.pi / 2.0) * np.exp(decay) * scipy.special.wofz((frequency + 1j * height) / np.sqrt(2.0))
-        wave = np.where(np.isfinite(end)[:, None], wave, 0.0)
-        return np.where(negative, -wave, wave), negative
-
-    from_low, low_is_negative = beyond(mass.low)
-    from_high, high_is_negative = beyond(mass.high)
-    whole = _ROOT_2_PI * np.exp(-0.5 * s * s)
-    # The mean is inside, so that the center is it, and c = 0.
-    return np.asarray(from_low - from_high + np.where(low_is_negative & ~high_is_negative, whole, 0.0))
+def _square_integral(z: Array) -> Array:
+    """The integral of Phi^2 up to z, less z where that is positive: z Phi^2 + 2 phi Phi - Phi(2^(1/2) z) / pi^(1/2)."""
+    finite = np.where(np.isfinite(z), z, 0.0)
+    lower, upper = ndtr(finite), ndtr(-finite)
+    square = np.where(finite > 0.0, -upper * (1.0 + lower), lower * lower)
+    density = np.exp(-0.5 * finite * finite - _LOG_ROOT_2_PI)
+    value = finite * square + 2.0 * density * lower - ndtr(np.sqrt(2.0) * finite) / np.sqrt(np.pi)
+    return np.where(z == np.inf, -1.0 / np.sqrt(np.pi), np.where(z == -np.inf, 0.0, value))

@@ -1,102 +1,142 @@
-"""Distributions on 0, 1, 2, ...: expectations as sums over a window that provably leaves out at most a tail mass.
+"""Distributions on 0, 1, 2, ...: everything is read from a table of masses on a window of counts.
 
-Rows with similar windows are summed together over the union of their windows, so an expectation for many rows is one
-matrix product; no support is cut by a constant.
+A window leaves out at most 1e-15 of the mass on each side; no support is cut by a constant. Rows with similar windows
+share the counts of a table, so that an expectation for many rows is one matrix product.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.count_windows import counts_below, similar_windows
+from congruence.kernels.distributions import quadrature
+from congruence.kernels.distributions.discrete_support import count_below
+from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.parametric import Parametric
 from congruence.kernels.kernel_functions import Kernel
 
 TAIL_MASS = 1e-15
-WIDEST = 4  # counts of a row per level, beyond which a search for each level is cheaper
-_SHARED_LEVELS = 2  # from so many levels on, counting from 0 on is cheaper than a search for each
-_REACH = 8.0  # standard deviations: the row of the greatest mean plus so many of them likely reaches farthest
+_MOMENT_TAIL = 1e-28  # beyond which even a sixth power of the counts adds nothing
+_REACH, _GROWTH = 8.5, 1.5  # standard deviations of the mean's neighbourhood that is tried first as a window
+_SEARCHED = 64  # counts of a window per level, beyond which a search for each level is cheaper than a table
+_WIDEST_TABLE = 65_536  # counts, beyond which the CRPS is an integral over the cdf, to about 1e-5
+_ROUNDING = 1e-13  # of a level, by which sums of masses may miss the value of the cdf that it is
 
 
 class Count(Parametric):
-    """A family of counts: give ``_log_prob``, ``_cdf``, ``_survival``, ``_quantile`` and ``window``.
+    """A family of counts: give ``_log_mass``, ``_at_most`` and ``_beyond`` for counts, ``mean`` and ``std``.
 
-    Sums serve what has no closed form. ``log_prob`` is -inf at values that are no counts.
+    Sums over tables of masses serve the rest. ``log_prob`` is -inf at values that are no counts.
     """
 
     is_discrete = True
-    _many_levels: ClassVar[int] = 16  # from which on a pass over each row's window is cheaper than a search for each
 
     @abstractmethod
-    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
-        """Whole numbers (lower, upper), each (n,), outside which each row has at most ``tail`` mass per side."""
+    def _log_mass(self, k: Array, *parameters: Array) -> Array:
+        """log P(Y = k) for counts k >= 0, which broadcast against the parameters of ``_columns``."""
+
+    @abstractmethod
+    def _at_most(self, k: Array) -> Array:
+        """P(Y <= k) for counts k (n, m) >= 0."""
+
+    @abstractmethod
+    def _beyond(self, k: Array) -> Array:
+        """P(Y > k) for counts k (n, m) >= 0, with the digits of small probabilities."""
+
+    @property
+    def counts(self) -> Count:
+        return self
+
+    @property
+    def largest(self) -> Array:
+        """The largest count that is possible, (n,); infinite where there is none."""
+        return np.full(len(self), np.inf)
+
+    def _log_prob(self, y: Array) -> Array:
+        counts = _counts(y)
+        return np.where(counts == y, self._log_mass(counts, *self._columns), -np.inf)
+
+    def _cdf(self, y: Array) -> Array:
+        return np.where(y < 0.0, 0.0, self._at_most(_counts(y)))
 
     def _cdf_left(self, y: Array) -> Array:
         return self._cdf(np.ceil(y) - 1.0)
 
-    def counted_quantiles(self, levels: Array) -> Array | None:  # noqa: ARG002
-        """Quantiles at increasing levels (k,), (n, k), where summing up masses from 0 on is the least work; or None."""
-        return None
-
-    def quantile(self, q: Any) -> Array:
-        """See Distribution.
-
-        The quantile at a level is the number of counts whose cdf is below it: one pass over the cdf of each row serves
-        many levels that the rows share, where looking for each of them takes a dozen values of the cdf.
-        """
-        levels = np.asarray(q, dtype=np.float64)
-        if levels.ndim == 2 and len(levels) == 1 and _rises_inside(levels[0]):
-            if (counted := self.counted_quantiles(levels[0])) is not None:
-                return counted
-            if levels.shape[1] >= self._many_levels:
-                return self._windowed_quantiles(levels[0])
-        return super().quantile(q)
-
-    def _windowed_quantiles(self, levels: Array) -> Array:
-        """By the cdf over each row's window, wherever that begins; of thousands of likely counts, level by level."""
-        lower, upper = self.window(0.5 * min(levels[0], 1.0 - levels[-1]))
-        result = np.empty((len(self), len(levels)))
-        wide = upper - lower > WIDEST * len(levels)
-        if np.any(wide):
-            result[wide] = np.column_stack([self[wide].quantile(level) for level in levels])
-        narrow = np.flatnonzero(~wide)
-        for group in similar_windows(lower[narrow], upper[narrow]):
-            rows = narrow[group]
-            support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
-            reached = np.searchsorted(levels, self[rows].cumulative(support), side="right")
-            result[rows] = support[0] + np.minimum(counts_below(reached, len(levels)), len(support) - 1)
-        return result
-
-    def _outermost(self, tail: float) -> tuple[float, float]:
-        """Quantiles are looked for only in the rows that may hold an end: others have too little mass beyond."""
-        least, greatest = np.argmin(self.mean()), np.argmax(self.mean() + _REACH * self.std())
-        low = self._end(tail, int(least), lambda end: self.cdf(end - 1.0) >= tail, np.min)
-        return low, self._end(1.0 - tail, int(greatest), lambda end: self.cdf(end) < 1.0 - tail, np.max)
-
-    def _end(self, q: float, row: int, lies_beyond: Callable[[float], Array], outer: Callable[[Any], Any]) -> float:
-        """The outermost of the rows' quantiles at q: that of ``row``, or of one that ``lies_beyond`` it."""
-        end = float(self[[row]].quantile(q)[0])
-        if not np.isfinite(end):
-            return float(outer(self.quantile(q)))
-        others = np.flatnonzero(lies_beyond(end))
-        return float(outer(np.append(self[others].quantile(q), end))) if len(others) else end
-
     def survival(self, y: Any) -> Array:
         """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""
-        return self._shaped(self._survival, "survival", y)
+        return self._shaped(lambda values: np.where(values < 0.0, 1.0, self._beyond(_counts(values))), "survival", y)
 
-    @abstractmethod
-    def _survival(self, y: Array) -> Array: ...
+    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
+        """Whole numbers (lower, upper), each (n,), outside which each row has at most ``tail`` mass per side."""
+        mean, reach = self.mean(), _REACH * self.std() + 1.0
+        return (
+            self._moved_out(np.floor(mean - reach), tail, -1.0),
+            np.minimum(self._moved_out(np.ceil(mean + reach), tail, 1.0), np.maximum(self.largest, 1.0)),
+        )
+
+    def _moved_out(self, end: Array, tail: float, side: float) -> Array:
+        """``end`` (n,), moved away from the mean until at most ``tail`` of the mass lies beyond it."""
+        end, step = np.maximum(end, 0.0), self.std() * _REACH * (_GROWTH - 1.0) + 2.0
+        left = np.arange(len(self))
+        while len(left) > 0:
+            law, value = self[left], end[left]
+            beyond = law.survival(value) if side > 0.0 else law.cdf(value - 1.0)
+            left = left[beyond > tail]
+            end[left] = np.maximum(np.ceil(end[left] + side * step[left]), 0.0)
+            step[left] *= _GROWTH
+        return end
+
+    @cached_property
+    def _window(self) -> tuple[Array, Array]:
+        return self.window()
+
+    def _masses(self, rows: Array, support: Array) -> Array:
+        """P(Y = k) of some rows at successive counts (s,), (rows, s)."""
+        columns = (values[rows] for values in self._columns)
+        return np.asarray(np.exp(self._log_mass(support[None, :], *columns)))
+
+    def tables(self, tail: float = TAIL_MASS) -> Iterator[tuple[Array, Array, Array]]:
+        """(rows, support (s,), mass (rows, s)) for groups of rows; the groups cover every row once."""
+        lower, upper = self._window if tail == TAIL_MASS else self.window(tail)
+        for rows in similar_windows(lower, upper):
+            support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
+            yield rows, support, self._masses(rows, support)
 
     def cumulative(self, support: Array) -> Array:
         """``cdf`` at successive counts, (s,) where all rows have the same or (n, s), shape (n, s)."""
         return self.cdf(support if support.ndim == 2 else support[None, :])
+
+    def _quantile(self, q: Array) -> Array:
+        """The first count up to which the masses reach the level; searched for where its window is wide."""
+        result = np.empty(q.shape)
+        narrow, wide = self._by_width(_SEARCHED * max(1, q.shape[1]))
+        if len(wide) > 0:
+            result[wide] = found = self[wide]._wide_quantile(q[wide])
+            row, column = np.nonzero(~np.isfinite(found))
+            lower, upper = (ends[wide[row]] for ends in self._window)
+            result[wide[row], column] = smallest_reaching(
+                lambda chosen: self[wide[row[chosen]]].cdf, q[wide[row], column], lower, upper, whole=True
+            )
+        for rows, support, mass in self[narrow].tables():
+            at = narrow[rows]
+            reached = count_below(np.cumsum(mass, axis=1), q[at] * (1.0 - _ROUNDING), or_equal=False)
+            result[at] = support[np.minimum(reached, len(support) - 1)]
+        return np.where(q == 0.0, 0.0, np.where(q == 1.0, self.largest[:, None], result))
+
+    def _wide_quantile(self, q: Array) -> Array:
+        """Quantiles that a family has by itself, for wide windows; NaN where they are to be searched for."""
+        return np.full(q.shape, np.nan)
+
+    def _by_width(self, most: int) -> tuple[Array, Array]:
+        """The rows whose windows hold at most so many counts, and the others."""
+        lower, upper = self._window
+        wide = upper - lower > most
+        return np.flatnonzero(~wide), np.flatnonzero(wide)
 
     def mean(self) -> Array:
         return self._summed_moments[0]
@@ -106,88 +146,131 @@ class Count(Parametric):
 
     @cached_property
     def _summed_moments(self) -> tuple[Array, Array]:
+        """Mean and standard deviation from the masses; a family that uses them gives ``window`` itself."""
         mean, variance = np.empty((2, len(self)))
-        for rows, support, mass in self.support_blocks(frequency=0.0):
+        for rows, support, mass in self.tables(_MOMENT_TAIL):
             mean[rows] = mass @ support
             variance[rows] = np.einsum("is,is->i", mass, (support - mean[rows, None]) ** 2)
         return mean, np.sqrt(variance)
 
+    def _crps(self, y: Array) -> Array:
+        """F^2 summed below y and (1 - F)^2 from y on, so that nothing cancels."""
+        result = np.empty(y.shape)
+        narrow, wide = self._by_width(_WIDEST_TABLE)
+        if len(wide) > 0:
+            result[wide] = quadrature.crps(self[wide], y[wide])
+        for rows, support, mass in self[narrow].tables():
+            at = narrow[rows]
+            result[at] = _summed_crps(y[at], support, np.minimum(np.cumsum(mass, axis=1), 1.0))
+        return result
+
     def sum_over(self, first: float, table: Array) -> Array:
         """sum_k P(Y = first + k) t_k for rows t_k of a table (s, r), shape (n, r): counts outside of it add nothing."""
         result = np.zeros((len(self), table.shape[1]))
-        for rows, support, mass in self.support_blocks():
+        for rows, support, mass in self.tables():
             listed = np.flatnonzero((support >= first) & (support < first + len(table)))
             if len(listed) > 0:
                 start = int(support[listed[0]] - first)
                 result[rows] = mass[:, listed] @ table[start : start + len(listed)]
         return result
 
-    @abstractmethod
-    def log_positive(self) -> Array:
-        """log P(Y > 0), (n,), with the digits of small probabilities."""
-
-    def support_blocks(self, frequency: float = np.inf) -> Iterator[tuple[Array, Array, Array]]:  # noqa: ARG002
-        """(rows, support (s,), mass (rows, s)) for groups of rows; the groups cover every row once.
-
-        A family may leave out counts that sums over waves up to ``frequency`` do not need.
-        """
-        lower, upper = self.window()
-        for rows in similar_windows(lower, upper):
-            support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
-            yield rows, support, np.exp(self[rows].log_prob(support[None, :]))
-
-    def mean_absolute_difference(self) -> Array:
-        """E |Y - Y'| of two independent draws, (n,): 2 sum F (1 - F)."""
-        result = np.empty(len(self))
-        for rows, _, mass in self.support_blocks():
-            cdf = np.minimum(np.cumsum(mass, axis=1), 1.0)
-            result[rows] = 2.0 * np.sum(cdf * (1.0 - cdf), axis=1)
-        return result
-
-    def mean_absolute_deviation(self, y: Array) -> Array:
-        """E |Y - y| for y (n, k)."""
-        result = np.empty(y.shape)
-        for rows, support, mass in self.support_blocks():
-            for column in range(y.shape[1]):
-                result[rows, column] = np.einsum("is,is->i", mass, np.abs(support - y[rows, column, None]))
-        return result
-
-    def _crps(self, y: Array) -> Array:
-        """E |Y - y| - E |Y - Y'| / 2; the difference of two numbers of the size of |y| must not round below zero."""
-        return np.maximum(self.mean_absolute_deviation(y) - 0.5 * self.mean_absolute_difference()[:, None], 0.0)
-
     def characteristic_function(self, t: Array) -> Array:
         result = np.empty((len(self), len(t)), dtype=np.complex128)
-        for rows, support, mass in self.support_blocks(float(np.max(np.abs(t), initial=0.0))):
+        for rows, support, mass in self.tables():
             phase = np.multiply.outer(support, t)
             result[rows] = mass @ np.cos(phase) + 1j * (mass @ np.sin(phase))
         return result
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         result = np.empty((len(self), len(nodes)))
-        for rows, support, mass in self.support_blocks():
+        for rows, support, mass in self.tables():
             result[rows] = mass @ kernel(support, nodes)
         return result
 
     def raw_moments(self, order: int) -> Array:
         result = np.empty((len(self), order + 1))
-        for rows, support, mass in self.support_blocks():
+        for rows, support, mass in self.tables(_MOMENT_TAIL):
             result[rows] = mass @ support[:, None] ** np.arange(order + 1)
         return result
 
     def _expected_diagonal(self, kernel: Kernel) -> Array:
         result = np.empty(len(self))
-        for rows, support, mass in self.support_blocks():
+        for rows, support, mass in self.tables(_MOMENT_TAIL):
             result[rows] = mass @ np.asarray(kernel.diagonal(support))
         return result
 
-    def knots(self) -> Array:
-        """See Distribution: every whole number of the windows, the same for all rows."""
-        lower, upper = self.window(1e-13)
-        support = np.arange(lower.min(), upper.max() + 2.0)
-        return np.broadcast_to(support, (len(self), len(support)))
+
+class MixedCounts(Count):
+    """The mixture of laws of counts: ``weights`` (n, K) and K ``components`` of n rows each."""
+
+    def __init__(self, weights: Array, components: tuple[Count, ...]) -> None:
+        self.weights, self.components = weights, components
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __getitem__(self, rows: Any) -> MixedCounts:
+        return MixedCounts(np.atleast_2d(self.weights[rows]), tuple(part[rows] for part in self.components))
+
+    @property
+    def largest(self) -> Array:
+        return np.asarray(np.max([part.largest for part in self.components], axis=0))
+
+    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
+        lower, upper = zip(*(part.window(tail) for part in self.components), strict=True)
+        return np.min(lower, axis=0), np.max(upper, axis=0)
+
+    def _log_mass(self, k: Array, *parameters: Array) -> Array:  # noqa: ARG002
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self._sum([np.exp(part.log_prob(k)) for part in self.components])))
+
+    def _masses(self, rows: Array, support: Array) -> Array:
+        weights = self.weights[rows, :, None]
+        return np.asarray(sum(weights[:, k] * part._masses(rows, support) for k, part in enumerate(self.components)))
+
+    def _at_most(self, k: Array) -> Array:
+        return self._sum([part.cdf(k) for part in self.components])
+
+    def _beyond(self, k: Array) -> Array:
+        return self._sum([part.survival(k) for part in self.components])
+
+    def _sum(self, parts: list[Array]) -> Array:
+        return np.asarray(np.minimum(np.einsum("ik,kij->ij", self.weights, np.stack(parts)), 1.0))
 
 
-def _rises_inside(levels: Array) -> bool:
-    """Whether levels (k,) are some, increasing, and inside (0, 1)."""
-    return len(levels) >= _SHARED_LEVELS and bool(np.all(np.diff(levels, prepend=0.0, append=1.0) > 0.0))
+def similar_windows(lower: Array, upper: Array) -> Iterator[Array]:
+    """Groups of rows whose windows differ little: of one width class, neighbours by their lower end.
+
+    The union of a group's windows is at most twice as wide as each of them, usually 1.3 times.
+    """
+    width = upper - lower + 1.0
+    width_class = np.ceil(2.0 * np.log2(width))
+    order = np.lexsort((lower, width_class))
+    sorted_lower, sorted_class = lower[order], width_class[order]
+    start = 0
+    while start < len(order):
+        widest = 2.0 ** (sorted_class[start] / 2.0)
+        stop = int(np.searchsorted(sorted_class, sorted_class[start], side="right"))
+        near = sorted_lower[start] + widest / 4.0
+        stop = start + int(np.searchsorted(sorted_lower[start:stop], near, side="right"))
+        stop = min(stop, start + max(1, int(quadrature.BLOCK_ENTRIES // (1.25 * widest))))
+        yield order[start:stop]
+        start = stop
+
+
+def _counts(y: Array) -> Array:
+    """The largest count at or below each value, 0 for those below 0."""
+    return np.maximum(np.floor(y), 0.0)
+
+
+def _summed_crps(y: Array, support: Array, cdf: Array) -> Array:
+    """The CRPS of y (n, k) for a cdf (n, s) at successive counts, before which it is 0 and beyond which it is 1."""
+    none = np.zeros((len(cdf), 1))
+    below = np.concatenate([none, np.cumsum(cdf**2, axis=1)], axis=1)
+    above = np.cumsum(((1.0 - cdf) ** 2)[:, ::-1], axis=1)[:, ::-1]
+    above = np.concatenate([above, none], axis=1)
+    inside = np.clip(y, support[0], support[-1])
+    place = (np.floor(inside) - support[0]).astype(np.intp)
+    share, F = inside - np.floor(inside), np.take_along_axis(cdf, place, axis=1)
+    before, after = np.take_along_axis(below, place, axis=1), np.take_along_axis(above, place + 1, axis=1)
+    return np.asarray(before + share * F**2 + (1.0 - share) * (1.0 - F) ** 2 + after + np.abs(y - inside))

@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import erfc, erfcinv
+from scipy.special import erfc, erfcinv, erfinv, wofz
 
 from congruence.kernels.arrays import Array, row_slices, to_numpy
-from congruence.kernels.distributions import half_normal
-from congruence.kernels.distributions.base import ScalarLaw
-from congruence.kernels.distributions.masses import (
+from congruence.kernels.distributions.base import ScalarDistribution
+from congruence.kernels.distributions.discrete_support import (
     count_below,
     cumulative,
     join_points,
@@ -26,9 +25,15 @@ from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 
+_ROOT_2, _ROOT_PI = np.sqrt(2.0), np.sqrt(np.pi)
+_FAR = 8.0
+"""Scales beyond which no more than 1.3e-15 of the mass lies."""
+_PANELS = np.array([0.0, 1.0, 2.0, 3.5, 5.5, 9.0])
+_SQUARED_WHOLE = (2.0 - _ROOT_2) / _ROOT_PI  # the integral of erfc^2 from 0 on
+
 
 @dataclass(frozen=True)
-class Histogram(ScalarLaw):
+class Histogram(ScalarDistribution):
     """Density constant within each of B bins: ``probabilities`` (n, B) between ``borders`` (B + 1,) or (n, B + 1).
 
     Tails: with ``tail_share`` 0 (the default) all mass lies within the borders, and the log score is infinite outside.
@@ -80,7 +85,7 @@ class Histogram(ScalarLaw):
         if share == 0.0:
             return None
         widths = np.diff(self._edges, axis=1)
-        return half_normal.scale_of(widths[:, 0], share), half_normal.scale_of(widths[:, -1], share)
+        return _tail_scale(widths[:, 0], share), _tail_scale(widths[:, -1], share)
 
     @cached_property
     def _moments(self) -> tuple[Array, Array]:
@@ -90,8 +95,8 @@ class Histogram(ScalarLaw):
         if self._tails is not None:
             lower, upper = self._tails
             means[:, 0], means[:, -1] = (
-                edges[:, 1] - half_normal.mean_of(lower),
-                edges[:, -2] + half_normal.mean_of(upper),
+                edges[:, 1] - _tail_mean(lower),
+                edges[:, -2] + _tail_mean(upper),
             )
             variances[:, 0], variances[:, -1] = ((1.0 - 2.0 / np.pi) * scale**2 for scale in (lower, upper))
         return means, variances
@@ -139,7 +144,7 @@ class Histogram(ScalarLaw):
             inside = np.log(pick(self.probabilities, k)) - np.log(pick(widths, k))
             result = np.where((y >= self._edges[:, :1]) & (y <= self._edges[:, -1:]), inside, -np.inf)
             for here, distance, mass, scale, _ in self._in_tails(y, k):
-                result = np.where(here, np.log(mass) + half_normal.log_density(distance, scale), result)
+                result = np.where(here, np.log(mass) + _tail_log_density(distance, scale), result)
         return np.asarray(result)
 
     def _cdf(self, y: Array) -> Array:
@@ -148,7 +153,7 @@ class Histogram(ScalarLaw):
         low, high = pick(self._cumulative, k), pick(self._cumulative, k + 1)
         result = low + (high - low) * share
         for here, distance, mass, scale, upper in self._in_tails(y, k):
-            beyond = mass * erfc(distance / (scale * half_normal.ROOT_2))
+            beyond = mass * erfc(distance / (scale * _ROOT_2))
             result = np.where(here, 1.0 - beyond if upper else beyond, result)
         return np.asarray(result)
 
@@ -160,7 +165,7 @@ class Histogram(ScalarLaw):
             share = np.where(high > low, np.clip((q - low) / (high - low), 0.0, 1.0), 0.0)
             result = left + share * (pick(self._edges, k + 1) - left)
             for here, _, mass, scale, upper in self._in_tails(left, k):
-                steps = scale * half_normal.ROOT_2 * erfcinv(np.minimum((1.0 - q if upper else q) / mass, 1.0))
+                steps = scale * _ROOT_2 * erfcinv(np.minimum((1.0 - q if upper else q) / mass, 1.0))
                 inner = self._edges[:, -2 if upper else 1, None]
                 result = np.where(here, inner + steps if upper else inner - steps, result)
         return np.asarray(result)
@@ -179,8 +184,8 @@ class Histogram(ScalarLaw):
         widths, F = np.diff(self._edges, axis=1), self._cumulative
         below, above = _mean_square(F, widths), _mean_square(1.0 - F, widths)
         if self._tails is not None:
-            below[:, 0] = half_normal.crps_outside(self.probabilities[:, 0], self._tails[0])
-            above[:, -1] = half_normal.crps_outside(self.probabilities[:, -1], self._tails[1])
+            below[:, 0] = _tail_crps_outside(self.probabilities[:, 0], self._tails[0])
+            above[:, -1] = _tail_crps_outside(self.probabilities[:, -1], self._tails[1])
         start = np.zeros((len(self), 1))
         rising = np.concatenate([start, np.cumsum(below, axis=1)], axis=1)
         return rising, np.concatenate([np.cumsum(above[:, ::-1], axis=1)[:, ::-1], start], axis=1)
@@ -198,7 +203,7 @@ class Histogram(ScalarLaw):
         below, above = pick(rising, k), pick(falling, k + 1)
         result = below + within + above + np.abs(y - inside)
         for here, distance, mass, scale, upper in self._in_tails(y, k):
-            tail = half_normal.crps_inside(distance, mass, scale) + (below if upper else above)
+            tail = _tail_crps_inside(distance, mass, scale) + (below if upper else above)
             result = np.where(here, tail, result)
         return np.asarray(result)
 
@@ -206,7 +211,7 @@ class Histogram(ScalarLaw):
         """See Distribution: the borders, and points of the tails."""
         edges = self._edges
         if self._tails is not None:
-            steps = np.array([half_normal.FAR, 6.0, 4.0, 2.0, 1.0])
+            steps = np.array([_FAR, 6.0, 4.0, 2.0, 1.0])
             lower, upper = self._tails
             first, last = edges[:, 1:2] - steps * lower[:, None], edges[:, -2:-1] + steps[::-1] * upper[:, None]
             edges = np.concatenate([first, edges[:, 1:-1], last], axis=1)
@@ -224,13 +229,16 @@ class Histogram(ScalarLaw):
         else:
             result = average_wave(centers[:, inner], masses[:, inner], t, half_widths=half[:, inner])
         if self._tails is not None:
-            lower, upper = (half_normal.wave(t, scale) for scale in self._tails)
+            lower, upper = (_tail_characteristic_function(t, scale) for scale in self._tails)
             result = result + masses[:, :1] * np.exp(1j * np.multiply.outer(edges[:, 1], t)) * np.conj(lower)
             result = result + masses[:, -1:] * np.exp(1j * np.multiply.outer(edges[:, -2], t)) * upper
         return np.asarray(result)
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution: Gauss-Legendre nodes in each bin, 128 or more in all, and in each tail."""
+        """See Distribution: Gauss-Legendre nodes in each bin, 128 or more in all, and in each tail.
+
+        Kernels with a kink have some three digits so.
+        """
         points, weights = self._rule
         if len(points) == 1:
             gram = np.asarray(kernel(points[0], nodes)) * weights[:, None]
@@ -253,7 +261,7 @@ class Histogram(ScalarLaw):
         bins, order = self.probabilities.shape[1], self._order
         starts = np.arange(bins) * order
         if self._tails is not None:
-            starts[1:] += len(half_normal.rule()[0]) - order
+            starts[1:] += len(_tail_rule()[0]) - order
         return starts
 
     @property
@@ -264,7 +272,7 @@ class Histogram(ScalarLaw):
         nodes = edges[:, :-1, None] + np.diff(edges, axis=1)[:, :, None] * (points + 1.0) / 2.0
         if self._tails is None:
             return nodes.reshape(len(edges), -1), np.tile(weights / 2.0, bins)
-        x, w = half_normal.rule()
+        x, w = _tail_rule()
         lower, upper = (scale[:, None] * x for scale in self._tails)
         inner = nodes[:, 1:-1].reshape(len(edges), -1)
         chosen = [edges[:, 1:2] - lower, inner, edges[:, -2:-1] + upper]
@@ -275,3 +283,57 @@ def _mean_square(F: Array, widths: Array) -> Array:
     """The integral of the square of a function that is linear between its values F (n, B + 1), bin by bin."""
     low, high = F[:, :-1], F[:, 1:]
     return np.asarray(widths * (low**2 + low * high + high**2) / 3.0)
+
+
+# A tail is a half-normal law H of scale s that begins at the inner border of a bin: P(H > x) = erfc(x / (s 2^(1/2))).
+
+
+def _tail_scale(width: Array, share_beyond: float) -> Array:
+    """The scale whose tail has ``share_beyond`` of its mass beyond ``width``."""
+    return np.asarray(width / (_ROOT_2 * erfinv(1.0 - share_beyond)))
+
+
+def _tail_mean(scale: Array) -> Array:
+    """E H."""
+    return np.asarray(scale * np.sqrt(2.0 / np.pi))
+
+
+def _tail_log_density(x: Array, scale: Array) -> Array:
+    """The logarithm of the density at distances x >= 0."""
+    return np.asarray(0.5 * np.log(2.0 / np.pi) - np.log(scale) - 0.5 * (x / scale) ** 2)
+
+
+def _tail_crps_inside(x: Array, mass: Array, scale: Array) -> Array:
+    """The part of the CRPS beyond the inner border, for a target at distance x >= 0 from it within the tail.
+
+    The integral of (1 - p S)^2 from 0 to x and of p^2 S^2 from there on, p the mass of the tail.
+    """
+    a = scale * _ROOT_2
+    u = x / a
+    first = mass * a * (1.0 / _ROOT_PI - _erfc_beyond(u))
+    squared = mass**2 * a
+    return np.asarray(x - 2.0 * first + squared * _SQUARED_WHOLE)
+
+
+def _tail_crps_outside(mass: Array, scale: Array) -> Array:
+    """The same for a target on the other side of the inner border: the integral of p^2 S^2."""
+    return np.asarray(mass**2 * scale * _ROOT_2 * _SQUARED_WHOLE)
+
+
+def _tail_characteristic_function(t: Array, scale: Array) -> Array:
+    """E exp(i t H) for scales (n,) and frequencies (m,), (n, m): w(s t / 2^(1/2)) of Faddeeva."""
+    return np.asarray(wofz(np.multiply.outer(scale / _ROOT_2, t)))
+
+
+def _tail_rule() -> tuple[Array, Array]:
+    """Nodes, in scales, and weights (k,) of E g(H)."""
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    half = np.diff(_PANELS)[:, None] / 2.0
+    x = (_PANELS[:-1, None] + half * (1.0 + nodes)).ravel()
+    w = (half * weights).ravel() * np.exp(_tail_log_density(x, np.ones(1)))
+    return x, w / w.sum()
+
+
+def _erfc_beyond(u: Array) -> Array:
+    """The integral of erfc from u on."""
+    return np.asarray(np.exp(-u * u) / _ROOT_PI - u * erfc(u))

@@ -6,10 +6,9 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.deterministic import Deterministic
 from congruence.kernels.distributions.mixture import Mixture
 from congruence.kernels.distributions.parametric import LocationScale
-from congruence.kernels.distributions.samples import Samples
+from congruence.kernels.distributions.samples import Deterministic, Samples
 
 
 def moved(law: Distribution, by: float) -> Distribution | None:

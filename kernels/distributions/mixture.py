@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -13,8 +14,9 @@ import scoringrules
 from congruence.kernels.arrays import Array, require_finite, row_slices, to_numpy
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Distribution, Seed, align_levels, require
+from congruence.kernels.distributions.continuous import Normal
+from congruence.kernels.distributions.counts import Count, MixedCounts
 from congruence.kernels.distributions.inversion import smallest_reaching
-from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
@@ -57,6 +59,12 @@ class Mixture(Distribution):
     def is_discrete(self) -> bool:  # type: ignore[override]
         """Whether every component is a law of counts."""
         return all(component.is_discrete for component in self.components)
+
+    @cached_property
+    def counts(self) -> Count | None:  # type: ignore[override]
+        parts = [component.counts for component in self.components]
+        known = tuple(part for part in parts if part is not None)
+        return MixedCounts(self.weights, known) if len(known) == len(parts) else None
 
     @property
     def dimension(self) -> int:
@@ -114,6 +122,8 @@ class Mixture(Distribution):
 
     def quantile(self, q: Any) -> Array:
         """See Distribution; searched for between the smallest and the largest quantile of the components."""
+        if self.counts is not None:
+            return self.counts.quantile(q)
         return self._shaped(self._quantile, "quantile", q, align_levels)
 
     def _quantile(self, q: Array) -> Array:
@@ -128,7 +138,7 @@ class Mixture(Distribution):
         def cdf_of(elements: Array) -> Callable[[Array], Array]:
             return self[elements // q.shape[1]].cdf
 
-        found = smallest_reaching(cdf_of, q.ravel(), lower.ravel(), upper.ravel(), whole=self.is_discrete)
+        found = smallest_reaching(cdf_of, q.ravel(), lower.ravel(), upper.ravel(), whole=False)
         return found.reshape(q.shape)
 
     def mean(self) -> Array:
@@ -149,7 +159,7 @@ class Mixture(Distribution):
 
     def crps(self, y: Any) -> Array:
         """See Distribution; closed form for normal components (Grimit et al. 2006), else quadrature over the cdf."""
-        return self._shaped(self._crps, "crps", y)
+        return self._shaped(self._crps if self.counts is None else self.counts._crps, "crps", y)
 
     def _crps(self, y: Array) -> Array:
         normals = [component for component in self.components if isinstance(component, Normal)]

@@ -11,13 +11,13 @@ import numpy as np
 import scipy
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import ScalarLaw, Seed, as_rows, equal_rows, require
+from congruence.kernels.distributions import moments, quadrature
+from congruence.kernels.distributions.base import ScalarDistribution, Seed, as_rows, equal_rows, require
 from congruence.kernels.distributions.waves import waves
 from congruence.kernels.streams import stream
 
 
-class Parametric(ScalarLaw):
+class Parametric(ScalarDistribution):
     """A family whose dataclass fields are parameter arrays (n,): checks them, broadcasts them, slices them."""
 
     _above_zero: ClassVar[dict[str, str]] = {}  # parameters above 0, and what is expected of each
@@ -69,10 +69,9 @@ class Parametric(ScalarLaw):
 
 
 class ScipyFamily(Parametric):
-    """A family that scipy.stats has: of the parameters (n,) or (n, 1) in order, ``_scipy`` makes scipy's own."""
+    """A family that scipy.stats has under the name ``_in_scipy``, with parameters of the same names."""
 
     _in_scipy: ClassVar[str]
-    """Its name there, where parameters are called alike."""
 
     def _scipy(self, *parameters: Any) -> Any:
         return getattr(scipy.stats, self._in_scipy)(**dict(zip(self.parameters(), parameters, strict=True)))
@@ -90,6 +89,19 @@ class ScipyFamily(Parametric):
     def _quantile(self, q: Array) -> Array:
         return np.asarray(self._frozen.ppf(q))
 
+    def _crps(self, y: Array) -> Array:
+        """In closed form, and by quadrature in rows where that is not finite."""
+        with np.errstate(all="ignore"):
+            scores = self._closed_crps(y)
+        wrong = ~np.all(np.isfinite(scores), axis=1)
+        if np.any(wrong):
+            scores[wrong] = quadrature.crps(self[wrong], y[wrong])
+        return np.maximum(scores, 0.0)
+
+    @abstractmethod
+    def _closed_crps(self, y: Array) -> Array:
+        """The CRPS of y (n, k), which may fail to be finite."""
+
     def mean(self) -> Array:
         return np.asarray(self._scipy(*self._law).mean())
 
@@ -97,10 +109,7 @@ class ScipyFamily(Parametric):
         return np.asarray(self._scipy(*self._law).std())
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
-        return self._draws(stream(seed, "samples"), size)
-
-    def _draws(self, rng: np.random.Generator, size: int) -> Array:
-        return np.asarray(self._frozen.rvs(size=(len(self), size), random_state=rng), dtype=np.float64)
+        return np.asarray(self._frozen.rvs(size=(len(self), size), random_state=stream(seed, "samples")))
 
 
 class LocationScale(ScipyFamily):
@@ -110,7 +119,7 @@ class LocationScale(ScipyFamily):
     scale: Array
 
     @abstractmethod
-    def _standard_wave(self, x: Array) -> Array:
+    def _standard_characteristic_function(self, x: Array) -> Array:
         """E exp(i x_ij Z) for x (n, m)."""
 
     @abstractmethod
@@ -119,7 +128,8 @@ class LocationScale(ScipyFamily):
 
     def characteristic_function(self, t: Array) -> Array:
         t = np.asarray(t)
-        return np.asarray(self._standard_wave(np.multiply.outer(self.scale, t)) * waves(self.loc, t))
+        standard = self._standard_characteristic_function(np.multiply.outer(self.scale, t))
+        return np.asarray(standard * waves(self.loc, t))
 
     def raw_moments(self, order: int) -> Array:
         return moments.shifted(self.loc, self.scale, self._standard_moments(order))

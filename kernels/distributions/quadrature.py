@@ -94,6 +94,12 @@ def raw_moments(distribution: _Law, order: int) -> Array:
     return expectation(distribution, Integrand(lambda values: values[..., None] ** np.arange(order + 1), order + 1))
 
 
+def variance(distribution: _Law, mean: Array) -> Array:
+    """E (Y_i - m_i)^2 for the means m (n,), (n,)."""
+    p, w = probability_rule()
+    return np.asarray((distribution.quantile(p[None, :]) - mean[:, None]) ** 2 @ w)
+
+
 def kernel_diagonal(distribution: _Law, kernel: Kernel) -> Array:
     """E k(Y_i, Y_i), (n,)."""
 

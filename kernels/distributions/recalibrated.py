@@ -8,7 +8,7 @@ lognormal laws. Counts keep their own tail sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -18,20 +18,19 @@ from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, ScalarLaw
-from congruence.kernels.distributions.continued import FAR, LOG_ROOT_2_PI, Continued
+from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, ScalarDistribution
+from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
-from congruence.kernels.distributions.deterministic import Deterministic
 from congruence.kernels.distributions.inversion import smallest_reaching
-from congruence.kernels.distributions.mixture import Mixture
-from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.quantiles import Quantiles
-from congruence.kernels.distributions.samples import Samples
+from congruence.kernels.distributions.samples import Deterministic, Samples
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 
 _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
+FAR, NEAR = 6.0, 5.5  # normal scores, beyond which a law continues at the slope between them
+LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
 
 
 def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
@@ -74,7 +73,9 @@ def score_intervals(law: Distribution, y: Any) -> tuple[Array, Array]:
         return ndtri(low), -ndtri(1.0 - high)
     low, high = law.cdf_left(y), law.cdf(y)
     if law.is_discrete:
-        lower, upper = _survival(law, np.ceil(y) - 1.0), _survival(law, y)
+        counts = law.counts
+        assert counts is not None
+        lower, upper = counts.survival(np.ceil(y) - 1.0), counts.survival(y)
         return _scores(low, lower), _scores(high, upper)
     score = Continued(_with_tails(law)).score(y[:, None])[:, 0]
     jumps = high > low
@@ -120,6 +121,91 @@ def _recalibrated_draws(draws: Samples, score_map: NormalScoreMap) -> Samples:
     return Samples(values)
 
 
+@dataclass(frozen=True)
+class Tail:
+    """One side of a law beyond the normal score ``start`` = -FAR or FAR, where it has the values ``anchor`` (n, 1).
+
+    Linear in the normal score where the support is unbounded; else the logarithm of the distance to its ``end`` is.
+    """
+
+    start: float
+    anchor: Array
+    end: Array
+    slope: Array
+
+    @classmethod
+    def of(cls, law: Distribution, start: float) -> Tail:
+        """The tail that continues ``law``."""
+        levels = ndtr([start, start * NEAR / FAR, np.copysign(np.inf, start)])
+        anchor, near, end = np.split(np.asarray(law.quantile(levels[None, :])), 3, axis=1)
+        if isinstance(law, Quantiles):  # its support ends where it was given no more levels
+            end = np.full_like(end, np.copysign(np.inf, start))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logarithm = np.log(np.abs(near - end) / np.abs(anchor - end))
+            rise = np.where(np.isfinite(end), logarithm, np.abs(near - anchor)) / (FAR - NEAR)
+        return cls(start, anchor, end, np.where(anchor == end, 0.0, rise))
+
+    def holds(self, y: Array) -> Array:
+        """Whether values y (n, k) lie beyond the anchor."""
+        return y < self.anchor if self.start < 0.0 else y > self.anchor
+
+    def score(self, y: Array) -> Array:
+        """Normal scores of values beyond the anchor; infinite at and beyond the end of the support."""
+        side = np.copysign(1.0, self.start)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = side * (self.end - y)
+            logarithmic = np.log(np.maximum(left, 0.0) / np.abs(self.end - self.anchor)) / -self.slope
+            steps = np.where(np.isfinite(self.end), logarithmic, np.abs(y - self.anchor) / self.slope)
+        return np.asarray(self.start + side * np.where(self.slope > 0.0, steps, np.inf))
+
+    def value(self, z: Array) -> Array:
+        """The quantile at normal scores beyond ``start``."""
+        steps = np.maximum(np.copysign(1.0, self.start) * (z - self.start), 0.0)
+        with np.errstate(invalid="ignore"):
+            bounded = self.end + (self.anchor - self.end) * np.exp(-self.slope * steps)
+            free = self.anchor + np.copysign(self.slope, self.start) * steps
+            value = np.where(np.isfinite(self.end), bounded, free)
+        return np.asarray(np.where(self.slope > 0.0, value, self.anchor))
+
+    def log_slope(self, y: Array) -> Array:
+        """log dz / dy beyond the anchor."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distance = np.where(np.isfinite(self.end), np.abs(self.end - y), 1.0)
+            return np.asarray(-np.log(self.slope) - np.log(distance))
+
+
+@dataclass(frozen=True)
+class Continued:
+    """A law of one target in normal scores, continued beyond ``FAR`` of them."""
+
+    law: Distribution
+
+    @cached_property
+    def _tails(self) -> tuple[Tail, Tail]:
+        return Tail.of(self.law, -FAR), Tail.of(self.law, FAR)
+
+    def _with_tails(self, y: Array, inside: Array, tail: Callable[[Tail], Array]) -> Array:
+        lower, upper = self._tails
+        return np.where(lower.holds(y), tail(lower), np.where(upper.holds(y), tail(upper), inside))
+
+    def score(self, y: Array) -> Array:
+        """The normal score of values y (n, k)."""
+        return self._with_tails(y, ndtri(self.law.cdf(y)), lambda tail: tail.score(y))
+
+    def log_slope(self, y: Array) -> Array:
+        """log of dz / dy at values y (n, k), where F has a density."""
+        z = ndtri(self.law.cdf(y))
+        with np.errstate(invalid="ignore"):
+            inside = self.law.log_prob(y) + 0.5 * z * z + LOG_ROOT_2_PI
+        return self._with_tails(y, inside, lambda tail: tail.log_slope(y))
+
+    def value(self, z: Array) -> Array:
+        """The quantile at normal scores z (n, k)."""
+        lower, upper = self._tails
+        inside = self.law.quantile(ndtr(np.clip(z, -FAR, FAR)))
+        return np.where(z < -FAR, lower.value(z), np.where(z > FAR, upper.value(z), inside))
+
+
 class _ThroughMap:
     """Rows of a base law and of the map that it is read through."""
 
@@ -137,6 +223,10 @@ class _ThroughMap:
         """See Distribution."""
         return type(self)(self.base[rows], self.score_map[rows])
 
+    def parameters(self) -> dict[str, Array]:
+        """See Distribution: those of the base, and the map's shift and factor."""
+        return {**self.base.parameters(), "shift": self.score_map.shift, "factor": self.score_map.factor}
+
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """See Distribution."""
@@ -145,7 +235,7 @@ class _ThroughMap:
 
 
 @dataclass(frozen=True)
-class Recalibrated(_ThroughMap, ScalarLaw):
+class Recalibrated(_ThroughMap, ScalarDistribution):
     """``base`` read through ``score_map``, row by row; see the module. Made by ``recalibrated``."""
 
     base: Distribution
@@ -243,34 +333,39 @@ class RecalibratedCount(_ThroughMap, Count):
     def __post_init__(self) -> None:
         """Nothing: base and map have checked their parameters."""
 
-    def parameters(self) -> dict[str, Array]:
-        """See Distribution: those of the base, and the map's shift and factor."""
-        return {**self.base.parameters(), "shift": self.score_map.shift, "factor": self.score_map.factor}
+    def _log_mass(self, k: Array, *parameters: Array) -> Array:  # noqa: ARG002
+        return self.score_map.log_between(self._score(k - 1.0), self._score(k))
 
-    def _log_prob(self, y: Array) -> Array:
-        mass = self.score_map.log_between(self._score(y - 1.0), self._score(y))
-        return np.where((np.floor(y) == y) & (y >= 0.0), mass, -np.inf)
+    def _masses(self, rows: Array, support: Array) -> Array:
+        law = self[rows]
+        return np.asarray(np.exp(law._log_mass(np.broadcast_to(support, (len(law), len(support))))))
 
-    def _cdf(self, y: Array) -> Array:
-        return self.score_map.below(self._score(y))
+    @property
+    def _columns(self) -> list[Array]:
+        return []
 
-    def _survival(self, y: Array) -> Array:
-        return self.score_map.above(self._score(y))
+    @property
+    def largest(self) -> Array:
+        return self._base.largest
 
-    def _score(self, y: Array) -> Array:
-        return _scores(self.base.cdf(y), _survival(self.base, y))
+    @property
+    def _base(self) -> Count:
+        counts = self.base.counts
+        assert counts is not None
+        return counts
 
-    def log_positive(self) -> Array:
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.survival(np.zeros(len(self)))))
+    def _at_most(self, k: Array) -> Array:
+        return self.score_map.below(self._score(k))
+
+    def _beyond(self, k: Array) -> Array:
+        return self.score_map.above(self._score(k))
+
+    def _score(self, k: Array) -> Array:
+        return _scores(self.base.cdf(k), self._base.survival(k))
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         ends = self._reaching(np.broadcast_to([[tail, 1.0 - tail]], (len(self), 2)))
         return ends[:, 0], ends[:, 1]
-
-    def _quantile(self, q: Array) -> Array:
-        found = self._reaching(np.where(q < 1.0, q, 0.5))
-        return np.where(q < 1.0, found, self.base.quantile(np.ones_like(q)))
 
     def _reaching(self, q: Array) -> Array:
         """The smallest count whose cdf reaches q (n, k) < 1."""
@@ -283,14 +378,3 @@ class RecalibratedCount(_ThroughMap, Count):
             lambda chosen: self[row[chosen]].cdf, q.ravel(), np.zeros(len(guess)), upper, whole=True
         )
         return found.reshape(q.shape)
-
-
-def _survival(law: Distribution, y: Array) -> Array:
-    """P(Y > y), with the digits of small probabilities where the family has them."""
-    if isinstance(law, Count):
-        return law.survival(y)
-    if isinstance(law, Mixture):
-        parts = [_survival(component, y) for component in law.components]
-        weights = law.weights.T if y.ndim == 1 else law.weights.T[:, :, None]
-        return np.asarray(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
-    return 1.0 - law.cdf(y)

@@ -17,8 +17,8 @@ from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.mixture import Mixture
-from congruence.kernels.distributions.normal import Normal
 
 _STEPS = 6
 _TOLERANCE = 1e-7  # of the row's standard deviation, by the last step: what is left is of the order of its square

@@ -11,8 +11,8 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.base import ScalarLaw
-from congruence.kernels.distributions.masses import (
+from congruence.kernels.distributions.base import ScalarDistribution
+from congruence.kernels.distributions.discrete_support import (
     count_below,
     cumulative,
     join_points,
@@ -27,7 +27,7 @@ from congruence.kernels.kernel_functions import Kernel
 
 
 @dataclass(frozen=True)
-class WeightedSamples(ScalarLaw):
+class WeightedSamples(ScalarDistribution):
     """Mass ``weights`` (n, m) on the points ``support`` (m,), which the rows share, or (n, m).
 
     A law that is known, unlike the draws of ``Samples``: scores, PIT and quantiles are those of the weighted law. The

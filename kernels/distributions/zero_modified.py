@@ -1,266 +1,213 @@
-"""Counts with zeros of their own: zero-inflated and hurdle forms of every family of counts.
+"""Counts with zeros of their own: a law of counts with more zeros (``ZeroInflated``), or with other ones (``Hurdle``).
 
-Both are mixtures of 0 and another law V of counts: of the family itself (zero-inflated), or of the family given that it
-is positive (hurdle).
+Both have P(Y = k) = c P(X = k) for k > 0, for the base law X and a factor c of each row, and another probability of 0.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import require
-from congruence.kernels.distributions.binomial import Binomial
+from congruence.kernels.distributions.base import as_rows, require
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
-from congruence.kernels.distributions.double_poisson import DoublePoisson
-from congruence.kernels.distributions.negative_binomial import NegativeBinomial
-from congruence.kernels.distributions.poisson import Poisson
-from congruence.kernels.distributions.zero_truncated import ZeroTruncated
-from congruence.kernels.kernel_functions import Kernel
 
 
 class ZeroModified(Count):
-    """0 with probability 1 - a, else a law of counts V that the family ``_family`` gives; the last parameter says a."""
+    """A base law of counts and a probability (n,), the second field, that says how many zeros there are."""
 
-    _family: ClassVar[type[Count]]
+    base: Count
+    _probability_name: ClassVar[str]
 
-    def _family_arguments(self) -> list[Array]:
-        return list(self.parameters().values())[:-1]
+    def __post_init__(self) -> None:
+        family, name = type(self).__name__, self._probability_name
+        given = as_rows(getattr(self, name), name, family)
+        require((given >= 0) & (given <= 1), given, name, family, "a probability in [0, 1]")
+        n = max(len(self.base), len(given))
+        rows = np.zeros(n, dtype=np.intp)
+        self._hold(
+            base=self.base if len(self.base) == n else self.base[rows],
+            **{name: given if len(given) == n else given[rows]},
+        )
+        self._check()
 
     @property
-    @abstractmethod
-    def _other(self) -> Count:
-        """V."""
-
-    @property
-    @abstractmethod
-    def _share(self) -> Array:
-        """a, (n,)."""
+    def _probability(self) -> Array:
+        return np.asarray(getattr(self, self._probability_name))
 
     @property
     @abstractmethod
     def _zero(self) -> Array:
         """P(Y = 0), (n,)."""
 
-    def _check(self) -> None:
-        *_, (name, values) = self.parameters().items()
-        require((values >= 0) & (values <= 1), values, name, type(self).__name__, "a probability in [0, 1]")
-        self._family(*self._family_arguments())
+    @property
+    @abstractmethod
+    def _log_factor(self) -> Array:
+        """log c, (n,)."""
 
-    def log_positive(self) -> Array:
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self._share) + self._other.log_positive())
+    @cached_property
+    def _always_one(self) -> Array:
+        """The rows, (n,), in which X is so seldom positive that it is 1 if it is."""
+        return np.zeros(len(self), dtype=bool)
+
+    @property
+    def family(self) -> str:
+        return f"{super().family}_{self.base.family}"
+
+    def parameters(self) -> dict[str, Array]:
+        """The parameters of the base, and the probability."""
+        return {**self.base.parameters(), self._probability_name: self._probability}
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def __getitem__(self, rows: Any) -> Self:
+        return type(self)(self.base[rows], np.atleast_1d(self._probability[rows]))  # type: ignore[call-arg]
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        base = type(parts[0].base).concatenate([part.base for part in parts])
+        return cls(base, np.concatenate([part._probability for part in parts]))  # type: ignore[call-arg]
+
+    @property
+    def largest(self) -> Array:
+        return self.base.largest
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
-        return np.zeros(len(self)), self._other.window(tail)[1]
+        """See Count; from the base's window upwards, as a small share of it may be all that is positive."""
+        upper = np.maximum(self.base.window(tail)[1], 1.0)
+        step = np.ones(len(self))
+        while np.any(short := self.survival(upper) > tail):
+            upper, step = np.where(short, upper + step, upper), np.where(short, 2.0 * step, step)
+        return np.zeros(len(self)), np.minimum(upper, np.maximum(self.largest, 1.0))
 
-    def _log_prob(self, y: Array) -> Array:
-        with np.errstate(divide="ignore"):
-            zero, share = np.log(self._zero)[:, None], np.log(self._share)[:, None]
-        return np.where(y == 0.0, zero, share + self._other.log_prob(y))
+    def _tabled(
+        self, found: Callable[[Array], Array], by_table: Callable[[Self, Array], Array], most: float = 100.0
+    ) -> Array:
+        """``found`` from c (n, 1), but ``by_table`` for the rows, (n,), in which c is larger than ``most``.
 
-    def _cdf(self, y: Array) -> Array:
-        return np.where(y < 0.0, 0.0, 1.0 - self._share[:, None] * self._other.survival(y))
-
-    def _survival(self, y: Array) -> Array:
-        return np.where(y < 0.0, 1.0, self._share[:, None] * self._other.survival(y))
-
-    def _quantile(self, q: Array) -> Array:
-        share = self._share[:, None]
-        level = 1.0 - (1.0 - q) / np.where(share > 0.0, share, 1.0)
-        positive = q > self._zero[:, None]
-        # A level just above P(Y = 0) may round to that of the family's own zero.
-        above = np.maximum(self._other.quantile(np.where(positive, np.clip(level, 0.0, 1.0), 0.5)), 1.0)
-        return np.asarray(np.where(positive, above, 0.0))
+        Differences of numbers of the size of c lose digits.
+        """
+        factor = np.exp(np.minimum(self._log_factor, 100.0))
+        seldom = (factor > most) | self._always_one
+        result = found(np.where(seldom, 1.0, factor)[:, None])
+        if np.any(seldom):
+            result[seldom] = by_table(self[seldom], seldom)
+        return result
 
     def mean(self) -> Array:
-        return np.asarray(self._share * self._other.mean())
+        mean = self.base.mean()[:, None]
+        return self._tabled(lambda c: np.asarray(c * mean)[:, 0], lambda law, _: Count.mean(law))
 
     def std(self) -> Array:
-        mean, std = self._other.mean(), self._other.std()
-        return np.asarray(np.sqrt(self._share * (std**2 + (1.0 - self._share) * mean**2)))
-
-    def mean_absolute_difference(self) -> Array:
-        cross = 2.0 * (1.0 - self._share) * self._other.mean()
-        return np.asarray(self._share * (self._share * self._other.mean_absolute_difference() + cross))
-
-    def mean_absolute_deviation(self, y: Array) -> Array:
-        share = self._share[:, None]
-        return np.asarray((1.0 - share) * np.abs(y) + share * self._other.mean_absolute_deviation(y))
+        mean, std = self.base.mean()[:, None], self.base.std()[:, None]
+        return self._tabled(
+            lambda c: np.sqrt(c * std**2 + c * (1.0 - c) * mean**2)[:, 0], lambda law, _: Count.std(law), most=1.0
+        )
 
     def characteristic_function(self, t: Array) -> Array:
-        """See Distribution: 1 + a (phi - 1)."""
-        return np.asarray(1.0 + self._share[:, None] * (self._other.characteristic_function(t) - 1.0))
+        of_base = self.base.characteristic_function(t)
+        return self._tabled(lambda c: 1.0 + c * (of_base - 1.0), lambda law, _: Count.characteristic_function(law, t))
 
-    def raw_moments(self, order: int) -> Array:
-        result = self._share[:, None] * self._other.raw_moments(order)
-        result[:, 0] = 1.0
-        return np.asarray(result)
+    def _crps(self, y: Array) -> Array:
+        """c CRPS(X, y) + (1 - c) (|y| - c CRPS(X, 0)), as E |X - X'| / 2 = E X - CRPS(X, 0) of counts."""
+        score, at_zero = self.base.crps(y), self.base.crps(0.0)[:, None]
+        return self._tabled(
+            lambda c: np.maximum(c * score + (1.0 - c) * (np.abs(y) - c * at_zero), 0.0),
+            lambda law, rows: Count._crps(law, y[rows]),
+        )
 
-    def _expected_diagonal(self, kernel: Kernel) -> Array:
-        at_zero = float(np.asarray(kernel.diagonal(np.zeros(1)))[0])
-        return np.asarray((1.0 - self._share) * at_zero + self._share * self._other.kernel_diagonal(kernel))
+    def _log_mass(self, k: Array, *parameters: Array) -> Array:  # noqa: ARG002
+        """At counts k (n, m), as ``log_prob`` has them."""
+        with np.errstate(divide="ignore"):
+            zero, one = np.log(self._zero)[:, None], np.log1p(-self._zero)[:, None]
+        positive = self._log_factor[:, None] + self.base.log_prob(k)
+        positive = np.where(self._always_one[:, None], np.where(k == 1.0, one, -np.inf), positive)
+        return np.where(k == 0.0, zero, positive)
 
-    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        share = self._share[:, None]
-        at_zero = np.asarray(kernel(np.zeros(1), nodes))
-        return np.asarray((1.0 - share) * at_zero + share * self._other.kernel_expectation(kernel, nodes))
+    def _masses(self, rows: Array, support: Array) -> Array:
+        law = self[rows]
+        return np.asarray(np.exp(law._log_mass(np.broadcast_to(support, (len(rows), len(support))))))
+
+    def _at_most(self, k: Array) -> Array:
+        return np.asarray(np.maximum(1.0 - self._beyond(k), 0.0))
+
+    def _beyond(self, k: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            positive = np.exp(self._log_factor[:, None] + np.log(self.base.survival(k)))
+        one = np.where(k < 1.0, 1.0 - self._zero[:, None], 0.0)
+        return np.where(self._always_one[:, None], one, np.minimum(positive, 1.0 - self._zero[:, None]))
 
 
-class _ZeroInflated(ZeroModified):
+@dataclass(frozen=True)
+class ZeroInflated(ZeroModified):
+    """0 with probability ``inflation``, else the base law of counts, which may be 0 too."""
+
+    _probability_name = "inflation"
+
+    base: Count
     inflation: Array
 
     @cached_property
-    def _other(self) -> Count:
-        return self._family(*self._family_arguments())
-
-    @cached_property
-    def _share(self) -> Array:
-        return 1.0 - self.inflation
-
-    @cached_property
     def _zero(self) -> Array:
-        return np.asarray(self.inflation + self._share * np.exp(self._other.log_prob(0.0)))
+        return np.asarray(self.inflation + (1.0 - self.inflation) * np.exp(self.base.log_prob(0.0)))
+
+    @cached_property
+    def _log_factor(self) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.log1p(-self.inflation)
 
 
-class _Hurdle(ZeroModified):
+@dataclass(frozen=True)
+class Hurdle(ZeroModified):
+    """0 with ``zero_probability``, else the base law given that it is positive: 1 where it hardly ever is."""
+
+    _probability_name = "zero_probability"
+
+    base: Count
     zero_probability: Array
 
-    @cached_property
-    def _other(self) -> Count:
-        arguments = dict(list(self.parameters().items())[:-1])
-        for name in arguments.keys() & {"rate", "mean", "p"}:
-            arguments[name] = np.maximum(arguments[name], self._smallest_mean)
-        return ZeroTruncated(self._family(*arguments.values()))
-
-    @property
-    def _smallest_mean(self) -> Array | float:
-        """Stands for 0, towards which a positive count becomes 1: no digit tells the two apart."""
-        return 1e-280
-
-    @property
-    def _share(self) -> Array:
-        return 1.0 - self.zero_probability
+    def _check(self) -> None:
+        largest = self.base.largest
+        require(largest > 0, largest, "base", "Hurdle", "a law that may be positive: at least one trial")
 
     @property
     def _zero(self) -> Array:
         return self.zero_probability
 
+    @cached_property
+    def _positive(self) -> Array:
+        """P(X > 0), (n,)."""
+        return self.base.survival(0.0)
 
-@dataclass(frozen=True)
-class ZeroInflatedPoisson(_ZeroInflated):
-    """0 with probability ``inflation``, else Poisson(rate), which may be 0 too."""
+    @cached_property
+    def _always_one(self) -> Array:
+        return self._positive == 0.0
 
-    _family = Poisson
-
-    rate: Array
-    inflation: Array
-
-
-@dataclass(frozen=True)
-class HurdlePoisson(_Hurdle):
-    """0 with ``zero_probability``, else Poisson(rate) given that it is positive (1 in the limit of rate 0)."""
-
-    _family = Poisson
-
-    rate: Array
-    zero_probability: Array
+    @cached_property
+    def _log_factor(self) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.log1p(-self.zero_probability) - np.log(np.where(self._always_one, 1.0, self._positive))
 
 
 @dataclass(frozen=True)
-class ZeroInflatedBinomial(_ZeroInflated):
-    """0 with probability ``inflation``, else Binomial(n, p), which may be 0 too."""
+class ZeroModifiedFamily:
+    """A wrapper around one family of counts, made from the parameters of both: what settings give a name to."""
 
-    _family = Binomial
+    kind: type[ZeroModified]
+    base: type[Count]
 
-    n: Array
-    p: Array
-    inflation: Array
+    def parameter_names(self) -> tuple[str, ...]:
+        """The names of the parameters of the base, and the wrapper's probability, in order."""
+        return (*self.base.parameter_names(), self.kind._probability_name)
 
-
-@dataclass(frozen=True)
-class HurdleBinomial(_Hurdle):
-    """0 with ``zero_probability``, else Binomial(n, p) given that it is positive (1 in the limit of p = 0); n >= 1."""
-
-    _family = Binomial
-
-    n: Array
-    p: Array
-    zero_probability: Array
-
-    def _check(self) -> None:
-        super()._check()
-        require(self.n >= 1, self.n, "n", "HurdleBinomial", "at least one trial: without trials nothing is positive")
-
-
-@dataclass(frozen=True, init=False)
-class ZeroInflatedNegativeBinomial(_ZeroInflated):
-    """0 with probability ``inflation``, else NegativeBinomial(mean, dispersion), which may be 0 too."""
-
-    _family = NegativeBinomial
-    _argument_names: ClassVar[dict[str, str]] = NegativeBinomial._argument_names
-
-    mu: Array
-    dispersion: Array
-    inflation: Array
-
-    def __init__(self, mean: Array, dispersion: Array, inflation: Array) -> None:
-        self._hold(mu=mean, dispersion=dispersion, inflation=inflation)
-        self.__post_init__()
-
-
-@dataclass(frozen=True, init=False)
-class HurdleNegativeBinomial(_Hurdle):
-    """0 with ``zero_probability``, else NegativeBinomial(mean, dispersion) given that it is positive (1 at mean 0)."""
-
-    _family = NegativeBinomial
-    _argument_names: ClassVar[dict[str, str]] = NegativeBinomial._argument_names
-
-    mu: Array
-    dispersion: Array
-    zero_probability: Array
-
-    def __init__(self, mean: Array, dispersion: Array, zero_probability: Array) -> None:
-        self._hold(mu=mean, dispersion=dispersion, zero_probability=zero_probability)
-        self.__post_init__()
-
-
-@dataclass(frozen=True, init=False)
-class ZeroInflatedDoublePoisson(_ZeroInflated):
-    """0 with probability ``inflation``, else DoublePoisson(mean, inverse_dispersion), which may be 0 too."""
-
-    _family = DoublePoisson
-    _argument_names: ClassVar[dict[str, str]] = DoublePoisson._argument_names
-
-    mu: Array
-    phi: Array
-    inflation: Array
-
-    def __init__(self, mean: Array, inverse_dispersion: Array, inflation: Array) -> None:
-        self._hold(mu=mean, phi=inverse_dispersion, inflation=inflation)
-        self.__post_init__()
-
-
-@dataclass(frozen=True, init=False)
-class HurdleDoublePoisson(_Hurdle):
-    """0 with ``zero_probability``, else DoublePoisson(mean, inverse_dispersion) given that it is positive."""
-
-    _family = DoublePoisson
-    _argument_names: ClassVar[dict[str, str]] = DoublePoisson._argument_names
-
-    mu: Array
-    phi: Array
-    zero_probability: Array
-
-    @property
-    def _smallest_mean(self) -> Array:
-        return np.exp(-575.0 / self.phi)  # the odds of 1 go as mean^phi
-
-    def __init__(self, mean: Array, inverse_dispersion: Array, zero_probability: Array) -> None:
-        self._hold(mu=mean, phi=inverse_dispersion, zero_probability=zero_probability)
-        self.__post_init__()
+    def __call__(self, *values: Any, **named: Any) -> ZeroModified:
+        """The distribution with parameters by place or by name."""
+        given = dict(zip(self.parameter_names(), values, strict=False)) | named
+        probability = given.pop(self.kind._probability_name)
+        return self.kind(self.base(**given), probability)  # type: ignore[call-arg]

@@ -10,8 +10,8 @@ from scipy.special import expit, logit
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.uniformity import UniformityTest, smooth_test
+from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.mixture import Mixture
-from congruence.kernels.distributions.normal import Normal
 from congruence.kernels.pit_interpreter.histogram import (
     HISTOGRAM_BINS,
     NORMAL_EDGES,

@@ -11,7 +11,6 @@ from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Deterministic, Distribution, Mixture, MultivariateNormal, Samples
-from congruence.kernels.distributions.scipy_counts import ScipyCount
 from congruence.kernels.streams import row_words, stream
 
 NIBBLES = 16
@@ -62,8 +61,7 @@ def row_draws(predictive: Distribution, positions: Array, count: int, seed: int,
             for row, position in enumerate(positions)
         ]
         return np.concatenate(drawn)
-    uniforms = row_uniforms(positions, count, seed, purpose)
-    return predictive.inverted(uniforms) if isinstance(predictive, ScipyCount) else predictive.quantile(uniforms)
+    return predictive.quantile(row_uniforms(positions, count, seed, purpose))
 
 
 def _mixture_draws(mixture: Mixture, positions: Array, count: int, seed: int, purpose: str) -> Array:

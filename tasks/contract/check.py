@@ -13,7 +13,7 @@ from congruence.kernels.distributions import Samples
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.model import PredictiveModel
-from congruence.tasks.contract.settings import AUTO, family_name
+from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.model_outputs.law import Law
 
 
@@ -56,7 +56,7 @@ def _found(model: PredictiveModel, frame: pd.DataFrame, predictive: Distribution
     output = model.output(frame.iloc[:1])
     note = [output.note] if isinstance(output, Law) and output.note else []
     how = model.asked_by()
-    return family_name(type(predictive)) + (f", read from {how}" if how else ""), note
+    return predictive.family + (f", read from {how}" if how else ""), note
 
 
 def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distribution) -> list[str]:
@@ -90,7 +90,7 @@ def _check_targets(model: PredictiveModel, predictive: Distribution, targets: Ar
         if wrong.any():
             row = int(np.argmax(wrong))
             raise ContractError(
-                f"{model.identity.label}: family {family_name(type(predictive))} is for counts, but the target of row "
+                f"{model.identity.label}: family {predictive.family} is for counts, but the target of row "
                 f"{row} is {targets[row]:g}; choose a continuous family or another target column"
             )
     distance = np.abs(targets - means) / np.maximum(np.asarray(predictive.std()), 1e-300)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.contract.settings import RATES
+from congruence.tasks.contract.settings import RATES, families
 
 if TYPE_CHECKING:
     from congruence.kernels.distributions.base import Distribution
@@ -37,8 +37,8 @@ def exposed(law: Distribution, family: str, exposure: Array) -> Distribution:
             f"exposure: multiplies the mean of a law of counts, and {family} is none that has one; leave exposure out, "
             f"or read the output as one of {', '.join(RATES)}"
         )
-    name, kind = RATES[family], type(law)
-    return kind(**{**law.parameters(), name: law.parameters()[name] * exposure})
+    name = RATES[family]
+    return families()[family](**{**law.parameters(), name: law.parameters()[name] * exposure})
 
 
 def exposure_in(frame: pd.DataFrame, column: str, start: int = 0) -> Array:

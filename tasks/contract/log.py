@@ -34,7 +34,7 @@ from congruence.tasks.contract.predictors import (
 )
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
 from congruence.tasks.contract.resolved import METADATA_KEY
-from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings, Transform, family_name
+from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings, Transform
 from congruence.tasks.model_outputs.known_models import known
 from congruence.tasks.model_outputs.law import UnreadableOutputError
 from congruence.tasks.model_outputs.read import is_columns, read_law
@@ -121,7 +121,7 @@ def log_predictive_model(
         settings = _with_its_mean(settings, output)
     law = read_distribution(output, settings, len(input_example))
     if exposures is not None:
-        exposed(law, family_name(type(law)), exposures)
+        exposed(law, law.family, exposures)
     _use_the_commands_store()
     plain = without_categories(input_example)
     with without_notices():

@@ -29,7 +29,7 @@ from congruence.tasks.contract.exposure import EXPOSURE, exposed, exposure_in
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.resolved import settings_in
-from congruence.tasks.contract.settings import AUTO, PredictionSettings, family_name
+from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.model_outputs.law import UnreadableOutputError
 from congruence.tasks.model_outputs.read import answer_of, said_of
 from congruence.tasks.models.registry import ModelVersion, resolve
@@ -83,7 +83,7 @@ class PredictiveModel:
             if self.settings.exposure is None:
                 return found
             exposure = exposure_in(frame, self.settings.exposure, start)
-            return exposed(found, family_name(type(found)), exposure)
+            return exposed(found, found.family, exposure)
         except ContractError as error:
             raise ContractError(f"{self.identity.label}: {error}") from error
         except Exception as error:  # so may the objects that it returns

@@ -23,7 +23,6 @@ from congruence.tasks.contract.settings import (
     SHARED,
     PredictionSettings,
     families,
-    family_name,
     parameter_names,
 )
 from congruence.tasks.model_outputs.law import Law, UnreadableOutputError
@@ -140,8 +139,8 @@ def _read(columns: dict[str, Array], settings: PredictionSettings, rows: int, st
 def describe_distribution(predictive: Distribution) -> PredictionSettings:
     """The settings with which ``read_distribution`` reads the columns of ``distribution_columns`` back."""
     if isinstance(predictive, Mixture):
-        return PredictionSettings(family="mixture", component=family_name(type(predictive.components[0])))
-    family = family_name(type(predictive))
+        return PredictionSettings(family="mixture", component=predictive.components[0].family)
+    family = predictive.family
     values = predictive.parameters()
     shared = {name: values[name].tolist() for name in SHARED.values() if name in values and values[name].ndim == 1}
     tails = predictive.tails if isinstance(predictive, Quantiles) else None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import is_dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import Field, model_validator
 
@@ -39,19 +38,35 @@ RATES = {
 _VALUES_OF_A_ROW = ("samples", "quantiles")
 
 
+class Family(Protocol):
+    """How a family is made from its parameters."""
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """The names of the parameters, in order."""
+
+    def __call__(self, *values: Any, **named: Any) -> Distribution:
+        """The distribution with parameters by place or by name."""
+
+
 @cache
-def families() -> dict[str, type[Distribution]]:
-    """Every family of ``congruence.kernels.distributions`` by its name in settings: StudentT is ``student_t``."""
-    from congruence.kernels.distributions.base import Distribution
+def families() -> dict[str, Family]:
+    """Every family of ``congruence.kernels.distributions`` by its name in settings: StudentT is ``student_t``.
+
+    Every family of counts is there with more zeros and with other ones, too: ``zero_inflated_poisson``.
+    """
+    from congruence.kernels.distributions.base import Distribution, snake_case
+    from congruence.kernels.distributions.counts import Count
+    from congruence.kernels.distributions.zero_modified import ZeroModified, ZeroModifiedFamily
 
     members = (getattr(distributions, name) for name in dir(distributions))
     kinds = [kind for kind in members if isinstance(kind, type) and issubclass(kind, Distribution)]
-    return {family_name(kind): kind for kind in kinds if is_dataclass(kind)}
-
-
-def family_name(family: type[Distribution]) -> str:
-    """The name of a family in settings: its class name in snake case."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", family.__name__).lower()
+    wrappers = [kind for kind in kinds if is_dataclass(kind) and issubclass(kind, ZeroModified)]
+    plain = [kind for kind in kinds if is_dataclass(kind) and not issubclass(kind, ZeroModified)]
+    known: dict[str, Family] = {snake_case(kind.__name__): kind for kind in plain}
+    for wrapper in wrappers:
+        for base in (kind for kind in plain if issubclass(kind, Count)):
+            known[snake_case(wrapper.__name__ + base.__name__)] = ZeroModifiedFamily(wrapper, base)
+    return known
 
 
 def parameter_names(family: str) -> tuple[str, ...]:

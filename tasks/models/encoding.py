@@ -9,7 +9,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution, Mixture
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount
-from congruence.tasks.contract.settings import families, family_name
+from congruence.tasks.contract.settings import families
 
 _MAP = ("shift", "factor", "levels", "shares")
 """Of a ``NormalScoreMap``, in the order of its constructor."""
@@ -52,4 +52,4 @@ def _describe(distribution: Distribution, arrays: dict[str, Array], prefix: str)
         return {"components": [_describe(part, arrays, f"{prefix}component_{k}.") for k, part in listed]}
     parameters = distribution.parameters()
     arrays |= {f"{prefix}{name}": values for name, values in parameters.items()}
-    return {"family": family_name(type(distribution)), "parameters": list(parameters)}
+    return {"family": distribution.family, "parameters": list(parameters)}

@@ -25,7 +25,7 @@ from congruence.kernels import (
     Poisson,
     Samples,
     StudentT,
-    ZeroInflatedPoisson,
+    ZeroInflated,
     prepare,
 )
 from congruence.kernels.congruence.coded_draws import SimulatedSplits
@@ -49,7 +49,7 @@ def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution 
         "negative binomial": NegativeBinomial(0.2 * mean, np.full(n, 0.3)),
         "gamma": Gamma(mean, np.ones(n)),
         "t, 3 degrees of freedom": StudentT(np.full(n, 3.0), mean, spread),
-        "zero-inflated Poisson": ZeroInflatedPoisson(0.2 * mean, np.full(n, 0.4)),
+        "zero-inflated Poisson": ZeroInflated(Poisson(0.2 * mean), np.full(n, 0.4)),
         "mixture of two normals": Mixture(
             np.array([0.4, 0.6]), (Normal(mean - 3.0, spread), Normal(mean + 3.0, spread))
         ),

@@ -27,7 +27,7 @@ from congruence.kernels.distributions import (
     Quantiles,
     Samples,
     StudentT,
-    ZeroInflatedPoisson,
+    ZeroInflated,
 )
 from congruence.kernels.kernel_functions import Polynomial
 
@@ -68,7 +68,7 @@ def true_laws(x: Array) -> Iterator[tuple[str, Callable[[int], tuple[Distributio
         "normal": law,
         "t4": StudentT(np.full(n, 4.0), law.loc, law.scale),
         "Poisson": Poisson(rate(x)),
-        "zero-inflated Poisson": ZeroInflatedPoisson(rate(x), np.full(n, 0.3)),
+        "zero-inflated Poisson": ZeroInflated(Poisson(rate(x)), np.full(n, 0.3)),
         "mixture": Mixture(np.full((n, 2), 0.5), (Normal(law.loc - 2.0, law.scale), Normal(law.loc + 2.0, law.scale))),
     }
 

@@ -126,7 +126,7 @@ def test_levels_of_quantiles_are_probabilities(bad: float) -> None:
         families.Normal(np.zeros(3), 1.0),
         families.Gamma(np.ones(3), 1.0),
         families.Poisson(np.ones(3)),
-        families.HurdlePoisson(np.ones(3), 0.1),
+        families.Hurdle(families.Poisson(np.ones(3)), 0.1),
         families.Samples(np.zeros((3, 4))),
         families.Deterministic(np.zeros(3)),
         families.Quantiles([0.1, 0.9], [[0.0, 1.0]] * 3),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 
-from congruence.kernels import NegativeBinomial, Normal, Poisson, ZeroInflatedPoisson
+from congruence.kernels import NegativeBinomial, Normal, Poisson, ZeroInflated
 from congruence.kernels.calibration.pit_scores import mean_scores, pit_scores
 from congruence.kernels.conditional_calibration.count_scores import TAIL, JumpScores
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
@@ -21,7 +21,7 @@ def test_mean_scores_are_integrals_over_the_jump() -> None:
         np.testing.assert_allclose(found, direct, atol=1e-3 if b - a < 1e-9 else 1e-12)
 
 
-@pytest.mark.parametrize("law", [Poisson([0.02, 3.0, 30.0]), ZeroInflatedPoisson([2.0, 5.0, 0.3], [0.7, 0.1, 0.5])])
+@pytest.mark.parametrize("law", [Poisson([0.02, 3.0, 30.0]), ZeroInflated(Poisson([2.0, 5.0, 0.3]), [0.7, 0.1, 0.5])])
 def test_they_have_mean_zero_and_the_stated_variance(law: Poisson) -> None:
     counts = JumpScores.of(np.zeros(3), law)
     assert counts is not None
@@ -50,7 +50,7 @@ def test_a_pool_holds_the_observed_score_and_draws_that_belong_to_the_row(mean: 
     [
         Poisson([0.02, 3.0, 30.0]),
         NegativeBinomial(np.array([0.02, 3.0, 90.0]), np.array([0.0, 0.4, 0.2])),
-        ZeroInflatedPoisson([2.0, 5.0, 0.3], [0.7, 0.1, 0.5]),
+        ZeroInflated(Poisson([2.0, 5.0, 0.3]), [0.7, 0.1, 0.5]),
     ],
 )
 def test_tables_of_each_row_s_own_counts_are_the_cdf_and_parts_know_their_variances(law: Poisson) -> None:

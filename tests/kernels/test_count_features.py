@@ -11,7 +11,7 @@ from congruence.kernels import (
     Normal,
     Poisson,
     Samples,
-    ZeroInflatedPoisson,
+    ZeroInflated,
 )
 from congruence.kernels.distributions.counts import Count
 from congruence.kernels.mean_embeddings.counted import CountFeatures
@@ -26,7 +26,7 @@ LAWS = {
     "poisson": Poisson(MEAN),
     "negative binomial": NegativeBinomial(MEAN, np.full(ROWS, 0.4)),
     "double poisson": DoublePoisson(MEAN, np.full(ROWS, 1.5)),
-    "zero inflated": ZeroInflatedPoisson(MEAN, np.full(ROWS, 0.3)),
+    "zero inflated": ZeroInflated(Poisson(MEAN), np.full(ROWS, 0.3)),
     "mixture": Mixture(np.array([0.3, 0.7]), [Poisson(MEAN), Poisson(2.0 * MEAN)]),
     "large": Poisson(100.0 + MEAN),
     "without digits at 0": Poisson(600.0 * MEAN),

@@ -40,7 +40,7 @@ ENTRIES = masked(np.sort(RNG.normal(size=(N, 3)), axis=1), 7, 1)
         (lambda: LAW.cdf(masked(Y, 7)), "y"),
         (lambda: LAW.quantile(ROWS), "q"),
         (lambda: families.Normal(ROWS, 1.0), "Normal.loc"),
-        (lambda: families.HurdlePoisson(1.0, ROWS), "HurdlePoisson.zero_probability"),
+        (lambda: families.Hurdle(families.Poisson(1.0), ROWS), "Hurdle.zero_probability"),
         (lambda: families.NegativeBinomial(ROWS, 0.1), "NegativeBinomial.mean"),
         (lambda: families.TruncatedNormal(0.0, 1.0, ROWS, 3.0), "TruncatedNormal.lower"),
         (lambda: families.Samples(ENTRIES), "Samples.values"),

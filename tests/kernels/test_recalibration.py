@@ -36,7 +36,7 @@ from congruence.kernels.distributions import (
     Quantiles,
     Samples,
     StudentT,
-    ZeroInflatedPoisson,
+    ZeroInflated,
 )
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import Recalibrated, recalibrated, score_intervals
@@ -62,7 +62,7 @@ CONTINUOUS: list[Distribution] = [
 COUNTS: list[Distribution] = [
     Poisson([0.7, 50.0]),
     NegativeBinomial([5.0, 20.0], [0.5, 0.1]),
-    ZeroInflatedPoisson([3.0, 3.0], [0.3, 0.6]),
+    ZeroInflated(Poisson([3.0, 3.0]), [0.3, 0.6]),
     Binomial([10.0, 20.0], [0.3, 0.5]),
     Mixture([[0.5, 0.5], [0.3, 0.7]], (Poisson([1.0, 1.0]), Poisson([6.0, 10.0]))),
 ]
@@ -266,7 +266,7 @@ TRUE_LAWS: dict[str, Any] = {
     "normal": _truth,
     "t": lambda x: StudentT(np.full(N, 4.0), np.sin(x[:, 0]), np.exp(0.4 * x[:, 1])),
     "poisson": lambda x: Poisson(np.exp(0.5 * x[:, 0])),
-    "zero-inflated": lambda x: ZeroInflatedPoisson(np.exp(1.0 + 0.3 * x[:, 0]), np.full(N, 0.3)),
+    "zero-inflated": lambda x: ZeroInflated(Poisson(np.exp(1.0 + 0.3 * x[:, 0])), np.full(N, 0.3)),
     "mixture": lambda x: Mixture(
         np.full((N, 2), 0.5), (Normal(x[:, 0] - 2.0, np.ones(N)), Normal(x[:, 0] + 2.0, np.ones(N)))
     ),

@@ -18,7 +18,7 @@ from congruence.kernels import (
     Quantiles,
     Samples,
     StudentT,
-    ZeroInflatedPoisson,
+    ZeroInflated,
 )
 from congruence.kernels.calibration import marginal_crps, pit_values
 from congruence.kernels.scores import point_scores
@@ -230,7 +230,7 @@ _PART = Normal(np.zeros(_N), np.ones(_N)), Normal(np.full(_N, 3.0), np.full(_N, 
         Samples(_PART[0].sample(199, seed=3)),
         Poisson(np.full(_N, 3.0)),
         NegativeBinomial(np.full(_N, 3.0), np.full(_N, 0.5)),
-        ZeroInflatedPoisson(np.full(_N, 4.0), np.full(_N, 0.3)),
+        ZeroInflated(Poisson(np.full(_N, 4.0)), np.full(_N, 0.3)),
     ],
     ids=lambda law: type(law).__name__,
 )

@@ -1,0 +1,353 @@
+"""All families under all properties: what a distribution says of itself is what its cdf says."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from family_cases import ATOMS, CONTINUOUS, COUNTS, EXTREME, ORDINARY, Geometric, Gumbel, N
+from scipy.special import ndtr, ndtri
+
+from congruence.kernels import distributions as families
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.base import KNOT_LEVELS
+from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, Polynomial
+
+DRAWS = 20_000
+LEVELS_OF_RULES = np.union1d(np.linspace(0.0025, 0.9975, 399), KNOT_LEVELS)
+KERNELS: dict[str, Kernel] = {
+    "RBF": RBF(0.7),
+    "narrow RBF": RBF(20.0),
+    "Laplacian": Laplacian(1.0),
+    "Matern 3/2": Matern(1.5, 0.8),
+    "Matern 5/2": Matern(2.5, 0.8),
+    "linear": Linear(),
+    "cubic": Polynomial(3, 0.5, 1.0),
+    "sum with kinks": Laplacian(0.5) + Matern(1.5, 2.0) + Linear(),
+}
+NODES = np.array([-1.0, 0.3, 0.0, 2.7])
+
+
+BENT = 1e-4
+"""What is stated where quadrature does not know where a quantile function bends, by recalibration."""
+IN_BINS = 3e-3
+"""What is stated of kernels with a kink under histograms, whose bins have a few nodes each."""
+
+
+def of(cases: dict[str, Distribution]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("law", cases.values(), ids=cases.keys())
+
+
+every_family, every_kernel = of(ORDINARY), pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+
+
+def test_every_family_is_registered() -> None:
+    held = {type(law) for law in ORDINARY.values()}
+    exported = {getattr(families, name) for name in families.__all__}
+    assert held == exported - {Distribution, families.MultivariateNormal} | {
+        Gumbel, Geometric, Recalibrated, RecalibratedCount
+    }  # fmt: skip
+
+
+def points_of(law: Distribution, row: int) -> Array:
+    """Where the cdf of a row may jump or bend, and enough points between."""
+    one = law[[row]]
+    if law.is_discrete:
+        return np.arange(0.0, float(one.quantile(1.0 - 1e-14)[0]) + 3.0)
+    found = np.concatenate([one.quantile(LEVELS_OF_RULES[None, :])[0], one.knots()[0], one.breaks()[0]])
+    return np.unique(found[np.isfinite(found)])
+
+
+@cache
+def rule(name: str, row: int) -> tuple[Array, Array]:
+    """Values and weights of E g(Y), for a g that bends at ``NODES`` only: Gauss-Legendre over normal scores."""
+    law = ORDINARY[name]
+    one, points = law[[row]], np.union1d(points_of(law, row), NODES)
+    levels = np.unique(np.concatenate([one.cdf(points[None, :])[0], one.cdf_left(points[None, :])[0], law.kinks()]))
+    scores = np.clip(ndtri(levels), -8.25, 8.25)
+    edges = np.union1d(np.linspace(-8.25, 8.25, 40), scores)
+    nodes, weights = np.polynomial.legendre.leggauss(10)
+    half = np.diff(edges)[:, None] / 2.0
+    z = ((edges[1:] + edges[:-1])[:, None] / 2.0 + half * nodes).ravel()
+    weight = (half * weights).ravel() * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    return one.quantile(ndtr(z)[None, :])[0], weight
+
+
+def rules_of(law: Distribution) -> list[tuple[Array, Array]]:
+    (name,) = (key for key, value in ORDINARY.items() if value is law)
+    return [rule(name, row) for row in range(N)]
+
+
+def stated(law: Distribution, otherwise: float) -> float:
+    """The accuracy of expectations."""
+    return BENT if isinstance(law, Recalibrated) else otherwise
+
+
+def targets_of(law: Distribution) -> Array:
+    y = law.quantile(np.random.default_rng(5).random((N, 3)))
+    return np.hstack([y, y[:, :1] + 0.3 * law.std()[:, None], law.mean()[:, None] - 3.0 * law.std()[:, None]])
+
+
+def defined_crps(law: Distribution, row: int, y: float) -> float:
+    """The integral of (F(t) - 1[y <= t])^2."""
+    points = points_of(law, row)
+    edges = np.unique(np.append(points, y))
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    half = np.diff(edges)[:, None] / 2.0
+    t = (edges[1:] + edges[:-1])[:, None] / 2.0 + half * nodes
+    error = law[[row]].cdf(t.ravel()[None, :]).reshape(t.shape) - (y <= t)
+    return float(np.sum(error**2 * half * weights))
+
+
+# What the cdf says.
+
+
+@every_family
+def test_cdf_rises_from_0_to_1_and_jumps_only_upwards(law: Distribution) -> None:
+    low, high = law.interval(1e-9)
+    assert np.all(law.cdf_left(low) <= 1.01e-9)
+    assert np.all(law.cdf(high) >= 1.0 - 1.01e-9)
+    y = np.linspace(low - 1.0, high + 1.0, 200)[None, :]
+    cdf, left = law.cdf(y), law.cdf_left(y)
+    assert np.all(np.diff(cdf, axis=1) >= -1e-12)
+    assert np.all((left >= 0.0) & (left <= cdf + 1e-15) & (cdf <= 1.0))
+    np.testing.assert_allclose(law.cdf(np.array([[-1e100, 1e100]])), [[0.0, 1.0]] * N, atol=1e-14)
+    assert law.may_jump or np.array_equal(cdf, left)
+
+
+@every_family
+def test_quantile_is_the_smallest_value_that_reaches_its_level(law: Distribution) -> None:
+    levels = np.array([1e-6, 0.01, 0.2, 0.5, 0.83, 0.999])[None, :]
+    values = law.quantile(levels)
+    assert values.shape == (N, 6)
+    assert np.all(np.diff(values, axis=1) >= 0)
+    assert np.all(law.cdf(values) >= levels - 1e-9)
+    assert np.all(law.cdf_left(values) <= levels + 1e-9)
+    np.testing.assert_allclose(law.quantile(0.5), values[:, 3], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(law.quantile(np.tile(levels, (N, 1))), values, rtol=1e-12, atol=1e-12)
+    jumps = law.cdf(values) - law.cdf_left(values) > 1e-6  # a level that is a value of the cdf gives the jump there
+    np.testing.assert_allclose(law.quantile(law.cdf(values))[jumps], values[jumps], rtol=1e-14)
+
+
+@of(CONTINUOUS)
+def test_density_integrates_to_the_cdf(law: Distribution) -> None:
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    for row in range(N):
+        edges = points_of(law, row)
+        edges = edges[(edges >= law.quantile(0.01)[row]) & (edges <= law.quantile(0.99)[row])]
+        half = np.diff(edges)[:, None] / 2.0
+        t = (edges[1:] + edges[:-1])[:, None] / 2.0 + half * nodes
+        density = np.exp(law[[row]].log_prob(t.ravel()[None, :])).reshape(t.shape)
+        np.testing.assert_allclose((density * half) @ weights, np.diff(law[[row]].cdf(edges[None, :])[0]), atol=1e-7)
+
+
+@of(COUNTS)
+def test_mass_sums_to_the_cdf_and_to_one(law: Distribution) -> None:
+    support = np.arange(0, law.quantile(1 - 1e-15).max() + 2)[None, :]
+    mass = np.exp(law.log_prob(support))
+    np.testing.assert_allclose(mass.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(np.cumsum(mass, axis=1), law.cdf(support), atol=1e-12)
+    np.testing.assert_allclose(law.cdf(support - 1.0), law.cdf_left(support), atol=1e-15)
+    assert law.counts is not None
+    np.testing.assert_allclose(law.counts.survival(support), 1.0 - law.cdf(support), atol=1e-14)
+    np.testing.assert_allclose(law.counts.cumulative(support[0]), law.cdf(support), atol=1e-12)
+    table = np.random.default_rng(0).normal(size=(6, 2))
+    np.testing.assert_allclose(law.counts.sum_over(2.0, table), np.exp(law.log_prob(support[:, :6] + 2.0)) @ table)
+    for y in (1.5, -1.0):
+        assert np.all(law.log_prob(y) == -np.inf)
+
+
+@of({name: ATOMS[name] for name in ("CensoredNormal", "half-open CensoredNormal")})
+def test_mass_at_a_bound_is_the_jump_there(law: families.CensoredNormal) -> None:
+    np.testing.assert_allclose(np.exp(law.log_prob(law.lower)), law.cdf(law.lower), rtol=1e-12)
+
+
+# What follows from it.
+
+
+@every_family
+def test_mean_spread_and_moments_are_expectations(law: Distribution) -> None:
+    for row, (values, weights) in enumerate(rules_of(law)):
+        mean = weights @ values
+        np.testing.assert_allclose(law.mean()[row], mean, rtol=stated(law, 1e-7), atol=1e-9)
+        variance = weights @ (values - mean) ** 2
+        if law.draws is not None:  # which have the spread of the law behind them
+            variance *= law.draws.shape[1] / (law.draws.shape[1] - 1.0)
+        np.testing.assert_allclose(law.std()[row], np.sqrt(variance), rtol=stated(law, 1e-6), atol=1e-7)
+        powers = values[:, None] ** np.arange(4)
+        np.testing.assert_allclose(law.raw_moments(3)[row], weights @ powers, rtol=stated(law, 1e-6), atol=1e-8)
+
+
+@every_family
+def test_crps_is_its_definition(law: Distribution) -> None:
+    y = targets_of(law)
+    found = law.crps(y)
+    assert found.shape == y.shape
+    if law.draws is not None:  # fair: pairs of two different draws alone count
+        apart = np.abs(law.draws[:, :, None] - law.draws[:, None, :]).mean(axis=(1, 2))
+        found = found + 0.5 * apart[:, None] / (law.draws.shape[1] - 1.0)
+    for row in range(N):
+        expected = [defined_crps(law, row, value) for value in y[row]]
+        np.testing.assert_allclose(found[row], expected, rtol=1e-6, atol=1e-9)
+
+
+@every_family
+def test_characteristic_function_is_an_expectation(law: Distribution) -> None:
+    t = np.array([0.0, 0.3, 1.0, 2.5, 3.1])
+    found = law.characteristic_function(t)
+    for row, (values, weights) in enumerate(rules_of(law)):
+        expected = weights @ np.exp(1j * np.multiply.outer(values, t))
+        np.testing.assert_allclose(found[row], expected, atol=stated(law, 1e-8))
+    np.testing.assert_allclose(found[:, 0], 1.0, atol=1e-12)
+    assert np.all(np.abs(found) <= 1.0 + 1e-12)
+    np.testing.assert_allclose(law.characteristic_function(-t), np.conj(found), atol=1e-12)
+
+
+@every_kernel
+@every_family
+def test_kernels_have_the_expectations_of_the_law(law: Distribution, kernel: Kernel) -> None:
+    kinked = any(isinstance(term, Laplacian | Matern) for term in kernel.terms)
+    atol = IN_BINS if kinked and isinstance(law, families.Histogram) else stated(law, 2e-7)
+    at_nodes, diagonal = law.kernel_expectation(kernel, NODES), law.kernel_diagonal(kernel)
+    for row, (values, weights) in enumerate(rules_of(law)):
+        np.testing.assert_allclose(at_nodes[row], weights @ kernel(values, NODES), rtol=2e-7, atol=atol)
+        np.testing.assert_allclose(diagonal[row], weights @ kernel.diagonal(values), rtol=stated(law, 2e-6))
+
+
+@every_family
+def test_draws_have_the_cdf(law: Distribution) -> None:
+    draws = law.sample(DRAWS, seed=3)
+    assert draws.shape == (N, DRAWS)
+    at = law.quantile(np.array([[0.02, 0.2, 0.5, 0.8, 0.98]]))
+    for below, compare in ((law.cdf(at), np.less_equal), (law.cdf_left(at), np.less)):
+        shares = np.mean(compare(draws[:, None, :], at[:, :, None]), axis=2)
+        assert np.all(np.abs(shares - below) <= 5.0 * np.sqrt(below * (1.0 - below) / DRAWS) + 1e-9)
+    np.testing.assert_array_equal(law.sample(3, seed=8), law.sample(3, seed=8))
+    assert not law.is_discrete or np.all((draws >= 0.0) & (draws == np.floor(draws)))
+
+
+# Rows and shapes.
+
+
+@every_family
+def test_arguments_have_any_shape_that_fits_the_rows(law: Distribution) -> None:
+    y = targets_of(law)
+    names = ["cdf", "cdf_left", "crps"] + (["log_prob"] if law.has_density() else [])
+    for name in names:
+        method = getattr(law, name)
+        whole = method(y)
+        np.testing.assert_allclose(method(y[:, 0]), whole[:, 0], atol=1e-12)
+        np.testing.assert_allclose(method(y[:1]), method(np.tile(y[:1], (N, 1))), atol=1e-12)
+        np.testing.assert_allclose(method(float(y[0, 0]))[0], whole[0, 0], atol=1e-12)
+        with pytest.raises(InvalidInputError, match=f"does not fit {N} rows"):
+            method(np.zeros(N + 1))
+    for level in (-0.1, 1.5, np.nan):
+        with pytest.raises(InvalidInputError, match="q: row 0 has the level"):
+            law.quantile(level)
+
+
+@every_family
+def test_rows_can_be_cut_and_joined(law: Distribution) -> None:
+    y = targets_of(law)
+    assert len(law) == N
+    joined = type(law).concatenate([law[:3], law[np.arange(3, N)]])
+    for name, values in law.parameters().items():
+        np.testing.assert_allclose(joined.parameters()[name], values, rtol=1e-15)
+    np.testing.assert_allclose(joined.crps(y), law.crps(y), atol=1e-12)
+    mask = np.arange(N) % 2 == 0
+    np.testing.assert_allclose(law[mask].mean(), law.mean()[mask], atol=1e-12)
+    assert len(law[2]) == 1
+    assert len(law[np.zeros(N, dtype=bool)]) == 0
+    np.testing.assert_allclose(law[2].cdf(y[2:3]), law.cdf(y)[2:3], atol=1e-12)
+    assert type(law).__name__ in repr(law)
+
+
+# Rows far from the ordinary.
+
+LEVELS = np.array([[1e-9, 1e-3, 0.05, 0.3, 0.5, 0.8, 0.97, 1.0 - 1e-6]])
+
+
+def resolution(law: Distribution, y: Array) -> Array:
+    """What the cdf changes by where y moves by a rounding of itself and of the location."""
+    offset = max(float(np.max(np.abs(values[np.isfinite(values)]))) for values in law.parameters().values())
+    step = 4e-16 * np.abs(y) + 1e-14 * offset
+    return np.zeros_like(y) if law.is_discrete else law.cdf(y + step) - law.cdf_left(y - step)
+
+
+@of(EXTREME)
+def test_extreme_rows_agree_with_themselves(law: Distribution) -> None:
+    y = law.quantile(LEVELS)
+    assert np.all(np.isfinite(y))
+    assert np.all(np.diff(y, axis=1) >= 0.0)
+    cdf, left, slack = law.cdf(y), law.cdf_left(y), resolution(law, y) + 1e-7 * LEVELS + 1e-13
+    assert np.all((left >= 0.0) & (left <= cdf + 1e-14) & (cdf <= 1.0))
+    assert np.all(cdf >= LEVELS - slack)
+    assert np.all(left <= LEVELS + slack)
+    log_prob = law.log_prob(y)
+    assert not np.any(np.isnan(log_prob))
+    if law.is_discrete:
+        np.testing.assert_allclose(np.exp(log_prob), cdf - left, rtol=1e-6, atol=1e-11)
+    width = np.max(law.quantile(0.99) - law.quantile(0.01))
+    wave = law.characteristic_function(np.array([0.0, 0.1, 1.0, 4.0]) / (width if width > 0.0 else 1.0))
+    np.testing.assert_allclose(wave[:, 0], 1.0, atol=1e-9)
+    assert np.all(np.abs(wave) <= 1.0 + 1e-9)
+    assert np.all(np.isfinite(law.sample(50, seed=3)))
+
+
+@of(EXTREME)
+def test_extreme_rows_have_scores_between_their_bounds(law: Distribution) -> None:
+    """|y - E Y| - E |Y - Y'| / 2 <= crps <= E |y - Y| and E |Y - Y'| / 2 <= std / 3^(1/2), up to the mass beyond y."""
+    y, mean, std = law.quantile(LEVELS), law.mean(), law.std()
+    spread = np.ptp(y, axis=1)
+    for values in (y, np.stack([y[:, 0] - 3.0 * spread - 1.0, y[:, -1] + 3.0 * spread + 1.0], axis=1)):
+        assert np.all(law.crps(values) >= 0.0)
+    known = np.isfinite(std)
+    distance, scores = np.abs(values - mean[:, None])[known], law.crps(values)[known]
+    assert np.all(scores <= distance * (1.0 + 1e-9) + 2e-3 * std[known, None])
+    assert np.all(scores >= distance * (1.0 - 1e-9) - 0.578 * std[known, None] - 1e-9)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: families.Normal([0.0, 0.0], [1.0, -1.0]), "Normal.scale: row 1 is -1"),
+        (lambda: families.Normal([0.0, np.nan], 1.0), "row 1"),
+        (lambda: families.Normal([0.0, 0.0], [1.0, 1.0, 1.0]), "different lengths"),
+        (lambda: families.Normal(["a"], [1.0]), "expected numbers"),
+        (lambda: families.NegativeBinomial([1.0, -2.0], 0.5), "NegativeBinomial.mean: row 1 is -2"),
+        (lambda: families.NegativeBinomial(1.0, -1e-9), "NegativeBinomial.dispersion: row 0 is -1e-09"),
+        (lambda: families.DoublePoisson(1.0, 0.0), "DoublePoisson.inverse_dispersion: row 0"),
+        (lambda: families.DoublePoisson(3.0, 1e-9), "row 0 is 1e-09, expected a spread"),
+        (lambda: families.Binomial(2.5, 0.5), "whole number"),
+        (lambda: families.Binomial(1e17, 0.5), "Binomial.n: row 0 is 1e.17, expected a whole number of trials"),
+        (lambda: families.TruncatedNormal(0.0, 1.0, 2.0, 1.0), "bound below upper"),
+        (lambda: families.ZeroInflated(families.Poisson(1.0), -0.5), "ZeroInflated.inflation: row 0"),
+        (lambda: families.Hurdle(families.Poisson(1.0), 1.1), r"zero_probability: row 0 is 1\.1"),
+        (lambda: families.Hurdle(families.Binomial([3, 0], 0.5), 0.1), "Hurdle.base: row 1 is 0, expected a law that"),
+        (lambda: families.Quantiles([0.1, 0.9], [[0.0, 1.0], [2.0, 1.0]]), "row 1 falls from 2 at level 0.1"),
+        (lambda: families.Quantiles([0.9, 0.1], [[0.0, 1.0]]), "increase strictly"),
+        (lambda: families.Mixture([0.5, 0.6], [families.Normal(0.0, 1.0)] * 2), "sum to 1"),
+        (lambda: families.Mixture([0.5, 0.5], [families.Normal(0.0, 1.0), families.Normal([0.0] * 2, 1.0)]), "rows"),
+        (lambda: families.Samples([1.0, 2.0]), "expected numbers of shape"),
+        (lambda: families.Samples(np.ones((2, 3))).log_prob(1.0), "row 0 has all 3 samples equal"),
+        (lambda: families.Histogram([0.0, 1.0, 1.0], [[0.5, 0.5]]), "border 2 is not above border 1"),
+        (lambda: families.Histogram([0.0, 1.0], [[0.5, 0.5]]), "one more border than bins"),
+        (lambda: families.Histogram([0.0, 1.0, 2.0], [[0.5, 0.5], [1.5, -0.5]]), "probabilities: row 1 is -0.5"),
+        (lambda: families.Histogram([0.0, 1.0, 2.0], [[2.0, 3.0]]), "sum to 1; apply a softmax"),
+        (lambda: families.Histogram([0.0, 1.0], [[1.0]], 0.5), "tail_share: is 0.5 with 1 bins"),
+        (lambda: families.WeightedSamples([0.0, 1.0, 2.0], [[0.5, 0.5]]), "does not fit weights"),
+        (lambda: families.WeightedSamples([0.0, 1.0], [[0.5, 0.5], [0, 1]]).log_prob(1.0), "row 1 has all its mass"),
+        (lambda: families.Deterministic([1.0]).log_prob(1.0), "no density"),
+        (lambda: families.StudentT([2.0, 0.9], 0.0, 1.0).crps(0.0), "row 1 has df 0.9; .* infinite for df <= 1"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_with_its_row(make: object, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        make()  # type: ignore[operator]
