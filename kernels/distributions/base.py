@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 
@@ -23,13 +23,23 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.streams import stream
 
-if TYPE_CHECKING:
-    from congruence.kernels.distributions.counts import Count
-
 Seed = int | np.random.Generator
 
 _TAIL_LEVELS = np.array([1e-13, 1e-10, 1e-7, 1e-5, 1e-3, 1e-2, 0.05, 0.15, 0.3])
 KNOT_LEVELS = np.concatenate([_TAIL_LEVELS, [0.5], 1.0 - _TAIL_LEVELS[::-1]])
+
+
+class CountTables(Protocol):
+    """What laws on 0, 1, 2, ... answer beside the rest."""
+
+    def survival(self, y: Any) -> Array:
+        """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""
+
+    def cumulative(self, support: Array) -> Array:
+        """``cdf`` at successive counts, (s,) where all rows have the same or (n, s), shape (n, s)."""
+
+    def sum_over(self, first: float, table: Array) -> Array:
+        """sum_k P(Y = first + k) t_k for rows t_k of a table (s, r), shape (n, r)."""
 
 
 class Distribution(ABC):
@@ -38,7 +48,7 @@ class Distribution(ABC):
     is_discrete = False  # whether all mass lies on whole numbers
 
     @property
-    def counts(self) -> Count | None:
+    def counts(self) -> CountTables | None:
         """The same law as one of counts, with tables of masses; None where not all mass lies on whole numbers."""
         return None
 

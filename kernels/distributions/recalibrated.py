@@ -351,7 +351,7 @@ class RecalibratedCount(_ThroughMap, Count):
     @property
     def _base(self) -> Count:
         counts = self.base.counts
-        assert counts is not None
+        assert isinstance(counts, Count)
         return counts
 
     def _at_most(self, k: Array) -> Array:

@@ -97,11 +97,3 @@ def test_laws_that_are_no_counts_are_projected_on_them(law):
     else:
         assert np.max(missed.rows) > 1e-6
         assert missed.kind == "sampled"
-
-
-@pytest.mark.parametrize("name", ["poisson", "negative binomial", "large", "without digits at 0"])
-def test_random_levels_give_the_quantiles(name):
-    law = LAWS[name]
-    levels = np.random.default_rng(5).uniform(size=(ROWS, 16))
-    levels[0] = 1e-300, *levels[0, 1:-1], np.nextafter(1.0, 0.0)
-    np.testing.assert_array_equal(law.inverted(levels), law.quantile(levels))

@@ -145,7 +145,7 @@ def test_every_family_is_read_by_its_parameters_names(family: str) -> None:
         values = {name: list(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])) for name in parameters}
     found = read(pd.DataFrame(values), 2, family=family)
     again = read_distribution(distribution_columns(found), describe_distribution(found), 2)
-    assert type(found) is type(again) is families()[family]
+    assert found.family == again.family == family
     np.testing.assert_array_equal(found.mean(), again.mean())
 
 
