@@ -114,7 +114,7 @@ class BoundedNormal(Parametric):
     def _inside_moments(self, order: int) -> Array:
         def powers(rows: slice, offset: Array, weight: Array) -> Array:
             y = self._center[rows, None] + self.scale[rows, None] * offset
-            return np.einsum("ik,ikm->im", weight, y[:, :, None] ** np.arange(order + 1))
+            return np.asarray(np.einsum("ik,ikm->im", weight, y[:, :, None] ** np.arange(order + 1)))
 
         return self._inside(0.0, powers, (order + 1,))
 
@@ -209,7 +209,7 @@ class CensoredNormal(BoundedNormal):
     @cached_property
     def _parts(self) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
         """The mass inside, (n,), and each bound (0 where there is none) with the mass at it."""
-        inside = sum(self._sides)[:, 0] * np.exp(-0.5 * self._c**2 - _LOG_ROOT_2_PI)
+        inside = np.add(*self._sides)[:, 0] * np.exp(-0.5 * self._c**2 - _LOG_ROOT_2_PI)
         at_lower, at_upper = ndtr((self.lower - self.loc) / self.scale), ndtr((self.loc - self.upper) / self.scale)
         lower, upper = (np.where(np.isfinite(end), end, 0.0) for end in (self.lower, self.upper))
         return inside, (lower, at_lower), (upper, at_upper)

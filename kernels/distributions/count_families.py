@@ -56,7 +56,8 @@ class Poisson(Count):
         return np.sqrt(self.rate)
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
-        return stream(seed, "samples").poisson(*self._columns, (len(self), size)).astype(np.float64)
+        draws = stream(seed, "samples").poisson(self.rate[:, None], (len(self), size))
+        return np.asarray(draws, dtype=np.float64)
 
     def _crps(self, y: Array) -> Array:
         """In closed form with scaled Bessel functions; scoringrules' overflows from counts of 171 on."""
@@ -294,7 +295,7 @@ def _log_rising(x: Array, k: Array) -> Array:
     exact = gammaln(small + k) - gammaln(small) - k * np.log(small)
     end = large + k
     series = (end - 0.5) * np.log1p(k / large) - k - k / (12.0 * large * end)
-    return np.where(x < _LARGE, exact, series)
+    return np.asarray(np.where(x < _LARGE, exact, series))
 
 
 def _beta_complement(a: Array, b: Array, x: Array, rest: Array) -> Array:

@@ -61,7 +61,7 @@ class Mixture(Distribution):
         return all(component.is_discrete for component in self.components)
 
     @cached_property
-    def counts(self) -> MixedCounts | None:  # type: ignore[override]
+    def counts(self) -> MixedCounts | None:
         parts = [component.counts for component in self.components]
         known = tuple(part for part in parts if isinstance(part, Count))
         return MixedCounts(self.weights, known) if len(known) == len(parts) else None

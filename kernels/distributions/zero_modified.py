@@ -187,7 +187,7 @@ class Hurdle(ZeroModified):
 
     @cached_property
     def _always_one(self) -> Array:
-        return self._positive == 0.0
+        return np.asarray(self._positive == 0.0)
 
     @cached_property
     def _log_factor(self) -> Array:

@@ -56,15 +56,14 @@ def families() -> dict[str, Family]:
     """
     from congruence.kernels.distributions.base import Distribution, snake_case
     from congruence.kernels.distributions.counts import Count
-    from congruence.kernels.distributions.zero_modified import ZeroModified, ZeroModifiedFamily
+    from congruence.kernels.distributions.zero_modified import Hurdle, ZeroInflated, ZeroModified, ZeroModifiedFamily
 
     members = (getattr(distributions, name) for name in dir(distributions))
     kinds = [kind for kind in members if isinstance(kind, type) and issubclass(kind, Distribution)]
-    wrappers = [kind for kind in kinds if is_dataclass(kind) and issubclass(kind, ZeroModified)]
-    plain = [kind for kind in kinds if is_dataclass(kind) and not issubclass(kind, ZeroModified)]
+    plain = [kind for kind in kinds if not issubclass(kind, ZeroModified) and is_dataclass(kind)]
     known: dict[str, Family] = {snake_case(kind.__name__): kind for kind in plain}
-    for wrapper in wrappers:
-        for base in (kind for kind in plain if issubclass(kind, Count)):
+    for base in (kind for kind in plain if issubclass(kind, Count)):
+        for wrapper in (ZeroInflated, Hurdle):
             known[snake_case(wrapper.__name__ + base.__name__)] = ZeroModifiedFamily(wrapper, base)
     return known
 
