@@ -176,10 +176,10 @@ def sample(process: psutil.Popen, used: dict[tuple[int, str], Used]) -> None:
 
 
 def kind_of(one: psutil.Process) -> str:
-    """Workers are forked from a process that has loaded their libraries."""
+    """By its command line."""
     line = " ".join(one.cmdline())
-    if "forkserver" in line:
-        return "worker" if "forkserver" in " ".join(one.parent().cmdline()) else "fork server"
+    if "spawn_main" in line:
+        return "worker"
     return "Prefect server" if "uvicorn" in line else "command" if "cli.main" in line else "other"
 
 
