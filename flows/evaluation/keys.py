@@ -9,7 +9,7 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.identity import EncoderIdentity, encoder_identity
-from congruence.tasks.mlflow.conditions import Conditions
+from congruence.tasks.mlflow.finished import Conditions
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.names import requested_metrics

@@ -43,13 +43,12 @@ from congruence.tasks.encoders.identity import keep_identity
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.mlflow.identity import EvaluationIdentity
-from congruence.tasks.mlflow.performance_report import performance_report, require_drawable
+from congruence.tasks.mlflow.machine import performance_report, system_metrics
 from congruence.tasks.mlflow.runs import fail_run, open_run
-from congruence.tasks.mlflow.stage_seconds import stage_seconds
-from congruence.tasks.mlflow.system_metrics import system_metrics
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.folders import in_use
+from congruence.tasks.runtime.json_logging import log_fields
 from congruence.tasks.scores.meanings import HEADLINES
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
@@ -85,7 +84,6 @@ def evaluate(
         CongruenceError: settings, data or models that cannot be evaluated, found before the long work where possible.
     """
     settings = for_workers(settings)
-    require_drawable(settings.tracking)
     use_tracking(settings.tracking)
     versions = asked_versions(settings)
     outcomes: list[VersionOutcome] = []
@@ -153,10 +151,10 @@ def evaluate_split(settings: EvaluationSettings, asked: NotSerialized[SplitWork]
 
     try:
         runs = [open_run(work.identities[version.label], settings.tracking) for version in work.versions]
+        # Of the versions of a split, which are evaluated together, the last one's run tells of the machine.
         with (
-            system_metrics(runs, settings.tracking, client=flow_client()) as machine,
-            performance_report(flow_client(), machine, settings.tracking, say),
-            stage_seconds(machine, settings.tracking) as timed,
+            system_metrics(runs[-1], settings.tracking),
+            performance_report(flow_client(), runs[-1], settings.tracking),
         ):
             rows = rows_of(settings, work.split)
             reference = (
@@ -164,25 +162,25 @@ def evaluate_split(settings: EvaluationSettings, asked: NotSerialized[SplitWork]
             )
             parts = [rows] if reference is rows else [rows, reference]
             kept = {version.label: _measurement(settings, work, version) for version in work.versions}
-            with timed("check"):
+            with log_fields(stage="check"):
                 served, failures = check(settings, rows, left())
             end({}, failures)
             for part in parts if left() else []:
-                with timed("embed"):
+                with log_fields(stage="embed"):
                     embed(settings, part)
                 part.predictions.update({label: kept_predictions(part, version) for label, version in served.items()})
             if again:
                 _forget(parts, left(), kept)
             for part in parts:
                 if left():
-                    with timed("predict"):
+                    with log_fields(stage="predict"):
                         end({}, predict(settings, part, left()))
             task = SolveWork(work.protocol, reference, None if reference is rows else rows, kept)
             for group in groups_of(left()):
-                with timed("solve"):
+                with log_fields(stage="solve"):
                     end({}, solve(settings, task, group, work.split.name))
                 solved = [version for version in group if version.label not in ended]
-                with timed("score"):
+                with log_fields(stage="score"):
                     end(*score(settings, work.protocol, rows, solved, kept, again))
     except BaseException as error:
         _mark_failed([work.identities[version.label] for version in left()], reason(error), settings)

@@ -23,10 +23,9 @@ from congruence.tasks.comparison.differences import CCE, MetricDifference, infin
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
 from congruence.tasks.mlflow.baselines import baseline_version
 from congruence.tasks.mlflow.comparisons import log_comparison
-from congruence.tasks.mlflow.conditions import ANY, Conditions
-from congruence.tasks.mlflow.links import place_of
-from congruence.tasks.mlflow.reading import logged_versions
-from congruence.tasks.mlflow.selecting import comparable_versions
+from congruence.tasks.mlflow.finished import ANY, Conditions
+from congruence.tasks.mlflow.pages import place_of
+from congruence.tasks.mlflow.reading import comparable_versions, logged_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, select
 from congruence.tasks.recalibration.rows import has_seen

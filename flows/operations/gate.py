@@ -19,11 +19,10 @@ from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, not_changed
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.mlflow.baselines import baseline_version, gate_baseline
+from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.connection import with_retries
-from congruence.tasks.mlflow.gates import log_decision
-from congruence.tasks.mlflow.links import place_of
-from congruence.tasks.mlflow.reading import read_version
-from congruence.tasks.mlflow.selecting import comparable_versions
+from congruence.tasks.mlflow.pages import place_of
+from congruence.tasks.mlflow.reading import comparable_versions, read_version
 from congruence.tasks.models.registry import ModelVersion, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError

@@ -32,7 +32,7 @@ from congruence.tasks.embeddings.kept_pictures import KeptPictures
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
-from congruence.tasks.mlflow.links import place_of
+from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reliability import log_reliability
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve

@@ -31,9 +31,8 @@ def list_pages(home: Path, base: str) -> list[str]:
         return []
     from mlflow.exceptions import MlflowException
 
-    from congruence.tasks.mlflow.links import list_page
+    from congruence.tasks.mlflow.pages import KEY, experiments_of_evaluations, list_page
     from congruence.tasks.mlflow.settings import TrackingSettings
-    from congruence.tasks.mlflow.views import KEY, experiments_of_evaluations
 
     try:
         found = experiments_of_evaluations(TrackingSettings(uri=uri))

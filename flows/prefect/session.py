@@ -28,9 +28,6 @@ def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list
         require_columns(split, plans_folder(settings))
     if settings.encoder.kind != "identity":  # kept in this process, which asks it for its names
         asking_encoder(settings.encoder)
-    from congruence.tasks.mlflow.performance_report import require_drawable
-
-    require_drawable(settings.tracking)
     with session():
         from congruence.flows.evaluation.pipeline import evaluate
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from congruence.flows.scheduling.events import emit_verdict
 from congruence.kernels.monitoring import Monitor
-from congruence.tasks.mlflow.links import place_of
 from congruence.tasks.mlflow.over_time import log_over_time
+from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.watching.account import Finding
 from congruence.tasks.watching.notification import send

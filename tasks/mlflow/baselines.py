@@ -8,9 +8,8 @@ from typing import Literal
 from mlflow import MlflowClient
 
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.mlflow.conditions import Conditions
 from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, with_retries
-from congruence.tasks.mlflow.finished import complete_runs, run_metrics
+from congruence.tasks.mlflow.finished import Conditions, complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings

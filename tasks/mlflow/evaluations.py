@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import tempfile
@@ -18,13 +19,10 @@ from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
 from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, with_retries
 from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG, WRONG_PLACES
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.links import list_page, run_page
 from congruence.tasks.mlflow.logged_run import DATASET_DIGEST, log_inputs
-from congruence.tasks.mlflow.logged_scores import COLUMNS_FILE, INFLUENCE_FILE, NOISE_FILE
-from congruence.tasks.mlflow.rows import log_rows
+from congruence.tasks.mlflow.pages import KEY, list_page, run_page
+from congruence.tasks.mlflow.reading import INFLUENCE_FILE, NOISE_FILE, ROWS_DIGEST, SCORES_FILE
 from congruence.tasks.mlflow.runs import (
-    MACHINE_PLACE,
-    MACHINE_RUN,
     among_writers,
     close_run,
     find_or_create,
@@ -35,7 +33,6 @@ from congruence.tasks.mlflow.runs import (
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import points_table, table_json, write_parquet
 from congruence.tasks.mlflow.version_tags import tag_version
-from congruence.tasks.mlflow.views import KEY
 from congruence.tasks.models.registry import logged_model_record
 from congruence.tasks.plots.evaluation import evaluation_pictures
 from congruence.tasks.report.evaluation import evaluation_report
@@ -78,11 +75,9 @@ def log_evaluation(
 
 
 def _replace_run(client: MlflowClient, done: str, identity: EvaluationIdentity, settings: TrackingSettings) -> None:
-    """An open run in place of a complete one, with its links to the run of system metrics."""
-    tags = client.get_run(done).data.tags
+    """An open run in place of a complete one."""
     client.delete_run(done)
-    run = find_or_create(client, identity, settings)
-    set_tags(client, str(run.info.run_id), {key: tags[key] for key in (MACHINE_RUN, MACHINE_PLACE) if key in tags})
+    find_or_create(client, identity, settings)
 
 
 def _log(
@@ -94,7 +89,6 @@ def _log(
 ) -> str:
     run = with_retries("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
     run_id = str(run.info.run_id)
-    rows = log_rows(evaluation, settings)
     experiment = str(run.info.experiment_id)
     beside = with_retries(
         "reading the baseline's score",
@@ -111,7 +105,7 @@ def _log(
     tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
     tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
     tags |= {"mlflow.note.content": _note(evaluation, run, settings), "cce_status": evaluation.status}
-    tags |= rows
+    tags[ROWS_DIGEST] = rows_digest(evaluation)
     tags[SLICES] = json.dumps(evaluation.slice_names)
     if evaluation.wrong is not None:
         tags[WRONG] = "\n".join(evaluation.wrong.sentences)
@@ -136,8 +130,8 @@ def write_artifacts(
 ) -> None:
     """Write what becomes the run's artifacts under ``folder``: its scores, small tables, plots, report, provenance.
 
-    What evaluations on a split share, its keys, targets and slices, is not among it: see ``log_rows``. ``logged_as`` is
-    the name of the version's logged model, for the report, and ``beside`` the name and the metrics of the baseline.
+    ``logged_as`` is the name of the version's logged model, for the report, and ``beside`` the name and the metrics of
+    the baseline. Numbers that the version made are in single precision.
     """
     texts = {
         POINTS_FILE: table_json(points_table(evaluation, settings.table_rows)),
@@ -155,13 +149,24 @@ def write_artifacts(
     for path, text in texts.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text)
-    (folder / COLUMNS_FILE).parent.mkdir()
-    own = [name for name in evaluation.scores.columns if is_of_the_version(str(name))]
-    write_parquet(evaluation.scores[own], folder / COLUMNS_FILE, single=True)
+    own = [str(name) for name in evaluation.scores.columns if is_of_the_version(str(name))]
+    write_parquet(evaluation.scores, folder / SCORES_FILE, single=own)
     if evaluation.influence is not None:
-        write_parquet(evaluation.influence.drop(columns="key"), folder / INFLUENCE_FILE, single=True)
+        influence = evaluation.influence
+        if influence["key"].reset_index(drop=True).equals(evaluation.valid_scores["key"].reset_index(drop=True)):
+            influence = influence.drop(columns="key")  # the reference rows are the split's own, whose keys are kept
+        write_parquet(influence, folder / INFLUENCE_FILE, single=list(influence.columns))
     if evaluation.influence_noise is not None:
-        pd.DataFrame({"noise": evaluation.influence_noise}).to_parquet(folder / NOISE_FILE, index=False)
+        write_parquet(pd.DataFrame({"noise": evaluation.influence_noise}), folder / NOISE_FILE)
+
+
+def rows_digest(evaluation: Evaluation) -> str:
+    """Returns 32 hexadecimal digits of the rows: the reference rows, and key, validity, target and slices of all."""
+    shared = [name for name in evaluation.scores.columns if not is_of_the_version(str(name))]
+    digest = hashlib.sha256(pd.util.hash_pandas_object(evaluation.scores[shared], index=False).to_numpy().tobytes())
+    if evaluation.influence is not None:
+        digest.update(pd.util.hash_pandas_object(evaluation.influence["key"], index=False).to_numpy().tobytes())
+    return digest.hexdigest()[:32]
 
 
 def _logged_as(client: MlflowClient, evaluation: Evaluation) -> str:
@@ -256,8 +261,8 @@ def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
         *(_described(name, metrics[name]) for name in HEADLINES if name in metrics),
         "",
         f"{f'Read the {report} first' if settings.report else 'It has no report'}; beside it stand {versions}. The "
-        f"extremes are in `{POINTS_FILE}`, every point's scores in `{COLUMNS_FILE}`; "
-        "`congruence.tasks.mlflow.reading.read_scores(run_id)` sets them beside the rows' keys and targets.",
+        f"extremes are in `{POINTS_FILE}`, every row's key, target and scores in `{SCORES_FILE}`; "
+        "`congruence.tasks.mlflow.reading.read_scores(run_id)` reads them.",
     ]
     return "\n".join(lines)
 

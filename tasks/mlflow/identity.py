@@ -26,7 +26,7 @@ IDENTITY = PREFIX + "identity"
 STATE = PREFIX + "state"
 OPEN, COMPLETE = "open", "complete"
 GATE_PROTOCOL = "cce_gate_protocol"
-FORMAT = "3"  # to be counted up where the same settings give other numbers: evaluations of before are made again
+FORMAT = "4"  # to be counted up where the same settings give other numbers: evaluations of before are made again
 
 
 @dataclass(frozen=True)

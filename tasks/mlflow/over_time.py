@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from congruence.kernels.monitoring import Monitor
 from congruence.tasks.mlflow.connection import connect, tracking_address, with_retries
 from congruence.tasks.mlflow.finished import finished_evaluation, finished_evaluations
-from congruence.tasks.mlflow.links import run_link, web_page
 from congruence.tasks.mlflow.looks import LoggedLook, closed_looks, model_run
+from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.report.over_time import LookPoint, Series, over_time_page
 

@@ -1,37 +1,101 @@
-"""Reading logged evaluations back, for comparison and for people."""
+"""Reading logged evaluations back: those that may be set side by side, and their scores column by column."""
 
 from __future__ import annotations
 
 import json
+import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from mlflow.entities import Run
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.mlflow.conditions import ANY, Conditions
-from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
-from congruence.tasks.mlflow.finished import SLICES, WRONG_PLACES, complete_runs, run_metrics
+from congruence.tasks.mlflow.connection import TrackingError, connect, fetched_artifact, with_retries
+from congruence.tasks.mlflow.finished import ANY, SLICES, WRONG_PLACES, Conditions, complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
-from congruence.tasks.mlflow.logged_scores import (
-    COLUMNS_FILE,
-    INFLUENCE_FILE,
-    NOISE_FILE,
-    LoggedFile,
-    LoggedInfluence,
-    LoggedScores,
-    SharedRows,
-    read_column,
-)
-from congruence.tasks.mlflow.rows import ROWS_DIGEST
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.tables import read_parquet
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Metric, SplitSummary
 from congruence.tasks.scores.wrong import WrongPlace
+
+SCORES_FILE = "scores.parquet"
+INFLUENCE_FILE, NOISE_FILE = "influence.parquet", "influence_noise.parquet"
+ROWS_DIGEST = PREFIX + "rows_digest"
+
+
+class LoggedTable:
+    """The columns of a Parquet file of a run, which is on this machine's disk from their first use until ``release``.
+
+    Raises:
+        TrackingError: MLflow does not answer, or the file is damaged.
+    """
+
+    def __init__(self, run_id: str, path: str, settings: TrackingSettings) -> None:
+        self.run_id, self.path, self.settings = run_id, path, settings
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of all columns."""
+        with self._reported():
+            return [str(name) for name in pq.read_schema(self._local()).names]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __getitem__(self, name: str) -> pd.Series:
+        with self._reported():
+            return read_parquet(self._local(), [name])[name]
+
+    def release(self) -> None:
+        """Remove the file from this machine's disk; it is fetched again where it is asked for."""
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._folder = None
+
+    def _local(self) -> Path:
+        if self._folder is None:
+            folder = tempfile.TemporaryDirectory(prefix="congruence-")
+            fetched_artifact(self.run_id, self.path, folder.name, self.settings)
+            self._folder = folder
+        return Path(self._folder.name) / self.path
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise TrackingError(
+                f"run {self.run_id}: {self.path} is damaged ({error}); evaluate its version again: congruence evaluate "
+                "FILE --again -m VERSION"
+            ) from error
+
+
+class LoggedInfluence(LoggedTable):
+    """The columns of ``Evaluation.influence``; keys that its file lacks are those of the valid rows of the split."""
+
+    def __init__(self, scores: LoggedTable) -> None:
+        super().__init__(scores.run_id, INFLUENCE_FILE, scores.settings)
+        self._scores = scores
+
+    def __contains__(self, name: object) -> bool:
+        return name == "key" or super().__contains__(name)
+
+    def __getitem__(self, name: str) -> pd.Series:
+        if name != "key" or super().__contains__("key"):
+            return super().__getitem__(name)
+        keys = self._scores["key"][self._scores["valid"].to_numpy(bool)]
+        return keys.reset_index(drop=True)
 
 
 def logged_versions(split: str, settings: TrackingSettings, *, conditions: Conditions = ANY) -> list[ComparedVersion]:
@@ -68,11 +132,10 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
     """
     run = _complete_run(run_id, settings)
     tags, params, client = run.data.tags, run.data.params, connect(settings)
-    folder, places = INFLUENCE_FILE.partition("/")[0], tags.get(WRONG_PLACES)
-    found = with_retries("looking for the influence", lambda: client.list_artifacts(run_id, folder), settings)
+    places = tags.get(WRONG_PLACES)
+    found = with_retries("looking for the influence", lambda: client.list_artifacts(run_id), settings)
     files = {item.path for item in found}  # no influence where CCE was not asked for
-    rows = _shared_rows(run, settings)
-    influence = LoggedInfluence(LoggedFile(run_id, INFLUENCE_FILE, settings), rows)
+    scores, noise = LoggedTable(run_id, SCORES_FILE, settings), LoggedTable(run_id, NOISE_FILE, settings)
     return ComparedVersion(
         model=ModelVersion(
             name=tags[PREFIX + "model"],
@@ -80,16 +143,21 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
             uri=tags[PREFIX + "model_uri"],
             model_id=tags[PREFIX + "model_id"] or None,
         ),
-        split=rows.split,
+        split=SplitSummary(
+            name=tags[PREFIX + "split"],
+            digest=tags[PREFIX + "split_digest"],
+            rows=int(params["rows"]),
+            valid_rows=int(params["valid_rows"]),
+        ),
         protocol_name=params["protocol"],
         protocol_digest=tags[PREFIX + "protocol_digest"],
         metrics=run_metrics(run),
-        scores=LoggedScores(LoggedFile(run_id, COLUMNS_FILE, settings), rows),
+        scores=scores,
         run_id=run_id,
         settings_digest=tags.get(PREFIX + "settings_digest", ""),
-        influence=influence if INFLUENCE_FILE in files else None,
-        influence_noise=np.asarray(read_column(run_id, NOISE_FILE, "noise", settings)) if NOISE_FILE in files else None,
-        rows_digest=rows.digest,
+        influence=LoggedInfluence(scores) if INFLUENCE_FILE in files else None,
+        influence_noise=_released(noise, "noise") if NOISE_FILE in files else None,
+        rows_digest=tags.get(ROWS_DIGEST, ""),
         slices=tuple(json.loads(tags.get(SLICES, "[]"))),
         wrong_places=None if places is None else tuple(WrongPlace(**place) for place in json.loads(places)),
     )
@@ -98,7 +166,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
 def read_scores(
     run_id: str, settings: TrackingSettings | None = None, columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """The scores of every row of a logged evaluation: its own, beside the keys, targets and slices of the rows.
+    """Returns the scores of every row of a logged evaluation, with the rows' keys, targets and slices.
 
     One row per row of the split, in its order; see ``Evaluation.scores`` for the columns. Numbers that the version made
     are in single precision.
@@ -109,8 +177,8 @@ def read_scores(
         columns: these alone; by default all.
 
     Raises:
-        TrackingError: MLflow does not answer, the run holds no complete evaluation or no such column, or the run of the
-            rows, which the evaluations on a split share, was deleted.
+        TrackingError: MLflow does not answer, the run holds no complete evaluation or no such column, or its file is
+            damaged.
     """
     where = settings or TrackingSettings()
     with _open_scores(run_id, where) as scores:
@@ -121,13 +189,19 @@ def read_scores(
 
 
 @contextmanager
-def _open_scores(run_id: str, settings: TrackingSettings) -> Iterator[LoggedScores]:
-    run = _complete_run(run_id, settings)
-    scores = LoggedScores(LoggedFile(run_id, COLUMNS_FILE, settings), _shared_rows(run, settings))
+def _open_scores(run_id: str, settings: TrackingSettings) -> Iterator[LoggedTable]:
+    scores = LoggedTable(str(_complete_run(run_id, settings).info.run_id), SCORES_FILE, settings)
     try:
         yield scores
     finally:
         scores.release()
+
+
+def _released(table: LoggedTable, name: str) -> Array:
+    try:
+        return np.asarray(table[name])
+    finally:
+        table.release()
 
 
 def _complete_run(run_id: str, settings: TrackingSettings) -> Run:
@@ -137,23 +211,6 @@ def _complete_run(run_id: str, settings: TrackingSettings) -> Run:
             f"run {run.info.run_id}: holds no complete evaluation; run `congruence evaluate` on its version"
         )
     return run
-
-
-def _shared_rows(run: Run, settings: TrackingSettings) -> SharedRows:
-    tags, params = run.data.tags, run.data.params
-    digest = tags.get(ROWS_DIGEST)
-    if digest is None:  # taken off by hand, or refused by the server when the run was tagged
-        raise TrackingError(
-            f"run {run.info.run_id}: its tag {ROWS_DIGEST} is missing, by which the keys and targets of its rows are "
-            "found; evaluate the version again: congruence evaluate FILE --again -m VERSION"
-        )
-    split = SplitSummary(
-        name=tags[PREFIX + "split"],
-        digest=tags[PREFIX + "split_digest"],
-        rows=int(params["rows"]),
-        valid_rows=int(params["valid_rows"]),
-    )
-    return SharedRows(digest, split, settings)
 
 
 def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
@@ -178,3 +235,67 @@ def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]
 def _version_order(run: Run) -> tuple[str, int, str]:
     version = run.data.tags[PREFIX + "version"]
     return run.data.tags[PREFIX + "model"], int(version) if version.isdigit() else 0, str(run.info.run_id)
+
+
+Shared = tuple[str, str]
+"""The digests of a split and of a protocol: what two evaluations must share to be compared."""
+
+
+def comparable_versions(
+    split: str, versions: Sequence[ModelVersion], settings: TrackingSettings, *, conditions: Conditions = ANY
+) -> list[ComparedVersion]:
+    """The evaluations of ``versions`` on ``split`` under the latest content and protocol that all of them share.
+
+    Args:
+        split: the split's name.
+        versions: that all must have an evaluation.
+        settings: where evaluations are logged.
+        conditions: under these alone, for example those of an evaluation file.
+
+    Raises:
+        ProtocolError: no split content and protocol under which every one of them was evaluated.
+        TrackingError: a version was never evaluated on the split under the conditions, or MLflow does not answer.
+    """
+    client = connect(settings)
+    runs = with_retries("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
+    found: dict[str, dict[Shared, Run]] = defaultdict(dict)
+    for run in runs:  # latest first
+        if conditions.admit(run.data.tags):
+            found[run.data.tags[PREFIX + "model_uri"]].setdefault(_shared(run), run)
+    for version in versions:
+        if version.uri not in found:
+            raise TrackingError(_not_evaluated(version, split, conditions, runs))
+    shared = set.intersection(*(set(found[version.uri]) for version in versions))
+    if not shared:
+        raise ProtocolError(_nothing_shared(split, {version.label: list(found[version.uri]) for version in versions}))
+    latest = max(shared, key=lambda item: max(found[version.uri][item].info.start_time for version in versions))
+    return [read_version(str(found[version.uri][latest].info.run_id), settings) for version in versions]
+
+
+def _shared(run: Run) -> Shared:
+    tags = run.data.tags
+    return tags[PREFIX + "split_digest"], tags[PREFIX + "protocol_digest"]
+
+
+def _not_evaluated(version: ModelVersion, split: str, conditions: Conditions, runs: Sequence[Run]) -> str:
+    said = f"{version.label}: not evaluated on split '{split}'"
+    if conditions.protocol_digest is not None:
+        said += f" under protocol {conditions.protocol_digest}"
+    own = [run.data.tags for run in runs if run.data.tags[PREFIX + "model_uri"] == version.uri]
+    if own:
+        closest = min((conditions.unmet(tags) for tags in own), key=len)
+        said += f" as asked; its closest evaluation has another {'; another '.join(closest)}"
+    return f"{said}; run `congruence evaluate FILE -m {version.uri}` first"
+
+
+def _nothing_shared(split: str, conditions: dict[str, list[Shared]]) -> str:
+    listed = "; ".join(
+        f"{label} under " + ", ".join(f"protocol {protocol} (split {content[:16]})" for content, protocol in items)
+        for label, items in conditions.items()
+    )
+    protocols = [{protocol for _, protocol in items} for items in conditions.values()]
+    what = "split" if set.intersection(*protocols) else "protocol"
+    return (
+        f"{what} differs, so the numbers do not compare: on split '{split}' there are {listed}; "
+        f"evaluate the versions with one evaluation file"
+    )

@@ -27,15 +27,13 @@ from congruence.tasks.mlflow.identity import (
     experiments_of,
     runs_of,
 )
+from congruence.tasks.mlflow.pages import prepare_experiment
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.views import prepare_experiment
 from congruence.tasks.runtime.masking import mask_text
-from congruence.tasks.runtime.plain_text import plain
 
 ERROR = PREFIX + "error"
 PROCESS = PREFIX + "process"
 """The tag of a run that is open with the process that works on it: host, number and start."""
-MACHINE_RUN, MACHINE_PLACE = PREFIX + "machine_run", "system_metrics"
 T = TypeVar("T")
 _LONGEST_PARAM = 500
 _WRITERS = 3
@@ -45,7 +43,7 @@ SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
 
 
 def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
-    """The run of this evaluation, found or made; to be called early where its system metrics are wanted."""
+    """Returns the run of this evaluation, found or made."""
     client = connect(settings)
 
     def open_it() -> str:
@@ -186,8 +184,8 @@ def log_metrics(client: MlflowClient, run_id: str, metrics: Sequence[Metric]) ->
 
 
 def set_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:
-    """Set tags on a run; our own typographic signs become plain ones, which every database can store."""
-    client.log_batch(run_id, tags=[RunTag(key, plain(value)) for key, value in tags.items()])
+    """Set tags on a run."""
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
 
 
 def close_run(client: MlflowClient, run_id: str, state: str) -> None:

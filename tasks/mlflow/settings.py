@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from congruence.tasks.settings.strict import Strict
 
@@ -23,9 +24,8 @@ class TrackingSettings(Strict):
         source_run_metrics: write the headline metrics also to the run that trained the version (``<split>/cce_mean``)
             if no other version came from that run: MLflow's page that compares versions reads only those runs.
         report: log the HTML report and the plots.
-        performance_report: log Dask's report of what its workers did (``dask-report.html``, beside the system metrics,
-            in the experiment ``<experiment>/<split>/<target>/machine``); needs Bokeh, here and where the scheduler
-            runs.
+        performance_report: log Dask's report of what its workers did (``dask-report.html``, an artifact of the run of
+            the last version); needs Bokeh, here and where the scheduler runs.
         table_rows: points in each part of the small table that MLflow shows.
         patience: seconds for which a server that does not answer is asked again.
         link: base address of the MLflow page for people (``https://mlflow.example``), for links in tags; by default the
@@ -44,6 +44,16 @@ class TrackingSettings(Strict):
     patience: float = Field(default=120.0, ge=0)
     link: str | None = None
 
+    @field_validator("performance_report")
+    @classmethod
+    def _can_be_drawn(cls, asked: bool) -> bool:
+        if asked and find_spec("bokeh") is None:
+            raise ValueError(
+                "Dask draws it with Bokeh, which is not installed; install it here and where the scheduler runs "
+                "(pip install -c constraints.txt bokeh), or leave the key out"
+            )
+        return asked
+
     def experiment_name(self, split: str, target: str = "") -> str:
         """The experiment of the evaluations on a split: those of another target, which do not compare, have their own.
 
@@ -54,10 +64,6 @@ class TrackingSettings(Strict):
     def comparison_experiment_name(self, split: str) -> str:
         """The experiment of the comparisons on a split, apart so that the columns of the evaluations stay clear."""
         return f"{self.experiment}/{split}/comparisons"
-
-    def rows_experiment_name(self, split: str) -> str:
-        """The experiment of what the evaluations on a split share: its rows' keys, targets and slices."""
-        return f"{self.experiment}/{split}/rows"
 
     def scores_experiment_name(self, split: str) -> str:
         """The experiment of new inputs that were judged by a split."""

@@ -11,12 +11,11 @@ from mlflow import MlflowClient
 
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.links import run_link, web_page
+from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_pages import described
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.masking import mask_text
-from congruence.tasks.runtime.plain_text import plain
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import verdict
 
@@ -57,9 +56,9 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
             tags["cce_link"] = run_link(base, experiment, run_id)
     present = client.get_model_version(model.name, model.version)
     for key, value in tags.items():
-        if present.tags.get(key) != (said := plain(mask_text(value))):
+        if present.tags.get(key) != (said := mask_text(value)):
             client.set_model_version_tag(model.name, model.version, key, said)
-    text = plain(described(present.description, evaluation, experiment, run_id, report=settings.report))
+    text = described(present.description, evaluation, experiment, run_id, report=settings.report)
     if text != present.description:
         client.update_model_version(model.name, model.version, text)
     stale = ("what_is_wrong",) if headline and evaluation.wrong is None else ()

@@ -22,8 +22,8 @@ from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS, GateSettings
 from congruence.tasks.comparison.stake import marginal_value
 from congruence.tasks.mlflow.baselines import gate_baseline
+from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.evaluations import log_evaluation
-from congruence.tasks.mlflow.gates import log_decision
 from congruence.tasks.mlflow.reading import logged_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, RegistryError

@@ -17,10 +17,9 @@ from congruence.flows.operations import doctor
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.links import list_page, run_link
+from congruence.tasks.mlflow.pages import CHARTS, KEY, list_page, run_link
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.views import CHARTS, KEY
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import Metric
 

@@ -8,27 +8,31 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import mlflow
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from databases import mlflow_database
+from distributed import Client
 from mlflow import MlflowClient
+from pydantic import ValidationError
 
 from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
 from congruence.kernels.protocol.protocol import PREPRINT
 from congruence.tasks.mlflow import evaluations, tables
+from congruence.tasks.mlflow import settings as tracking_settings
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
 from congruence.tasks.mlflow.finished import complete_runs
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.logged_run import RunContent, log_once
+from congruence.tasks.mlflow.machine import performance_report, system_metrics
 from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
-from congruence.tasks.mlflow.rows import ROWS_DIGEST, log_rows
 from congruence.tasks.mlflow.runs import open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.system_metrics import system_metrics
 from congruence.tasks.mlflow.version_tags import log_failure, read_failure
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.scores.evaluation import SplitSummary
@@ -102,8 +106,8 @@ def test_everything_is_there(make_evaluation, versions, settings, client, split)
     assert (dataset.dataset.name, dataset.dataset.digest) == (split, "s" * 36)
     assert [item.model_id for item in run.inputs.model_inputs] == [versions[0].model_id]
     assert {path for path in artifacts(client, run_id) if not path.startswith("plots/")} == {
-        "provenance.json", REPORT_FILE, "scores/columns.parquet", "scores/influence.parquet",
-        "scores/influence_noise.parquet", "tables/points.json", "tables/slices.json",
+        "provenance.json", REPORT_FILE, "scores.parquet", "influence.parquet", "influence_noise.parquet",
+        "tables/points.json", "tables/slices.json",
     }  # fmt: skip
     assert len([path for path in artifacts(client, run_id) if path.startswith("plots/")]) == 6
 
@@ -195,9 +199,7 @@ def test_logging_again_changes_nothing_and_replacing_does(make_evaluation, versi
     before = client.get_run(run_id).to_dictionary()
     assert log_evaluation(evaluation, settings) == run_id
     assert client.get_run(run_id).to_dictionary() == before
-    client.set_tag(run_id, "system_metrics", "run of the machine")
     replaced = log_evaluation(evaluation, settings, replace=True)
-    assert client.get_run(replaced).data.tags["system_metrics"] == "run of the machine"
     assert replaced != run_id
     assert [run.info.run_id for run in runs_of(client, settings, split)] == [replaced]
 
@@ -266,36 +268,43 @@ def test_several_at_once_make_one_run(make_evaluation, versions, settings, clien
     assert run_id in opened
 
 
-def test_system_metrics_have_a_run_of_their_own_which_the_evaluations_name(
-    make_evaluation, versions, settings, client, split
+def test_system_metrics_are_mlflow_s_own_where_its_switch_asks_for_them(
+    make_evaluation, versions, settings, client, split, monkeypatch
 ):
-    evaluation = make_evaluation(model=versions[0], split=split)
-    run_id = open_run(EvaluationIdentity.of(evaluation), settings)
-    for _ in range(2):  # a run that is taken up again goes on with the same one
-        with system_metrics([run_id], settings, interval=0.1) as machine:
-            time.sleep(0.5)
-    assert log_evaluation(evaluation, settings) == run_id
-    run, measured = client.get_run(run_id), client.get_run(machine)
-    assert next(iter(run.data.metrics)) == "cce_mean"  # what MLflow's comparison of runs draws at first
-    assert run.data.tags["congruence.machine_run"] == machine
-    assert machine in run.data.tags["system_metrics"]
-    assert measured.data.metrics["system/system_memory_usage_megabytes"] > 0
-    assert measured.info.status == "FINISHED"
-    assert logged_metrics(run_id, settings) == evaluation.metrics
-    with pytest.raises(RuntimeError, match="died"), system_metrics([run_id], settings, interval=0.1):
-        raise RuntimeError("died")
-    assert client.get_run(machine).info.status == "FAILED"
-
-
-def test_a_run_of_system_metrics_that_was_deleted_is_made_again(make_evaluation, versions, settings, client, split):
-    """Else every later attempt at the evaluation would end at a run that nobody can take up."""
     run_id = open_run(EvaluationIdentity.of(make_evaluation(model=versions[0], split=split)), settings)
-    with system_metrics([run_id], settings, interval=60.0) as first:
-        pass
-    client.delete_run(first)
-    with system_metrics([run_id], settings, interval=60.0) as second:
-        assert client.get_run(run_id).data.tags["congruence.machine_run"] == second != first
-    assert client.get_run(second).info.status == "FINISHED"
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
+    with system_metrics(run_id, settings):
+        time.sleep(0.3)
+    assert client.get_run(run_id).data.metrics == {}
+    monkeypatch.setenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "true")
+    with system_metrics(run_id, settings):
+        time.sleep(0.5)
+    assert client.get_run(run_id).data.metrics["system/system_memory_usage_megabytes"] > 0
+    evaluation = make_evaluation(model=versions[0], split=split)
+    assert log_evaluation(evaluation, settings) == run_id
+    assert logged_metrics(run_id, settings) == evaluation.metrics
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_dask_s_report_is_an_artifact_where_it_is_asked_for_and_costs_no_evaluation(
+    make_evaluation, versions, settings, client, split, monkeypatch, caplog, drawn
+):
+    pytest.importorskip("bokeh")
+    run_id = open_run(EvaluationIdentity.of(make_evaluation(model=versions[0], split=split)), settings)
+    asked = settings.model_copy(update={"performance_report": True})
+    if not drawn:
+        monkeypatch.setattr("distributed.performance_report.__aexit__", lambda *_: 1 / 0)
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as dask:
+        with performance_report(dask, run_id, settings):
+            assert dask.submit(sum, [1, 2]).result() == 3
+        assert list(artifacts(client, run_id)) == []
+        with performance_report(dask, run_id, asked):
+            assert dask.submit(sum, [1, 2]).result() == 3
+    assert list(artifacts(client, run_id)) == (["dask-report.html"] if drawn else [])
+    assert ("was not made" in caplog.text) != drawn
+    monkeypatch.setattr(tracking_settings, "find_spec", lambda _: None)
+    with pytest.raises(ValidationError, match="Dask draws it with Bokeh, which is not installed"):
+        TrackingSettings(performance_report=True)
 
 
 def test_all_rows_are_in_the_scores_and_few_in_the_table(make_evaluation, versions, settings, tmp_path):
@@ -312,7 +321,7 @@ def test_all_rows_are_in_the_scores_and_few_in_the_table(make_evaluation, versio
     content = json.loads(table.read_text())
     assert content["columns"][:3] == ["part", "row", "key"]
     assert len(content["data"]) == 50 + 50 + 11
-    assert len(pd.read_parquet(tmp_path / "scores" / "columns.parquet")) == 240_000
+    assert len(pd.read_parquet(tmp_path / "scores.parquet")) == 240_000
 
 
 def test_scores_come_back_as_they_were(make_evaluation, versions, settings, split):
@@ -346,50 +355,33 @@ def test_scores_come_back_as_they_were(make_evaluation, versions, settings, spli
         logged_versions("nowhere", settings)
 
 
-def test_what_versions_share_is_logged_once_and_outlives_any_of_them(
-    make_evaluation, versions, settings, client, split
-):
-    first = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
-    second = log_evaluation(make_evaluation(model=versions[1], split=split, bias=1.0), settings)
-    (shared,) = client.search_runs([client.get_experiment_by_name(settings.rows_experiment_name(split)).experiment_id])
-    assert list(artifacts(client, shared.info.run_id)) == ["rows.parquet"]
-    own = pd.read_parquet(
-        mlflow.artifacts.download_artifacts(
-            run_id=second, artifact_path="scores/columns.parquet", tracking_uri=settings.uri
-        )
-    )
-    assert not {"key", "valid", "reason", "target", "half"} & set(own.columns)
-    assert set(own.dtypes) == {np.dtype("float32")}
-    assert client.get_run(second).data.tags["rows"] == f"run {shared.info.run_id} (see it with: congruence ui)"
-    client.delete_run(first)
-    assert read_scores(second, settings)["key"].iloc[0] == "image-0"
-    client.delete_run(shared.info.run_id)
-    said = rf"'{split}'.* is deleted .*mlflow runs restore --run-id {shared.info.run_id}\), or evaluate .* --again"
-    with pytest.raises(TrackingError, match=said):
-        read_scores(second, settings)
-    log_evaluation(make_evaluation(model=versions[0], split=split), settings)  # whichever comes next brings them back
-    assert list(read_scores(second, settings)["key"])[:2] == ["image-0", "image-1"]
-    client.delete_tag(second, "congruence.rows_digest")
-    for read in (read_scores, read_version):
-        with pytest.raises(
-            TrackingError, match=rf"run {second}: its tag congruence.rows_digest is missing, .* --again"
-        ):
-            read(second, settings)
+def test_a_flipped_bit_in_a_logged_table_is_found(make_evaluation, versions, settings, client, split):
+    run_id = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
+    place = Path(client.get_run(run_id).info.artifact_uri)
+    for name in ("scores.parquet", "influence.parquet"):
+        content = (place / name).read_bytes()
+        pages = pq.read_metadata(place / name).row_group(0).column(0)
+        damaged = bytearray(content)
+        damaged[(pages.dictionary_page_offset or pages.data_page_offset) + pages.total_compressed_size // 2] ^= 1
+        (place / name).write_bytes(damaged)
+        version = read_version(run_id, settings)
+        table = version.scores if name == "scores.parquet" else version.influence
+        column = "key" if name == "scores.parquet" else "cce_squared_influence"
+        with pytest.raises(TrackingError, match=rf"run {run_id}: {name} is damaged .* --again"):
+            table[column]
+        (place / name).write_bytes(content)
+    assert len(read_scores(run_id, settings)) == 120
 
 
-def test_writers_at_once_leave_the_rows_once_and_reference_rows_of_another_split_are_kept(
-    make_evaluation, versions, settings, client, split
-):
+def test_rows_have_a_digest_and_reference_rows_of_another_split_are_kept(make_evaluation, versions, settings, split):
     evaluation = make_evaluation(model=versions[0], split=split)
     elsewhere = replace(evaluation, influence=evaluation.influence.assign(key=lambda table: "other-" + table["key"]))
-    with ThreadPoolExecutor(4) as pool:
-        logged = set(pool.map(lambda _: log_rows(elsewhere, settings)[ROWS_DIGEST], range(4)))
-    assert len(logged) == 1
-    (shared,) = client.search_runs([client.get_experiment_by_name(settings.rows_experiment_name(split)).experiment_id])
-    assert shared.info.status == "FINISHED"
     version = read_version(log_evaluation(elsewhere, settings), settings)
     assert list(version.influence["key"])[:2] == ["other-image-0", "other-image-1"]
-    assert log_rows(evaluation, settings)[ROWS_DIGEST] not in logged
+    other = read_version(log_evaluation(make_evaluation(model=versions[1], split=split, bias=1.0), settings), settings)
+    assert list(other.influence["key"])[:2] == ["image-0", "image-1"]
+    assert not other.shares_rows(version)
+    assert other.rows_digest == evaluations.rows_digest(evaluation)
 
 
 def test_an_evaluation_of_an_earlier_release_is_read_without_influence(make_evaluation, versions, settings, split):

@@ -26,7 +26,7 @@ def test_a_table_written_in_parts_is_the_table(tmp_path: Path, monkeypatch: pyte
             "count": np.arange(10),
         }
     )
-    for single, dtype in ((False, "float64"), (True, "float32")):
+    for single, dtype in (([], "float64"), (["score"], "float32")):
         tables.write_parquet(frame, tmp_path / "table.parquet", single=single)
         found = pd.read_parquet(tmp_path / "table.parquet")
         assert found["score"].dtype == dtype

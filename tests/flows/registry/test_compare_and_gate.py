@@ -17,8 +17,8 @@ from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.operations.compare import compare
 from congruence.flows.operations.gate import gate, gate_outcomes
 from congruence.kernels.errors import ProtocolError
-from congruence.tasks.mlflow.conditions import Conditions
 from congruence.tasks.mlflow.connection import TrackingError
+from congruence.tasks.mlflow.finished import Conditions
 from congruence.tasks.runtime.errors import SettingsError
 
 TRUTH, NARROW, BIASED = "angle/1", "angle/2", "angle/3"
