@@ -33,7 +33,7 @@ from congruence.kernels import (
     pit_values,
     prepare,
 )
-from congruence.kernels.conditional_calibration.group_reading import group_reading
+from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.conditional_calibration.regions import read_regions, regions
 from congruence.tasks import plots
 from congruence.tasks.plots.style import figure_of, new_figure, png

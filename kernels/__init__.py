@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from congruence.kernels.calibration import reliability_curve as reliability_curve
     from congruence.kernels.conditional_calibration import ConditionalCalibrationTest as ConditionalCalibrationTest
     from congruence.kernels.conditional_calibration import conditional_calibration_test as conditional_calibration_test
-    from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution as LocalDistribution
-    from congruence.kernels.conditional_calibration.local_distribution import local_distribution as local_distribution
+    from congruence.kernels.conditional_calibration.local_reading import LocalDistribution as LocalDistribution
     from congruence.kernels.conditional_calibration.local_reading import LocalReading as LocalReading
+    from congruence.kernels.conditional_calibration.local_reading import local_distribution as local_distribution
     from congruence.kernels.conditional_calibration.local_reading import local_reading as local_reading
     from congruence.kernels.congruence.diagnostics import KernelDiagnostics as KernelDiagnostics
     from congruence.kernels.congruence.diagnostics import kernel_diagnostics as kernel_diagnostics

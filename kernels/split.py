@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from congruence.kernels.arrays import require_targets
 from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence import preparation
 from congruence.kernels.congruence.difference import CongruenceDifference, congruence_difference

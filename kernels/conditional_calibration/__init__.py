@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from congruence.kernels.calibration.pit_scores import ORDERS as ORDERS
-    from congruence.kernels.conditional_calibration.effects import Effect as Effect
-    from congruence.kernels.conditional_calibration.prepared import PreparedCalibration as PreparedCalibration
-    from congruence.kernels.conditional_calibration.prepared import prepare_calibration as prepare_calibration
-    from congruence.kernels.conditional_calibration.result import (
+    from congruence.kernels.conditional_calibration.effects import (
         ConditionalCalibrationTest as ConditionalCalibrationTest,
     )
-    from congruence.kernels.conditional_calibration.settings import CalibrationSettings as CalibrationSettings
-    from congruence.kernels.conditional_calibration.test import (
+    from congruence.kernels.conditional_calibration.effects import Effect as Effect
+    from congruence.kernels.conditional_calibration.prepared import PreparedCalibration as PreparedCalibration
+    from congruence.kernels.conditional_calibration.prepared import (
         conditional_calibration_test as conditional_calibration_test,
     )
+    from congruence.kernels.conditional_calibration.prepared import prepare_calibration as prepare_calibration
+    from congruence.kernels.conditional_calibration.settings import CalibrationSettings as CalibrationSettings
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 

@@ -10,6 +10,13 @@ rows share the weight, and its tails are lighter where they do not, so p-values 
 are uncorrelated under the truth, share a point's p-value after Sidak, and Benjamini and Hochberg's false discovery rate
 runs over the points. The second is asked of local means whose weights sum to 1 (see ``smoothing``), translated by
 ``faults``.
+
+A P-P plot at one input: which share of the targets around it falls below each predicted level.
+
+.. math::  \hat G_x(u) = \sum_i w_i(x) 1[u_i \le u], \qquad \sum_i w_i(x) = 1,
+
+with the protocol's smoothing around the overall mean. If the model is the truth, its mean is exactly u and its variance
+exactly u (1 - u) sum_i w_i(x)^2, at every input.
 """
 
 from __future__ import annotations
@@ -23,8 +30,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.faults import faults
+from congruence.kernels.conditional_calibration.reading import faults, sidak
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, block_moments
 from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import DependentBlocks
@@ -35,12 +43,15 @@ from congruence.kernels.printed import printed
 if TYPE_CHECKING:
     import pandas as pd
 
+
 PREFIX = "calibration_"
 _BY_ROW = ("dominant", "strength", "shift", "factor", "evidence")
 
 EVIDENCE = 9.0
 """Three standard errors: a point next to a region that is wrong is smoothed from that region, too, and is not named
 unless a sharper look at it sees the fault."""
+LEVELS = np.linspace(0.0, 1.0, 51)
+QUANTILE_95 = 1.959963984540054
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,16 +191,6 @@ def local_reading(smoother: SpectralSmoother, pit: Any, blocks: DependentBlocks 
     return LocalReading.at(smoothing, smoother.synthesis)
 
 
-def combined_p_values(p_values: Array) -> Array:
-    """1 - (1 - min p)^k of k uncorrelated p-values (n, k) each (Sidak 1967): (n,)."""
-    return sidak(np.min(p_values, axis=1), p_values.shape[1])
-
-
-def sidak(smallest: Array, count: int) -> Array:
-    """1 - (1 - p)^count of p-values, each the smallest of ``count`` uncorrelated ones (Sidak 1967)."""
-    return np.asarray(-np.expm1(count * np.log1p(-np.minimum(smallest, 1.0 - 1e-16))))
-
-
 def scores_of_rows(pit: Any, n: int) -> Array:
     """PIT scores (n, 4).
 
@@ -200,3 +201,64 @@ def scores_of_rows(pit: Any, n: int) -> Array:
     if len(values) != n:
         raise InvalidInputError(f"pit: {len(values)} values for {n} reference rows; give one PIT value per row")
     return values
+
+
+@dataclass(frozen=True)
+class LocalDistribution:
+    """The smoothed distribution of PIT values at m points.
+
+    Attributes:
+        levels: u, (L,).
+        shares: G_x(u), (m, L). Some weights are negative, so a curve may leave [0, 1] or fall by less than its spread.
+        lower, upper: between these lie 95 of 100 values at each level if the model is the truth, (m, L).
+    """
+
+    levels: Array
+    shares: Array = field(repr=False)
+    lower: Array = field(repr=False)
+    upper: Array = field(repr=False)
+
+    def rearranged(self) -> Array:
+        """The shares inside [0, 1] and sorted, (m, L): nearer to every distribution function than they are."""
+        return np.sort(np.clip(self.shares, 0.0, 1.0), axis=1)
+
+
+def local_distribution(smoother: SpectralSmoother, pit: Any, levels: Any = LEVELS) -> LocalDistribution:
+    """The local P-P plot at every point of a smoother.
+
+    Args:
+        smoother: k(x)' A^-1 at m points; ``spectral_smoother(prepared.spectrum, query)`` has it at any input.
+        pit: PIT values of the n reference rows.
+        levels: u, (L,) in [0, 1].
+
+    Raises:
+        InvalidInputError: values that are no probabilities, or another number of rows.
+    """
+    values, at = require_pit(pit), require_pit(levels)
+    if len(values) != len(smoother.analysis):
+        raise InvalidInputError(
+            f"pit: {len(values)} values for {len(smoother.analysis)} reference rows; give one PIT value per row"
+        )
+    below = (values[:, None] <= at).astype(np.float32)
+    projected = np.asarray(smoother.analysis.T @ below, dtype=np.float64)
+    mean = np.asarray(np.mean(below, axis=0, dtype=np.float64))
+    return smoothed_shares(Directions.of_smoother(smoother), projected, mean, smoother.synthesis, at)
+
+
+def smoothed_shares(
+    directions: Directions, projected: Array, mean: Array, vectors: Array, levels: Array
+) -> LocalDistribution:
+    """The local P-P plot where the directions U are ``vectors`` (m, k).
+
+    Args:
+        directions: of the reference rows.
+        projected: U' of which PIT values lie below each level, (k, L).
+        mean: the share of them over all rows, (L,).
+        vectors: U at the points.
+        levels: u, (L,).
+    """
+    coefficients = directions.filters[:, None] * directions.centred(projected, mean)
+    shares = mean + vectors.astype(np.float64) @ coefficients
+    squared = directions.squared_weights(vectors, directions.spread(directions.filters))
+    spread = QUANTILE_95 * np.sqrt(np.multiply.outer(squared, levels * (1.0 - levels)))
+    return LocalDistribution(levels, shares, np.clip(levels - spread, 0.0, 1.0), np.clip(levels + spread, 0.0, 1.0))

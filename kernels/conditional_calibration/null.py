@@ -1,4 +1,10 @@
-"""The null: scores of drawn PIT values, projected on the directions of the inputs.
+r"""The statistic: quadratic forms of projected scores over many hypotheses, each as evidence against its own null.
+
+.. math::  T_{h, w, J} = \sum_{j \in J} \sum_l w_l c_{lj}^2, \qquad c = U_h' \Phi
+
+for a basis h, weights w and orders J: one order, or all. Under the null c has mean 0 and covariance I, so T has mean
+|J| sum w and variance 2 |J| sum w^2 (up to O(1/n)), and s = -log of the tail of the gamma law with these moments
+(Satterthwaite 1946) puts all on one scale. The statistic of the test is the maximum of s + log prior.
 
 If a model is the truth its PIT values are independent uniform numbers, whatever its family and whatever the inputs: the
 same draws V serve every version of a split. They are functions of purpose, seed, draw and row position alone (Philox,
@@ -17,25 +23,28 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.special
 
 from congruence.kernels.arrays import Array, array_namespace, row_slices, to_numpy
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases
-from congruence.kernels.conditional_calibration.hypotheses import basis_hypotheses
-from congruence.kernels.conditional_calibration.settings import EXACT_ROWS
+from congruence.kernels.conditional_calibration.settings import EXACT_ROWS, CalibrationSettings
 from congruence.kernels.conditional_calibration.settings import Null as NullKind
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import positioned_stream, stream
 from congruence.kernels.threads import map_on_threads
 
+TESTED = len(ORDERS) + 1  # each order alone, then all together
+_SMALLEST = 1e-280
+_STEPPED = 1.1
+_FRACTIONS = 60
 DRAWS_AT_ONCE = 256
 FEW_ROWS, FEW_ROWS_DRAWS, MANY_ROWS_DRAWS = 5_000, 999, 255
 ROWS_AT_ONCE = 256  # whose draws and their four polynomials, 1.3 MB, a core keeps in its cache
 ROWS_AT_ONCE_ON_CARD = 16_384
 LARGEST_DOMINANCE = 0.05
 """Of one row in a hypothesis, up to which sums over the rows count as normal: an ordinary row has k / n."""
-
 SCORES_OF_MONOMIALS = np.array(
     [
         [np.sqrt(3.0), 0.0, 0.0, 0.0],
@@ -46,9 +55,112 @@ SCORES_OF_MONOMIALS = np.array(
 )
 _DEPENDENT = 1e-5  # of the largest eigenvalue of U'U: directions below it are combinations of others, up to rounding
 _WORDS_PER_COUNTER = 8  # numbers of single precision that one step of Philox gives
-
 Null = Callable[[int], Array]
 """Coefficients c = U'Phi of the draws of a block that begins with this one, (k, 4, D); the same at every call."""
+
+
+@dataclass(frozen=True)
+class BasisHypotheses:
+    """The hypotheses of one basis.
+
+    Attributes:
+        weights: w, a row for each choice, the largest of each row 1, (c, k).
+        log_prior: of each choice with each order alone and with all, (c, 5).
+    """
+
+    weights: Array = field(repr=False)
+    log_prior: Array = field(repr=False)
+
+    def forms(self, coefficients: Array) -> Array:
+        """T of every choice, each order alone and all together, (c, 5, D), for coefficients (k, 4, D)."""
+        squares = np.square(coefficients, dtype=np.float64)
+        k, orders, draws = squares.shape
+        forms = np.empty((len(self.weights), TESTED, draws))
+        forms[:, :orders] = (self.weights @ squares.reshape(k, -1)).reshape(-1, orders, draws)
+        forms[:, orders] = np.sum(forms[:, :orders], axis=1)
+        return forms
+
+    def evidence_by_moments(self, forms: Array) -> Array:
+        """``evidence`` of forms (c, 5, D), observation and draws alike, see ``evidence_by_others``."""
+        return np.asarray(np.max(evidence_by_others(forms) + self.log_prior[:, :, None], axis=0))
+
+    def evidence(self, coefficients: Array) -> Array:
+        """max over w of s + log prior, (5, D): of each order, and of all, for coefficients (k, 4, D)."""
+        forms, orders = self.forms(coefficients), len(ORDERS)
+        total, square = np.sum(self.weights, axis=1), np.sum(self.weights**2, axis=1)
+        scale = square / total  # of the gamma law: variance / mean / 2, so that forms / scale is chi-squared
+        freedom = total**2 / square
+        for choice in range(len(self.weights)):
+            for count, rows in ((1, slice(0, orders)), (orders, slice(orders, TESTED))):
+                forms[choice, rows] = -log_gamma_tail(
+                    0.5 * count * freedom[choice], 0.5 * forms[choice, rows] / scale[choice]
+                )
+        return np.asarray(np.max(forms + self.log_prior[:, :, None], axis=0))
+
+
+def basis_hypotheses(eigenvalues: Array, settings: CalibrationSettings) -> BasisHypotheses:
+    """The hypotheses of a basis whose kernel matrix has ``eigenvalues`` n e (k,); every basis has the same prior."""
+    if len(eigenvalues) == 1:
+        weights = np.ones((1, 1))  # of one direction, every weight says the same
+    else:
+        smoothed = [eigenvalues / (eigenvalues + ridge) for ridge in settings.ridges]
+        weights = np.stack([*smoothed, eigenvalues] if settings.unsmoothed else smoothed)
+        weights /= weights[:, :1]
+    single = (1.0 - settings.joint_prior) / len(ORDERS)
+    prior = np.array([single] * len(ORDERS) + [settings.joint_prior]) / len(weights)
+    return BasisHypotheses(weights, np.tile(np.log(prior), (len(weights), 1)))
+
+
+def evidence_by_others(forms: Array) -> Array:
+    """-log of the tail of the gamma law with the moments of all others, for forms (..., D) of observation and draws.
+
+    So the observation is exchangeable with the draws, and does not widen the scale that it is measured on.
+    """
+    others = forms.shape[-1] - 1
+    total = np.sum(forms, axis=-1, keepdims=True)
+    apart = forms - total / (others + 1)  # squares of these lose no digits
+    mean = (total - forms) / others
+    variance = (np.sum(apart**2, axis=-1, keepdims=True) - apart**2) / others - (apart / others) ** 2
+    found = np.zeros_like(forms)
+    for place in zip(*np.nonzero(np.min(variance, axis=-1) > 0.0), strict=True):
+        m, v = mean[place], variance[place]
+        found[place] = -log_gamma_tail(m**2 / v, forms[place] * m / v)
+    return found
+
+
+def log_gamma_tail(shape: float | Array, z: Array) -> Array:
+    """log Q(shape, z) of the regularised upper incomplete gamma function, also where Q underflows.
+
+    ``shape`` is one number, or one for each z.
+    """
+    tail = _gamma_tail(shape, z)
+    far = tail < _SMALLEST
+    result = np.log(np.where(far, 1.0, tail))
+    if np.any(far):
+        result[far] = _log_far_tail(np.broadcast_to(shape, z.shape)[far], z[far])
+    return np.asarray(result)
+
+
+def _gamma_tail(shape: float | Array, z: Array) -> Array:
+    """Q(shape, z); where SciPy's series needs a hundred terms, by a step of the recurrence (DLMF 8.8.6), without loss.
+
+    Q(a, z) = Q(a + 1, z) - z^a exp(-z) / Gamma(a + 1), for a < 1 and z up to 1.1: Q is .1 and more there.
+    """
+    stepped = (np.asarray(shape) < 1.0) & (z < _STEPPED)
+    if not np.any(stepped):
+        return np.asarray(scipy.special.gammaincc(shape, z))
+    tail = np.asarray(scipy.special.gammaincc(np.where(stepped, np.add(shape, 1.0), shape), z))
+    a, below = np.broadcast_to(shape, z.shape)[stepped], z[stepped]
+    tail[stepped] -= below**a * np.exp(-below) / scipy.special.gamma(a + 1.0)
+    return tail
+
+
+def _log_far_tail(a: Array, z: Array) -> Array:
+    """Legendre's continued fraction (DLMF 8.9.2), from its end; z far above a."""
+    fraction = z + (2 * _FRACTIONS + 1) - a
+    for step in range(_FRACTIONS, 0, -1):
+        fraction = z + (2 * step - 1) - a - step * (step - a) / fraction
+    return np.asarray(a * np.log(z) - z - scipy.special.gammaln(a) - np.log(fraction))
 
 
 def draw_blocks(draws: int) -> list[int]:

@@ -24,21 +24,20 @@ from congruence.kernels.conditional_calibration.bases import (
     held_tiles,
     sample_positions,
 )
-from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
-from congruence.kernels.conditional_calibration.local_reading import LocalReading
+from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.local_reading import LocalDistribution, LocalReading
 from congruence.kernels.conditional_calibration.null import GaussianNull, Null, needs_limit, null_kind
 from congruence.kernels.conditional_calibration.own_basis import OwnColumns, own_quantiles
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.conditional_calibration.tested_versions import (
+from congruence.kernels.conditional_calibration.passes import Sums, influence_of, limit_pass
+from congruence.kernels.conditional_calibration.score_test import (
+    SharedNull,
     TestedVersion,
     VersionTests,
     drawn_null_of_split,
 )
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.vector_targets import VectorBasis, vector_test
-from congruence.kernels.conditional_calibration.version_passes import Sums, influence_of, limit_pass
 from congruence.kernels.conditional_calibration.version_sums import SHARED, VersionPlan, VersionRows, planned_version
-from congruence.kernels.conditional_calibration.version_test import SharedNull
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import version_blocks
@@ -314,3 +313,37 @@ def _null(bases: InputBases, rows: HeldRows) -> SharedNull:
     else:
         coefficients = drawn_null_of_split(rows.run, bases)[SHARED]
     return SharedNull.of(bases, kind, coefficients)
+
+
+def conditional_calibration_test(
+    x: Any,
+    y: Any,
+    predictive: Distribution,
+    *,
+    input_kernel: Kernel | None = None,
+    settings: CalibrationSettings | None = None,
+    seed: int = 0,
+    keys: Any | None = None,
+    groups: Any | None = None,
+    time: Any | None = None,
+    weights: Any | None = None,
+) -> ConditionalCalibrationTest:
+    """Test of "given its input, every target follows its predicted law"; exact at every n for every family.
+
+    Args:
+        x: inputs, usually embeddings, (n, d).
+        y: targets (n,) or (n, q).
+        predictive: n predictive distributions; ``Samples`` count as draws from the model's law.
+        input_kernel: the protocol's, for a basis of its own.
+        settings: hypotheses, draws and null.
+        seed: of landmarks, draws and randomised PIT values.
+        keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
+        groups: of rows that may depend on each other, see ``PreparedCalibration.test_version``.
+        time: as ``groups``, of rows in an order.
+        weights: what each row counts in the effects.
+
+    Raises:
+        InvalidInputError: an input that cannot be evaluated, named by row, field and value.
+    """
+    prepared = prepare_calibration(x, input_kernel=input_kernel, settings=settings, seed=seed)
+    return prepared.test_version(y, predictive, keys=keys, seed=seed, groups=groups, time=time, weights=weights)

@@ -23,18 +23,16 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import InputFeatures
 from congruence.kernels.conditional_calibration.recalibration_map import (
-    Form,
-    RecalibrationMap,
-    normal_score_map,
-)
-from congruence.kernels.conditional_calibration.recalibration_parts import (
     LARGEST_SCORE,
     Design,
+    Form,
     Moves,
     NormalScores,
+    RecalibrationMap,
     fit_moves,
     fit_parts,
     fit_shape,
+    normal_score_map,
 )
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.hold_out import folds

@@ -1,25 +1,41 @@
-"""x -> G_x, the map that recalibrates predictions where they are: moved, stretched and bent as the input says."""
+"""x -> G_x, the map that recalibrates predictions where they are: moved, stretched and bent as the input says.
+
+Its parts are fitted to normal scores, a ridge regression each, of a form that is given; as plain arrays it is kept in
+a file without pickle.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import dpotrs
+from scipy.special import ndtr, ndtri
 
+from congruence.kernels import kernel_functions
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import linear_in_kernel
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.kernel_functions import Kernel, Linear
 
 LEVELS = np.array([0.0, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.94, 0.97, 0.99, 1.0])
 """Of H, the distribution function that bends a law: its inner values are what is fitted."""
 
 _LEAST_DENSITY = 0.05
 _LARGEST_LOG_FACTOR = np.log(50.0)
+_ARRAYS = ("landmarks", "constants", "weights", "levels")
+LARGEST_SCORE = 40.0  # a target outside a bounded support has an infinite one
+_STEPS = 60
+_DRAWS = 8
+_LEAST_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -107,3 +123,196 @@ def _rising(corrections: Array) -> Array:
     shares = np.concatenate([ends, np.cumsum(mass, axis=1)], axis=1) / mass.sum(axis=1, keepdims=True)
     shares[:, -1] = 1.0
     return np.asarray(shares)
+
+
+def map_arrays(fitted: RecalibrationMap) -> dict[str, Array]:
+    """The arrays of a map, with its form and kernel as the bytes of a JSON text under ``described``."""
+    form = {"shift": fitted.form.shift, "factor": fitted.form.factor, "shape": fitted.form.shape}
+    described = json.dumps({"form": form, "kernel": fitted.kernel.describe()}).encode()
+    arrays = {name: np.asarray(getattr(fitted, name), dtype=np.float64) for name in _ARRAYS}
+    return arrays | {"described": np.frombuffer(described, dtype=np.uint8)}
+
+
+def map_of(arrays: Mapping[str, Array]) -> RecalibrationMap:
+    """The map that ``map_arrays`` wrote.
+
+    Raises:
+        InvalidInputError: something else.
+    """
+    try:
+        described = json.loads(np.asarray(arrays["described"]).tobytes())
+        form, kernel = described["form"], kernel_of(described["kernel"])
+        shape = None if form["shape"] is None else (form["shape"][0], form["shape"][1])
+        chosen = Form(form["shift"], form["factor"], shape)
+        return RecalibrationMap(chosen, kernel, *(np.asarray(arrays[name]) for name in _ARRAYS))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInputError(f"arrays: are no recalibration map ({error}); fit and log it again") from error
+
+
+def kernel_of(described: Mapping[str, Any]) -> Kernel:
+    """The kernel that ``Kernel.describe`` described.
+
+    Raises:
+        KeyError, TypeError, AttributeError: no kernel of this package.
+    """
+    kind: Any = getattr(kernel_functions, described["kind"])
+    if "parts" in described:
+        return kind(tuple(kernel_of(part) for part in described["parts"]))  # type: ignore[no-any-return]
+    names = ("gamma", "coef0") if kind is Linear else tuple(item.name for item in fields(kind))
+    return kind(**{name: described[name] for name in names})  # type: ignore[no-any-return]
+
+
+class Design:
+    """Features (n, k) of some rows, and ridge regressions on them with a free constant."""
+
+    def __init__(self, features: Array) -> None:
+        self.features = features
+        self.center = features.mean(axis=0)
+        self._factors: dict[float, Any] = {}
+
+    @cached_property
+    def _gram(self) -> Array:
+        return np.asarray(self.features.T @ self.features - len(self.features) * np.outer(self.center, self.center))
+
+    def solve(self, rhs: Array, ridge: float) -> Array:
+        """(F_c'F_c + ridge)^-1 rhs for centred features F_c."""
+        if ridge not in self._factors:
+            gram = self._gram.copy()
+            gram[np.diag_indices_from(gram)] += ridge
+            factor, lower = scipy.linalg.cho_factor(gram)
+            self._factors[ridge] = partial(dpotrs, factor, lower=lower)
+        # What scipy.linalg.cho_solve calls: around it that takes as long again for a few hundred features.
+        return np.asarray(self._factors[ridge](rhs)[0])
+
+    def regress(self, values: Array, ridge: float) -> tuple[Array, Array]:
+        """Constants (c,) and slopes (k, c) for values (n, c); an infinite ridge leaves the constants."""
+        mean = values.mean(axis=0)
+        if np.isinf(ridge):
+            return mean, np.zeros((self.features.shape[1], values.shape[1]))
+        slopes = self.solve(self.features.T @ (values - mean), ridge)
+        return mean - self.center @ slopes, slopes
+
+
+@dataclass(frozen=True)
+class NormalScores:
+    """Normal scores of n targets: between ``low`` and ``high``, at a random share of that interval's probability."""
+
+    low: Array
+    high: Array
+    share: Array
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def __getitem__(self, rows: Array) -> NormalScores:
+        return NormalScores(self.low[rows], self.high[rows], self.share[rows])
+
+    @property
+    def are_points(self) -> bool:
+        """Whether no target lies in a jump."""
+        return bool(np.all(self.low == self.high))
+
+    def drawn(self, shift: Array, factor: Array) -> Array:
+        """One score of each interval from N(shift, factor^2) given that it falls there."""
+        low, high = (self.low - shift) / factor, (self.high - shift) / factor
+        # From the side on which the probabilities are small.
+        side = np.where(low + high > 0.0, -1.0, 1.0)
+        ends = ndtr(np.where(side > 0.0, low, -high)), ndtr(np.where(side > 0.0, high, -low))
+        share = np.where(side > 0.0, self.share, 1.0 - self.share)
+        with np.errstate(invalid="ignore"):
+            inside = side * ndtri(ends[0] + share * (ends[1] - ends[0]))
+            inside = np.clip(inside, low, high)
+        return np.asarray(np.clip(shift + factor * inside, -LARGEST_SCORE, LARGEST_SCORE))
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """b, log c and H - identity at the inner levels as linear functions of the features: L columns in all."""
+
+    constants: Array
+    slopes: Array
+
+    def at(self, features: Array) -> Array:
+        """The values of some rows, (n, L)."""
+        return np.asarray(self.constants + features @ self.slopes)
+
+
+@dataclass(frozen=True)
+class Moves:
+    """b and log c as linear functions of the features, (2,) and (k, 2), and the scores that they leave, (n,)."""
+
+    constants: Array
+    slopes: Array
+    left: Array
+
+
+def fit_parts(design: Design, scores: NormalScores, form: Form) -> Fitted:
+    """b, then log c, then H, each given those before it; what ``form`` leaves out stays as it is."""
+    return fit_shape(design, fit_moves(design, scores, form), form)
+
+
+def fit_moves(design: Design, scores: NormalScores, form: Form) -> Moves:
+    """b, then log c given b: of a form its shift and factor alone."""
+    constants, slopes = np.zeros(2), np.zeros((design.features.shape[1], 2))
+    shift, factor = np.zeros(len(scores)), np.ones(len(scores))
+    z = scores.drawn(shift, factor)
+    moves = form.shift is not None or form.factor is not None
+    # Of a jump only its ends are known: scores are drawn again from the fitted law in it (stochastic EM).
+    for _ in range(1 if scores.are_points or not moves else _DRAWS):
+        if form.shift is not None:
+            constants[:1], slopes[:, :1] = design.regress(z[:, None], form.shift)
+            shift = constants[0] + design.features @ slopes[:, 0]
+        if form.factor is not None:
+            constants[1], slopes[:, 1] = _log_spread(design, z - shift, form.factor, slopes[:, 1])
+            factor = np.exp(constants[1] + design.features @ slopes[:, 1])
+        z = scores.drawn(shift, factor)
+    return Moves(constants, slopes, (z - shift) / factor)
+
+
+def fit_shape(design: Design, moves: Moves, form: Form) -> Fitted:
+    """H given b and log c: of a form its shape alone."""
+    width = len(LEVELS)
+    constants, slopes = np.zeros(width), np.zeros((design.features.shape[1], width))
+    constants[:2], slopes[:, :2] = moves.constants, moves.slopes
+    if form.shape is not None:
+        ridge, share = form.shape
+        below = ndtr(moves.left)[:, None] <= LEVELS[1:-1]
+        constant, slope = design.regress(below - LEVELS[1:-1], ridge)
+        constants[2:], slopes[:, 2:] = share * constant, share * slope
+    return Fitted(constants, slopes)
+
+
+def _log_spread(design: Design, residuals: Array, ridge: float, start: Array) -> tuple[float, Array]:
+    """log c with least sum (log c + r^2 / (2 c^2)) + ridge |slopes|^2: constant and slopes.
+
+    Fisher's scoring: the information of log c is 2 in every row, so one factor serves all steps.
+    """
+    squares = residuals**2
+    if np.isinf(ridge):
+        return 0.5 * float(np.log(np.mean(squares))), np.zeros_like(start)
+
+    def level(slopes: Array) -> tuple[float, Array, float]:
+        """The best constant for slopes, the excess r^2 / c^2 - 1, and the loss."""
+        varying = design.features @ slopes
+        scaled = squares * np.exp(-2.0 * varying)
+        constant = 0.5 * float(np.log(np.mean(scaled)))
+        loss = len(squares) * (constant + 0.5) + float(np.sum(varying)) + ridge * float(slopes @ slopes)
+        return constant, scaled * np.exp(-2.0 * constant) - 1.0, loss
+
+    slopes, step = start.copy(), 1.0
+    constant, excess, loss = level(slopes)
+    for _ in range(_STEPS):
+        direction = design.solve(0.5 * (design.features.T @ excess) - ridge * slopes, ridge)
+        moved = slopes + step * direction
+        trial = level(moved)
+        while not trial[2] <= loss and step > _LEAST_STEP:
+            step /= 2.0
+            moved = slopes + step * direction
+            trial = level(moved)
+        if not trial[2] <= loss:
+            break
+        gained = loss - trial[2]
+        slopes, (constant, excess, loss), step = moved, trial, min(1.0, 2.0 * step)
+        if gained < 1e-6 * len(squares) ** 0.5:
+            break
+    return constant, slopes

@@ -12,13 +12,12 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import sample_positions
-from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
-from congruence.kernels.conditional_calibration.local_reading import LocalReading
+from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.local_reading import LocalDistribution, LocalReading
+from congruence.kernels.conditional_calibration.passes import INFLUENCE
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions, number_of_regions
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.conditional_calibration.version_test import INFLUENCE
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import version_blocks

@@ -18,9 +18,9 @@ from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles, product
-from congruence.kernels.conditional_calibration.count_scores import LARGEST_TABLE, JumpScores, table_width
+from congruence.kernels.conditional_calibration.counts import LARGEST_TABLE, JumpScores, table_width
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
-from congruence.kernels.conditional_calibration.local_distribution import LEVELS
+from congruence.kernels.conditional_calibration.local_reading import LEVELS
 from congruence.kernels.conditional_calibration.null import dominance, draw_blocks
 from congruence.kernels.conditional_calibration.own_basis import OwnColumns, OwnDirections, own_kernel, own_quantiles
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings

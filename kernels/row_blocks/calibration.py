@@ -3,7 +3,7 @@
 sample     5,000 rows of the inputs            -> landmarks, median distance, regions
 bases      products of the kernels' columns    -> bases, once for all versions
 quantiles  what versions say of these rows     -> each version's own basis
-then the passes over the scores of versions: ``kernels.conditional_calibration.tested_versions``
+then the passes over the scores of versions: ``kernels.conditional_calibration.score_test``
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, Tiles, basis_sums, sample_positions
-from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
-from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
+from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalDistribution, LocalReading
 from congruence.kernels.conditional_calibration.own_basis import own_quantiles
+from congruence.kernels.conditional_calibration.passes import influence_of
 from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions, number_of_regions
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.score_test import VersionTests
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.conditional_calibration.tested_versions import VersionTests
 from congruence.kernels.conditional_calibration.version_calibration import (
     FEWEST_ROWS,
     VectorCalibration,
@@ -31,7 +31,6 @@ from congruence.kernels.conditional_calibration.version_calibration import (
     prepared_vectors,
     vector_rows,
 )
-from congruence.kernels.conditional_calibration.version_passes import influence_of
 from congruence.kernels.conditional_calibration.version_sums import (
     VersionPlan,
     VersionRows,
@@ -142,7 +141,7 @@ def of_rows(
     function: Callable[..., Pass],
     context: tuple[Any, ...],
 ) -> Pass:
-    """A pass over the scores of versions (``kernels.conditional_calibration.version_passes``)."""
+    """A pass over the scores of versions (``kernels.conditional_calibration.passes``)."""
     return function(RowsOfBlock(rows, given, bases, keep), *context)
 
 

@@ -24,7 +24,7 @@ from scipy.special import gammaincc, ndtr
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.count_scores import JumpScores
+from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, block_moments, quadratic
 from congruence.kernels.congruence.outcome import benjamini_hochberg

@@ -9,7 +9,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.group_reading import group_reading
+from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, SIGNIFICANCE
 from congruence.tasks.scores.names import REGION

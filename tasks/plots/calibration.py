@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from congruence.kernels.calibration.frequencies import CountFrequencies
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.regression import calibration_error_of_pit, reliability_curve
-from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
+from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit_interpreter import Interpretation
 from congruence.kernels.weights import effective_rows, require_weights

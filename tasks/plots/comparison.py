@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
+from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
 from congruence.kernels.congruence.result import excess_over
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rejection import RejectionCurve

@@ -10,7 +10,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.calibration.totals import actual_over_expected, has_total
-from congruence.kernels.conditional_calibration.by_group import GroupCalibrations, calibration_by_group
+from congruence.kernels.conditional_calibration.regions import GroupCalibrations, calibration_by_group
 from congruence.tasks.report.packing import LETTERS, rounded
 from congruence.tasks.scores.summary import is_numeric, slice_groups, tenths
 

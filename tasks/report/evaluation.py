@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.conditional_calibration.count_reading import CountRows
-from congruence.kernels.conditional_calibration.count_scores import JumpScores
+from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
 from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
 from congruence.tasks.report.metric_groups import Row, grouped

@@ -10,11 +10,10 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.conditional_calibration.count_reading import CountRows, count_reading, count_readings
-from congruence.kernels.conditional_calibration.count_scores import JumpScores
-from congruence.kernels.conditional_calibration.group_reading import group_reading, group_readings
+from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores, count_reading, count_readings
+from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import DependentBlocks

@@ -18,9 +18,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.count_reading import CountReading, CountRows, count_readings
-from congruence.kernels.conditional_calibration.count_scores import JumpScores
-from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_readings
+from congruence.kernels.conditional_calibration.counts import CountReading, CountRows, JumpScores, count_readings
+from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
 from congruence.kernels.congruence.result import excess_over
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.hold_out import halves_of_blocks

@@ -17,7 +17,7 @@ from congruence.kernels.calibration.decomposition import ScoreDecomposition, crp
 from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.calibration.totals import has_total, poisson_deviances
 from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over

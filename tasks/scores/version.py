@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.count_reading import CountRows
-from congruence.kernels.conditional_calibration.count_scores import JumpScores
+from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
 from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.version_calibration import FEWEST_ROWS
 from congruence.kernels.dependence.blocks import RowDependence

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.group_reading import GroupReading
+from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
 from congruence.kernels.dependence.blocks import p_value_kind
 from congruence.kernels.dependence.correlation import Correlation

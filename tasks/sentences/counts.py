@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from congruence.kernels.conditional_calibration.count_reading import CountReading
+from congruence.kernels.conditional_calibration.counts import CountReading
 from congruence.tasks.sentences.calibration import MOST_SENTENCES, capital, p_value_in_words, percent, rest
 
 MUCH = 1.5

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.effects import Effect
-from congruence.kernels.conditional_calibration.faults import Faults
-from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
-from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
+from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest, Effect
+from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalDistribution, LocalReading
+from congruence.kernels.conditional_calibration.reading import Faults
 from congruence.kernels.conditional_calibration.regions import Regions
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty

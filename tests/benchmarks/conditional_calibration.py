@@ -42,12 +42,9 @@ from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.null import GaussianNull
-from congruence.kernels.conditional_calibration.prepared import (
-    PreparedCalibration,
-    prepare_calibration,
-)
+from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
+from congruence.kernels.conditional_calibration.score_test import SharedNull
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.conditional_calibration.version_test import SharedNull
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.test import congruence_tests
 

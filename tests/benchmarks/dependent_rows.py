@@ -25,9 +25,9 @@ from congruence.kernels import RBF, Distribution, MultivariateNormal, Normal, Po
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.calibration.regression import even_levels
+from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.difference import difference_of_influences
 from congruence.kernels.congruence.result import CongruenceResult

@@ -14,8 +14,8 @@ from simulations import head, machine, row
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.group_reading import group_readings
 from congruence.kernels.conditional_calibration.local_reading import local_reading
+from congruence.kernels.conditional_calibration.reading import group_readings
 from congruence.kernels.conditional_calibration.regions import regions
 from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.congruence.preparation import prepare

@@ -27,7 +27,7 @@ import numpy as np
 from registered_regressors import KINDS, Table, registered, tables
 
 from congruence.kernels import RBF, crps, median_gamma, negative_log_likelihood, pit_values, prepare
-from congruence.kernels.conditional_calibration.group_reading import group_reading
+from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.conditional_calibration.recalibration_preview import (
     RehearsalSplit,
     recalibration_rehearsal,

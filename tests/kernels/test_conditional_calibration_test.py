@@ -15,12 +15,15 @@ from hypothesis.extra import numpy as hnp
 from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, pit_values, prepare
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.bases import typical_gamma
-from congruence.kernels.conditional_calibration.hypotheses import log_gamma_tail
-from congruence.kernels.conditional_calibration.null import SCORES_OF_MONOMIALS, monomials_in_place, null_pit_values
+from congruence.kernels.conditional_calibration.null import (
+    SCORES_OF_MONOMIALS,
+    log_gamma_tail,
+    monomials_in_place,
+    null_pit_values,
+)
 from congruence.kernels.conditional_calibration.own_basis import own_quantiles
-from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.conditional_calibration.test import conditional_calibration_test
 from congruence.kernels.errors import InvalidInputError
 
 CUBIC = Polynomial(degree=3, gamma=1.0, coef0=1.0)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from congruence.kernels import Normal, Poisson
-from congruence.kernels.conditional_calibration.count_reading import CountRows, Tally, count_reading, count_readings
+from congruence.kernels.conditional_calibration.counts import CountRows, Tally, count_reading, count_readings
 from congruence.tasks.sentences.counts import CountPlace, what_is_wrong_with_counts
 
 N = 20_000

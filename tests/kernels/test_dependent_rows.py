@@ -10,10 +10,9 @@ from scipy.stats import poisson
 
 from congruence.kernels import RBF, Normal, Poisson, ScoreStatistics, calibration_test, prepare
 from congruence.kernels.calibration.pit_scores import pit_scores
-from congruence.kernels.conditional_calibration.group_reading import group_reading
-from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test, prepare_calibration
+from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.conditional_calibration.test import conditional_calibration_test
 from congruence.kernels.dependence.blocks import (
     DependentBlocks,
     RowDependence,

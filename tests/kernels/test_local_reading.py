@@ -11,14 +11,16 @@ from scipy.special import ndtr, owens_t
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.faults import (
+from congruence.kernels.conditional_calibration.local_reading import local_distribution, local_reading
+from congruence.kernels.conditional_calibration.reading import (
     Faults,
+    GroupReading,
+    combined_p_values,
     faults,
+    group_reading,
+    group_readings,
     shift_and_factor,
 )
-from congruence.kernels.conditional_calibration.group_reading import GroupReading, group_reading, group_readings
-from congruence.kernels.conditional_calibration.local_distribution import local_distribution
-from congruence.kernels.conditional_calibration.local_reading import combined_p_values, local_reading
 from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
 from congruence.kernels.congruence.preparation import prepare

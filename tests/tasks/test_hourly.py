@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels import NegativeBinomial, Poisson, pit_values
+from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.conditional_calibration.test import conditional_calibration_test
 from congruence.kernels.dependence.blocks import lag_correlations
 from congruence.kernels.dependence.correlation import correlations
 from congruence.kernels.dependence.scores import dependence_scores

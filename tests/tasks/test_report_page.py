@@ -15,7 +15,7 @@ import pytest
 
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
-from congruence.kernels.conditional_calibration.by_group import calibration_by_group
+from congruence.kernels.conditional_calibration.regions import calibration_by_group
 from congruence.kernels.distributions import Gamma, Normal, Poisson
 from congruence.tasks.report.decision import decision, headlines
 from congruence.tasks.report.evaluation import evaluation_report, report_data

@@ -8,9 +8,8 @@ import pytest
 from comparable import as_compared
 
 from congruence.kernels import EXACT, Distribution, NegativeBinomial, Normal, Poisson
-from congruence.kernels.conditional_calibration.count_reading import CountRows
-from congruence.kernels.conditional_calibration.count_scores import JumpScores
-from congruence.kernels.conditional_calibration.group_reading import group_reading, group_readings
+from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
+from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.models.registry import ModelVersion

@@ -20,7 +20,7 @@ from distributed import Client
 from mlflow import MlflowClient
 from pydantic import ValidationError
 
-from congruence.kernels.conditional_calibration.local_distribution import LocalDistribution
+from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.protocol.protocol import PREPRINT
 from congruence.tasks.mlflow import evaluations, tables
 from congruence.tasks.mlflow import settings as tracking_settings

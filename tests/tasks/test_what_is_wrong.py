@@ -18,7 +18,7 @@ from PIL import Image
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples, prepare
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration import prepare_calibration
-from congruence.kernels.conditional_calibration.count_reading import CountRows
+from congruence.kernels.conditional_calibration.counts import CountRows
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings

@@ -8,7 +8,7 @@ reading    effects, and every row's reading    -> the test
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,11 +16,12 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.bases import InputBases, Tiles
+from congruence.kernels.conditional_calibration.bases import PROTOCOL, InputBases, Tiles
 from congruence.kernels.conditional_calibration.effects import MOST_HELD_BLOCKS, LeaveOneOut
+from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalReading
 from congruence.kernels.conditional_calibration.null import needs_limit, projected_draws, sign_null
 from congruence.kernels.conditional_calibration.own_basis import OwnDirections
-from congruence.kernels.conditional_calibration.smoothing import block_moments
+from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, block_moments
 from congruence.kernels.conditional_calibration.version_sums import (
     VersionPlan,
     VersionRows,
@@ -28,10 +29,10 @@ from congruence.kernels.conditional_calibration.version_sums import (
     limit_sums,
     score_sums,
 )
-from congruence.kernels.conditional_calibration.version_test import INFLUENCE, VersionSmoothing, effect_sums
 from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.dependence.blocks import DependentBlocks
 
+INFLUENCE = f"{PREFIX}influence_"
 Sums = dict[str, BlockSums]
 
 
@@ -180,3 +181,86 @@ def influence_of(columns: Mapping[str, Array]) -> Array:
 def _here(dependent: DependentBlocks, first: int, rows: int) -> DependentBlocks:
     """Of a block of rows, with the number of all."""
     return replace(dependent, labels=dependent.labels[first : first + rows])
+
+
+@dataclass(frozen=True)
+class VersionSmoothing:
+    """What the sums of a version say of the rows: how its scores are smoothed, and their regression.
+
+    Attributes:
+        known: sums of its scores over all rows.
+        regression: of the effects.
+        place: of the directions that are smoothed in; None without a protocol's kernel.
+        smoothing: of the scores there.
+    """
+
+    known: BlockSums = field(repr=False)
+    regression: LeaveOneOut
+    place: slice | None
+    smoothing: ScoreSmoothing | None = field(repr=False)
+
+    @classmethod
+    def of(cls, bases: InputBases, sums: BlockSums) -> VersionSmoothing:
+        """From the sums of scores over all rows."""
+        regression, found = LeaveOneOut.of_bases(bases), directions(bases)
+        if found is None:
+            return cls(sums, regression, None, None)
+        place, inside = found
+        projected, means = sums.added["projected"][place], sums.added["scores"] / bases.plan.n
+        smoothing = ScoreSmoothing.of(
+            inside,
+            projected,
+            means,
+            sums.added["squares"],
+            weighted=sums.added.get("weighted"),
+            variance=sums.added["variance"] / bases.plan.n if "variance" in sums.added else None,
+        )
+        return cls(sums, regression, place, smoothing)
+
+    def reading(self, vectors: Array) -> LocalReading:
+        """Of rows with directions U, (rows, k)."""
+        assert self.smoothing is not None
+        return LocalReading.at(self.smoothing, vectors[:, self.place])
+
+
+def directions(bases: InputBases) -> tuple[slice, Directions] | None:
+    """The directions of the protocol's kernel and their place; None where that is no basis."""
+    basis = bases.named(PROTOCOL)
+    if basis is None or bases.smoother is None:
+        return None
+    place, filters = bases.smoother
+    kept = slice(0, len(filters))
+    return place, Directions(bases.plan.n, filters, basis.moment[kept, kept], basis.total[kept])
+
+
+def effect_sums(
+    tiles: Tiles,
+    scores: Mapping[str, Array],
+    versions: Mapping[str, VersionSmoothing],
+    *,
+    read: bool,
+    weights: Array | None = None,
+) -> tuple[dict[str, BlockSums], dict[str, dict[str, Array]]]:
+    """What a block adds to the effects of every version, and columns of its rows: influences and, if asked, readings.
+
+    Args:
+        tiles: of the block.
+        scores: of its rows by version, (rows, 4).
+        versions: what their sums said.
+        read: whether every row is read.
+        weights: what the rows count in the effects, (rows,), of mean 1 over all rows.
+    """
+    sums = {name: BlockSums() for name in versions}
+    parts: dict[str, list[dict[str, Array]]] = {name: [] for name in versions}
+    for rows, vectors in tiles:
+        for name, version in versions.items():
+            counted = None if weights is None else weights[rows]
+            influence = version.regression.add_effects(sums[name], version.known, vectors, scores[name][rows], counted)
+            columns = {f"{INFLUENCE}{order}": influence[:, j] for j, order in enumerate(ORDERS)}
+            parts[name].append(columns | (version.reading(vectors).by_row() if read else {}))
+    written = {
+        name: {column: np.concatenate([part[column] for part in some]) for column in some[0]}
+        for name, some in parts.items()
+        if some
+    }
+    return sums, written

@@ -1,33 +1,47 @@
-"""The test of some versions of a split, by passes over its rows: in memory, where these are one block, or anywhere."""
+"""The score test of some versions of a split: what sums over all rows say of each, against draws of the null.
+
+The passes are over the rows of the split wherever these are: in memory, where they are one block, or anywhere.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.bases import InputBases
-from congruence.kernels.conditional_calibration.effects import LeaveOneOut, effects_by_blocks, largest_noise
-from congruence.kernels.conditional_calibration.local_distribution import LEVELS, LocalDistribution, smoothed_shares
+from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases
+from congruence.kernels.conditional_calibration.effects import (
+    ConditionalCalibrationTest,
+    Effect,
+    LeaveOneOut,
+    NullKind,
+    effects_by_blocks,
+    largest_noise,
+)
+from congruence.kernels.conditional_calibration.local_reading import LEVELS, LocalDistribution, smoothed_shares
 from congruence.kernels.conditional_calibration.null import (
     DRAWS_AT_ONCE,
     MANY_ROWS_DRAWS,
     GaussianNull,
     Null,
+    basis_hypotheses,
     draw_blocks,
+    evidence_of_draws,
     null_kind,
     own_null_draws,
     summed_null,
 )
-from congruence.kernels.conditional_calibration.own_basis import OwnDirections
-from congruence.kernels.conditional_calibration.result import ConditionalCalibrationTest, NullKind
-from congruence.kernels.conditional_calibration.version_passes import (
+from congruence.kernels.conditional_calibration.own_basis import OWN, OwnDirections
+from congruence.kernels.conditional_calibration.passes import (
     RunPass,
     Sums,
+    VersionSmoothing,
+    directions,
     null_pass,
     reading_pass,
     scores_pass,
@@ -35,16 +49,159 @@ from congruence.kernels.conditional_calibration.version_passes import (
     whole_blocks_pass,
 )
 from congruence.kernels.conditional_calibration.version_sums import POOLS, SHARED, VersionPlan
-from congruence.kernels.conditional_calibration.version_test import (
-    SharedNull,
-    VersionEvidence,
-    VersionSmoothing,
-    directions,
-    gaussian_own_null,
-    own_directions,
-)
 from congruence.kernels.congruence.coded_draws import ENTRY_BITS, POOL_BITS, SimulatedSplits
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
+
+
+@dataclass(frozen=True)
+class SharedNull:
+    """Draws of the null along the directions that all versions share.
+
+    Attributes:
+        kind: what drew them.
+        draws: B.
+        coefficients: of them.
+        evidence: (bases, 5, B): each order, then all.
+    """
+
+    kind: NullKind
+    draws: int
+    coefficients: Null = field(repr=False)
+    evidence: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, bases: InputBases, kind: NullKind, coefficients: Null) -> SharedNull:
+        """The evidence of every draw."""
+        draws = bases.plan.settings.draws_for(bases.plan.n)
+        return cls(kind, draws, coefficients, evidence_of_draws(coefficients, draws, lambda c: evidence(bases, c)))
+
+
+def evidence(bases: InputBases, coefficients: Array) -> Array:
+    """Of every basis and order, then all orders, (bases, 5, D), for coefficients (k, 4, D)."""
+    settings = bases.plan.settings
+    return np.stack(
+        [
+            basis_hypotheses(basis.eigenvalues, settings).evidence(part)
+            for basis, part in zip(bases.bases, bases.split(coefficients), strict=True)
+        ]
+    )
+
+
+def own_directions(bases: InputBases, kernel: BasisKernel | None, sums: BlockSums) -> OwnDirections | None:
+    """Directions of a version's own basis; None where its quantiles are not all finite."""
+    if kernel is None or sums.added.get("unbounded", 1.0) > 0:
+        return None
+    return OwnDirections.of(kernel, sums.added["own products"], bases.plan.n, bases.plan.settings)
+
+
+def gaussian_own_null(shared: GaussianNull, own: OwnDirections, sums: BlockSums) -> Null:
+    """The limit of a version's own coefficients, in step with the shared ones."""
+    basis = own.coordinates
+    return shared.given(basis.T @ sums.added["own shared"], basis.T @ sums.added["own products"] @ basis)
+
+
+@dataclass(frozen=True)
+class VersionEvidence:
+    """Evidence of every basis against a version, observed and drawn.
+
+    Attributes:
+        names: of the bases.
+        observed: (bases, 5, 1), each order, then all.
+        null: of the draws, (bases, 5, B).
+        kind: what drew them.
+    """
+
+    names: tuple[str, ...]
+    observed: Array = field(repr=False)
+    null: Array = field(repr=False)
+    kind: NullKind
+
+    @classmethod
+    def of(
+        cls,
+        bases: InputBases,
+        shared: SharedNull,
+        sums: BlockSums,
+        own: OwnDirections | None,
+        own_null: Null | None,
+    ) -> VersionEvidence:
+        """From the sums of scores over all rows.
+
+        Args:
+            bases: of the split.
+            shared: its null.
+            sums: of the version, from ``score_sums``.
+            own: directions of its own basis, if it has one.
+            own_null: draws of its own coefficients, in step with the shared ones.
+        """
+        names = tuple(basis.name for basis in bases.bases)
+        observed = evidence(bases, sums.added["projected"][:, :, None])
+        if own is None or own_null is None:
+            return cls(names, observed, shared.evidence, shared.kind)
+        hypotheses = basis_hypotheses(own.eigenvalues, bases.plan.settings)
+        drawn = evidence_of_draws(own_null, shared.draws, hypotheses.evidence)
+        mine = hypotheses.evidence((own.coordinates.T @ sums.added["own projected"])[:, :, None])
+        null = np.concatenate([shared.evidence, drawn[None]])
+        return cls((*names, OWN), np.concatenate([observed, mine[None]]), null, shared.kind)
+
+    @classmethod
+    def of_own_null(
+        cls, bases: InputBases, sums: BlockSums, own: OwnDirections | None, null: Null, draws: int, kind: NullKind
+    ) -> VersionEvidence:
+        """Against a null that is the version's alone: every statistic is scaled by its own draws.
+
+        Args:
+            bases: of the split.
+            sums: of the version, from ``score_sums``.
+            own: directions of its own basis, if it has one.
+            null: draws of the coefficients of all bases and of its own side by side, (k, 4, D).
+            draws: B.
+            kind: what drew them.
+        """
+        named = [(basis.name, basis.eigenvalues) for basis in bases.bases]
+        observed = bases.split(sums.added["projected"])
+        if own is not None:
+            named.append((OWN, own.eigenvalues))
+            observed.append(own.coordinates.T @ sums.added["own projected"])
+        found = [basis_hypotheses(eigenvalues, bases.plan.settings) for _, eigenvalues in named]
+        ends = [basis.place.stop for basis in bases.bases][: len(named) - 1]
+        forms: list[list[Array]] = [[each.forms(part[:, :, None])] for each, part in zip(found, observed, strict=True)]
+        for block in draw_blocks(draws):
+            parts = np.split(null(block), ends)
+            for each, part, kept in zip(found, parts, forms, strict=True):
+                kept.append(each.forms(part))
+        evidence = np.stack(
+            [each.evidence_by_moments(np.concatenate(kept, axis=2)) for each, kept in zip(found, forms, strict=True)]
+        )
+        return cls(tuple(name for name, _ in named), evidence[:, :, :1], evidence[:, :, 1:], kind)
+
+    def test(
+        self,
+        effects: Mapping[str, Effect],
+        means: Mapping[str, float],
+        blocks: int | None = None,
+        orders: Sequence[str] = ORDERS,
+    ) -> ConditionalCalibrationTest:
+        """The outcome, with effects and mean scores; ``orders`` are what evidence has between bases and draws."""
+        observed, null = self.observed, self.null
+
+        def p_value(axes: Any) -> float:
+            """Of the maximum over the bases and orders at ``axes``."""
+            reached = np.max(null[axes], axis=(0, 1)) >= np.max(observed[axes])
+            return float((1 + np.count_nonzero(reached)) / (null.shape[2] + 1))
+
+        return ConditionalCalibrationTest(
+            statistic=float(np.max(observed)),
+            p_value=p_value(np.s_[:]),
+            by_order={name: p_value(np.s_[:, j : j + 1]) for j, name in enumerate(orders)},
+            by_basis={name: p_value(np.s_[b : b + 1]) for b, name in enumerate(self.names)},
+            effects=effects,
+            means=means,
+            draws=null.shape[2],
+            null=self.kind,
+            null_statistics=np.max(null, axis=(0, 1)),
+            blocks=blocks,
+        )
 
 
 @dataclass(frozen=True)
