@@ -22,7 +22,7 @@ class ActualOverExpected:
         expected: sums of the predictive means.
         ratio: actual / expected; 1 if right.
         low, high: its 95 % interval over other rows: standard error sqrt(sum (y - ratio m)^2) / sum m.
-        right_low, right_high: where 95 of 100 versions that are right have it, by the predicted spreads.
+        null_low, null_high: where 95 of 100 versions that are right have it, by the predicted spreads.
     """
 
     rows: Array
@@ -31,8 +31,8 @@ class ActualOverExpected:
     ratio: Array = field(repr=False)
     low: Array = field(repr=False)
     high: Array = field(repr=False)
-    right_low: Array = field(repr=False)
-    right_high: Array = field(repr=False)
+    null_low: Array = field(repr=False)
+    null_high: Array = field(repr=False)
 
 
 def has_total(targets: Array, mean: Array) -> bool:
@@ -47,8 +47,8 @@ def actual_over_expected(codes: Array, groups: int, targets: Array, mean: Array,
     ratio = actual / expected
     error = _REACH * np.sqrt(np.bincount(codes, (targets - ratio[codes] * mean) ** 2, groups)) / expected
     noise = _REACH * np.sqrt(np.bincount(codes, std**2, groups)) / expected
-    low, right_low = np.maximum(ratio - error, 0.0), np.maximum(1.0 - noise, 0.0)
-    return ActualOverExpected(rows, actual, expected, ratio, low, ratio + error, right_low, 1.0 + noise)
+    low, null_low = np.maximum(ratio - error, 0.0), np.maximum(1.0 - noise, 0.0)
+    return ActualOverExpected(rows, actual, expected, ratio, low, ratio + error, null_low, 1.0 + noise)
 
 
 def deciles(mean: Array) -> Array:

@@ -200,8 +200,8 @@ class Band:
     value: Array = field(repr=False)
     low: Array = field(repr=False)
     high: Array = field(repr=False)
-    right_low: Array = field(repr=False)
-    right_high: Array = field(repr=False)
+    null_low: Array = field(repr=False)
+    null_high: Array = field(repr=False)
 
 
 @dataclass(frozen=True)

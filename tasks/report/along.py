@@ -66,4 +66,4 @@ def _record(read: GroupCalibrations) -> dict[str, Any]:
 
 def _ends(found: object, value: str) -> list[list[float | None]]:
     """Value, low, high, and the ends of a right version's, by bin."""
-    return [rounded(getattr(found, name)) for name in (value, "low", "high", "right_low", "right_high")]
+    return [rounded(getattr(found, name)) for name in (value, "low", "high", "null_low", "null_high")]

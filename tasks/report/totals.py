@@ -50,6 +50,6 @@ def totals_of(evaluation: Evaluation) -> Totals | None:
 
 def _records(codes: Any, targets: Any, mean: Any, std: Any) -> list[dict[str, Any]]:
     found = actual_over_expected(codes, int(codes.max()) + 1, targets, mean, std)
-    names = ("rows", "actual", "expected", "ratio", "low", "high", "right_low", "right_high")
+    names = ("rows", "actual", "expected", "ratio", "low", "high", "null_low", "null_high")
     each = zip(*(getattr(found, name).tolist() for name in names), strict=True)
     return [dict(zip(names, values, strict=True)) for values in each]

@@ -150,9 +150,9 @@ def test_bins_have_the_intervals_of_their_own_rows_and_of_a_version_that_is_righ
     found = calibration_by_group(codes, 2, y, mean, law.std(), pit_scores(law.cdf(y)))
     assert found.bias.value[0] == pytest.approx(0.5, abs=3.5 / np.sqrt(4_000))
     assert found.bias.high[0] - found.bias.value[0] == pytest.approx(1.96 / np.sqrt(4_000), rel=0.05)
-    assert found.bias.right_high[0] == pytest.approx(1.96 / np.sqrt(4_000), rel=1e-3)
+    assert found.bias.null_high[0] == pytest.approx(1.96 / np.sqrt(4_000), rel=1e-3)
     assert found.spread.value[1] == pytest.approx(2.0, abs=0.1)
-    assert found.spread.right_low[1] < 1.0 < found.spread.right_high[1]
+    assert found.spread.null_low[1] < 1.0 < found.spread.null_high[1]
     assert found.explained > 0.05
     right = law.sample(1, seed=6)[:, 0]
     assert calibration_by_group(codes, 2, right, mean, law.std(), pit_scores(law.cdf(right))).explained < 0.002

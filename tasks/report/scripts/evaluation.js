@@ -3,7 +3,7 @@ function drawDeciles() {
   const box = byId("deciles");
   if (!box) return;
   const each = JSON.parse(box.dataset.deciles), of = (name) => each.map((one) => one[name]);
-  const band = ["ratio", "low", "high", "right_low", "right_high"].map(of), counts = of("rows");
+  const band = ["ratio", "low", "high", "null_low", "null_high"].map(of), counts = of("rows");
   const bins = each.map((one, k) => `${k + 1}`), all = counts.reduce((a, b) => a + b, 0);
   binned(box, { title: "actual / expected by tenth of the prediction, lowest first", right: 1, described: "", bins, band, rows: counts, all });
 }
