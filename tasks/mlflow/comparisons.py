@@ -9,8 +9,8 @@ from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateCheck, GateDecision
 from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
-from congruence.tasks.mlflow.logged_run import RunContent, log_once
 from congruence.tasks.mlflow.pages import run_place
+from congruence.tasks.mlflow.runs import RunContent, log_once
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.mlflow.version_tags import set_version_tags

@@ -19,13 +19,14 @@ from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
 from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, with_retries
 from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG, WRONG_PLACES
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.logged_run import DATASET_DIGEST, log_inputs
 from congruence.tasks.mlflow.pages import KEY, list_page, run_page
 from congruence.tasks.mlflow.reading import INFLUENCE_FILE, NOISE_FILE, ROWS_DIGEST, SCORES_FILE
 from congruence.tasks.mlflow.runs import (
+    DATASET_DIGEST,
     among_writers,
     close_run,
     find_or_create,
+    log_inputs,
     log_metrics,
     log_params,
     set_tags,

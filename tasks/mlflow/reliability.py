@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from congruence.tasks.mlflow.identity import PREFIX
-from congruence.tasks.mlflow.logged_run import RunContent, log_once
+from congruence.tasks.mlflow.runs import RunContent, log_once
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.report.reliability import REPORT_FILE, SCORES_FILE, headlines

@@ -1,19 +1,23 @@
-"""Opening and closing the run of an evaluation: a second process finds the first one's run and continues it.
+"""Runs in MLflow: opened, found again and closed, each written once; every step may be repeated.
 
-A run whose attempt failed is replaced.
+A second process finds the run of the first one and continues it; a run whose attempt failed is replaced.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
 
 import psutil
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from congruence.tasks.mlflow.connection import TrackingError, connect, experiment_id, of_deleted_run, with_retries
@@ -25,11 +29,13 @@ from congruence.tasks.mlflow.identity import (
     STATE,
     EvaluationIdentity,
     experiments_of,
+    identity_digest,
     runs_of,
 )
 from congruence.tasks.mlflow.pages import prepare_experiment
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.scores.evaluation import SplitSummary
 
 ERROR = PREFIX + "error"
 PROCESS = PREFIX + "process"
@@ -193,3 +199,98 @@ def close_run(client: MlflowClient, run_id: str, state: str) -> None:
     client.set_terminated(run_id, "FINISHED", end_time=int(time.time() * 1000))
     client.set_tag(run_id, STATE, state)
     settle_complete(client, run_id)
+
+
+DATASET_DIGEST = 36
+"""Characters of a digest that MLflow takes."""
+
+
+@dataclass(frozen=True)
+class RunContent:
+    """What a run holds.
+
+    Attributes:
+        params: by name.
+        metrics: by name.
+        tables: by path, in the form that MLflow's page renders (``table_json``); the page offers them.
+        note: in Markdown; the page shows it first.
+        files: with the folder that each goes to, None for none.
+        splits: with what each is used for.
+        model_id: of the logged model that it is about.
+    """
+
+    params: Mapping[str, object]
+    metrics: Mapping[str, float]
+    tables: Mapping[str, str]
+    note: str
+    files: Sequence[tuple[Path, str | None]] = ()
+    splits: Sequence[tuple[SplitSummary, str]] = field(default=())
+    model_id: str | None = None
+
+
+def log_once(
+    experiment: str,
+    name: str,
+    identity: Mapping[str, Any],
+    tags: Mapping[str, str],
+    content: Callable[[Path], RunContent],
+    settings: TrackingSettings,
+) -> Run:
+    """The run of that identity in an experiment, written the first time and left as it is from then on.
+
+    Args:
+        experiment: its name.
+        name: of the run.
+        identity: what makes two runs the same one.
+        tags: that it is opened with.
+        content: what it holds, made if it is to be written, with a folder for its files.
+        settings: where to log.
+    """
+    client, digest = connect(settings), identity_digest(identity)
+    run = with_retries(
+        "opening the run", lambda: open_identified(client, experiment, name, digest, tags, settings), settings
+    )
+    if run.data.tags.get(STATE) != COMPLETE:
+        with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+            _write(client, run, content(Path(folder)), settings)
+    return run
+
+
+def _write(client: MlflowClient, run: Run, content: RunContent, settings: TrackingSettings) -> None:
+    """Write the content of an open run and close it."""
+    run_id = str(run.info.run_id)
+    with_retries("logging parameters", lambda: log_params(client, run, content.params), settings)
+
+    def log_files() -> None:
+        for path, folder in content.files:
+            client.log_artifact(run_id, str(path), folder)
+        for name, text in content.tables.items():
+            client.log_text(run_id, text, name)
+
+    with_retries("logging tables and report", log_files, settings)
+    with_retries("logging the inputs", lambda: log_inputs(client, run_id, content.splits, content.model_id), settings)
+    when = int(run.info.start_time)
+    metrics = [Metric(name, float(value), when, 0) for name, value in content.metrics.items()]
+    with_retries("logging metrics", lambda: log_metrics(client, run_id, metrics), settings)
+    tags = {"mlflow.loggedArtifacts": json.dumps([{"path": path, "type": "table"} for path in content.tables])}
+    tags["mlflow.note.content"] = mask_text(content.note)
+    with_retries("tagging the run", lambda: set_tags(client, run_id, tags), settings)
+    with_retries("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
+
+
+def log_inputs(
+    client: MlflowClient, run_id: str, splits: Sequence[tuple[SplitSummary, str]], model_id: str | None
+) -> None:
+    """Name the splits that a run used, with what for, and its model, unless it names some already."""
+    present = client.get_run(run_id).inputs
+    if splits and (present is None or not present.dataset_inputs):
+        client.log_inputs(run_id, [_dataset(split, context) for split, context in splits])
+    if model_id is not None and (present is None or not present.model_inputs):
+        client.log_inputs(run_id, models=[LoggedModelInput(model_id)])
+
+
+def _dataset(split: SplitSummary, context: str) -> DatasetInput:
+    source = json.dumps({"split": split.name, "digest": split.digest})
+    profile = json.dumps({"num_rows": split.rows, "valid_rows": split.valid_rows})
+    dataset = Dataset(split.name, split.digest[:DATASET_DIGEST], "congruence_split", source, profile=profile)
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", context)])

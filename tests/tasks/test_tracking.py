@@ -28,10 +28,9 @@ from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
 from congruence.tasks.mlflow.finished import complete_runs
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.logged_run import RunContent, log_once
 from congruence.tasks.mlflow.machine import performance_report, system_metrics
 from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
-from congruence.tasks.mlflow.runs import open_run
+from congruence.tasks.mlflow.runs import RunContent, log_once, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_tags import log_failure, read_failure
 from congruence.tasks.models.registry import list_versions
