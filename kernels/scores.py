@@ -14,8 +14,6 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution, require_dimension
-from congruence.kernels.distributions.quantiles import Quantiles
-from congruence.kernels.distributions.samples import Samples
 from congruence.kernels.errors import InvalidInputError
 
 
@@ -128,7 +126,7 @@ def covered(predictive: Distribution, y: Any, level: float, *, interval: tuple[A
     ``interval`` is the ``central_interval`` where it is known already.
     """
     targets = matched_targets(predictive, y)
-    if isinstance(predictive, Samples):
+    if predictive.draws is not None:
         _require_level(level)
         below, above = predictive.pit_range(targets)
         inside = np.minimum(above, (1.0 + level) / 2.0) - np.maximum(below, (1.0 - level) / 2.0)
@@ -169,9 +167,7 @@ def point_scores(predictive: Distribution, y: Any) -> dict[str, Array]:
     scores = {"mean": predictive.mean(), "std": predictive.std(), "crps": predictive.crps(targets)}
     if predictive.has_density():
         scores["nll"] = negative_log_likelihood(targets, predictive, infinite="keep")
-    if isinstance(predictive, Quantiles):
-        scores["quantile_crossing"] = np.asarray(predictive.crossed, dtype=np.float64)
-        scores["beyond_quantiles"] = np.abs(predictive.outside(targets))
+    scores |= predictive.remarks(targets)
     scores["squared_error"] = squared_error(targets, predictive)
     scores["absolute_error"] = np.sqrt(scores["squared_error"])
     return scores

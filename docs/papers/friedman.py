@@ -96,7 +96,7 @@ def friedman(options: Options) -> Outcome:
 
 
 def _measures(law: Distribution, y: Array, options: Options) -> dict[str, float]:
-    kernel = EnsembleWasserstein() if isinstance(law, Mixture) else None
+    kernel = EnsembleWasserstein() if law.mixture is not None else None
     chosen = {"prediction_kernel": kernel, "output_kernel": RBF(0.5)}
     test = calibration_test(y, law, replicates=options.size(500, 99), seed=options.seed, **chosen)  # type: ignore[arg-type]
     return {

@@ -9,7 +9,6 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.counts import Count
 from congruence.kernels.errors import InvalidInputError
 
 ROWS = 5_000
@@ -66,8 +65,8 @@ def _frequencies(targets: Array, predictive: Distribution) -> CountFrequencies:
     width = max(1.0, float(np.ceil((max(ends) + 1.0 - first) / BINS)))
     starts = np.arange(first, max(max(ends), first + width) + 1.0, width)
     ends_of_bins = starts[1:] - 1.0
-    if width == 1.0 and isinstance(predictive, Count):
-        cdf = predictive.cumulative(ends_of_bins)
+    if width == 1.0 and predictive.counts is not None:
+        cdf = predictive.counts.cumulative(ends_of_bins)
     else:
         cdf = predictive.cdf(ends_of_bins[None, :])
     below = np.column_stack([np.zeros(len(targets)), cdf, np.ones(len(targets))])

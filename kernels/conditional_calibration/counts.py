@@ -36,7 +36,6 @@ from congruence.kernels.congruence.coded_draws import POOL_BITS
 from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.counts import Count
 from congruence.kernels.streams import positioned_stream
 
 TAIL = 1e-7
@@ -94,7 +93,7 @@ class JumpScores:
         """F_i at successive counts between the tails, (n, K)."""
         law, (first, width) = self.predictive, _table(self.predictive)
         counts = first[:, None] + np.arange(width)
-        ends = np.array(law.cumulative(counts) if isinstance(law, Count) else law.cdf(counts))
+        ends = np.array(law.cdf(counts) if law.counts is None else law.counts.cumulative(counts))
         ends[:, -1] = 1.0
         return ends
 

@@ -39,9 +39,10 @@ def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> 
     if not levels:
         return None
     wanted = np.asarray(levels)[None, :]
-    if not isinstance(predictive, Samples):
+    values = predictive.draws
+    if values is None:
         return np.asarray(predictive.predictive_quantile(wanted))
-    values, targets = predictive.values, matched_targets(predictive, y)
+    targets = matched_targets(predictive, y)
     parts = (np.column_stack([values[rows], targets[rows]]) for rows in row_slices(len(targets), _ROWS))
     return np.concatenate([Samples(part).predictive_quantile(wanted) for part in parts])
 

@@ -17,7 +17,7 @@ from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import pair_blocks, version_blocks
-from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.gram.spectrum import gram_spectrum
 from congruence.kernels.kernel_functions import Kernel
@@ -158,11 +158,12 @@ def _scored(y: Array, before: Distribution, after: Distribution, blocks: Depende
 
 def _crps(law: Distribution, y: Array) -> Array:
     """The CRPS; of draws that of their empirical law, as the fair one flatters draws that are no longer independent."""
-    if not isinstance(law, Samples):
+    draws = law.draws
+    if draws is None:
         return crps(y, law)
-    size = law.values.shape[1]
-    half_difference = np.sort(law.values, axis=1) @ ((2.0 * np.arange(1, size + 1) - size - 1.0) / size**2)
-    return np.asarray(np.mean(np.abs(law.values - y[:, None]), axis=1) - half_difference)
+    size = draws.shape[1]
+    half_difference = np.sort(draws, axis=1) @ ((2.0 * np.arange(1, size + 1) - size - 1.0) / size**2)
+    return np.asarray(np.mean(np.abs(draws - y[:, None]), axis=1) - half_difference)
 
 
 def _paired(before: Array, after: Array, blocks: DependentBlocks | None) -> Change:

@@ -28,7 +28,7 @@ from congruence.kernels.conditional_calibration.score_test import VersionEvidenc
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.null_draws import MAX_DIRECTIONS, exchangeable_targets, null_draws
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
-from congruence.kernels.distributions import Distribution, MultivariateNormal, Samples
+from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.scores import matched_targets
 from congruence.kernels.streams import stream
@@ -71,15 +71,12 @@ def whitened_targets(y: Array, predictive: Distribution, *, seed: int) -> Whiten
 
     Of draws, by those of target and draws together, which tell the target from no draw. Other laws are given by draws.
     """
-    if isinstance(predictive, MultivariateNormal):
-        n, q = y.shape
-        said = np.column_stack([predictive.loc, predictive.scale])
-        return WhitenedTargets(
-            (y - predictive.loc) / predictive.scale, MultivariateNormal(np.zeros((n, q)), np.ones((n, q))), said
-        )
-    if not isinstance(predictive, Samples):
-        predictive = Samples(predictive.sample(MEMBERS, seed=stream(seed, "members of whitened laws")))
-    together = np.concatenate([y[:, None], predictive.values], axis=1)
+    if (whitened := predictive.whitened(y)) is not None:
+        return WhitenedTargets(*whitened, np.column_stack([predictive.mean(), predictive.std()]))
+    draws = predictive.draws
+    if draws is None:
+        draws = predictive.sample(MEMBERS, seed=stream(seed, "members of whitened laws"))
+    together = np.concatenate([y[:, None], draws], axis=1)
     mean, covariance = np.mean(together, axis=1), _covariance(together)
     inverse_root = np.linalg.inv(np.linalg.cholesky(covariance))
     z = np.einsum("npq,nlq->nlp", inverse_root, together - mean[:, None])

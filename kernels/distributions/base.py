@@ -24,6 +24,7 @@ from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.streams import stream
 
 Seed = int | np.random.Generator
+Uniforms = Callable[[int, str], Array]
 
 _TAIL_LEVELS = np.array([1e-13, 1e-10, 1e-7, 1e-5, 1e-3, 1e-2, 0.05, 0.15, 0.3])
 KNOT_LEVELS = np.concatenate([_TAIL_LEVELS, [0.5], 1.0 - _TAIL_LEVELS[::-1]])
@@ -55,6 +56,16 @@ class Distribution(ABC):
     @property
     def draws(self) -> Array | None:
         """The values (n, l), or (n, l, q), where a row is known by l exchangeable draws alone; else None."""
+        return None
+
+    @property
+    def mixture(self) -> tuple[Array, Sequence[Distribution]] | None:
+        """The weights (n, K) and the K distributions of which each row is a mixture; None where it is none."""
+        return None
+
+    @property
+    def recalibration(self) -> tuple[Distribution, Any] | None:
+        """The distributions before they were recalibrated, and the ``NormalScoreMap``; None where nothing was done."""
         return None
 
     @abstractmethod
@@ -96,6 +107,15 @@ class Distribution(ABC):
         A number as ``seed`` names a stream of its own, not ``default_rng(seed)``; see ``streams``.
         """
         return self.quantile(stream(seed, "samples").random((len(self), size)))
+
+    def sample_by(self, uniforms: Uniforms, size: int) -> Array:
+        """``size`` independent draws per row, (n, size) or (n, size, q), made of the uniform numbers that are given.
+
+        Args:
+            uniforms: of a count k and a purpose, numbers inside (0, 1) for each row, (n, k): others for each purpose.
+            size: the number of draws.
+        """
+        return self.quantile(uniforms(size, ""))
 
     @abstractmethod
     def crps(self, y: Any) -> Array:
@@ -163,6 +183,21 @@ class Distribution(ABC):
     def dimension(self) -> int:
         """Number of targets q per row: 1 unless the family is vector-valued."""
         return 1
+
+    def marginal(self, column: int) -> Distribution | None:
+        """The distribution of one of several targets; None where a family does not have it in closed form."""
+        return self if self.dimension == 1 and column == 0 else None
+
+    def whitened(self, y: Array) -> tuple[Array, Distribution] | None:  # noqa: ARG002
+        """Targets y (n, q) whitened by mean and covariance, and what they are if the model is the truth.
+
+        None where a family does not have them in closed form.
+        """
+        return None
+
+    def remarks(self, y: Array) -> dict[str, Array]:  # noqa: ARG002
+        """What else a family says of its rows and their targets y (n,), by the name of a column: (n,) each."""
+        return {}
 
     def has_density(self) -> bool:
         """Whether ``log_prob`` exists for these rows; false for point forecasts and for samples without spread."""

@@ -13,7 +13,7 @@ import scoringrules
 
 from congruence.kernels.arrays import Array, require_finite, row_slices, to_numpy
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Distribution, Seed, align_levels, require
+from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, align_levels, require
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import Count, MixedCounts
 from congruence.kernels.distributions.inversion import smallest_reaching
@@ -59,6 +59,10 @@ class Mixture(Distribution):
     def is_discrete(self) -> bool:  # type: ignore[override]
         """Whether every component is a law of counts."""
         return all(component.is_discrete for component in self.components)
+
+    @property
+    def mixture(self) -> tuple[Array, Sequence[Distribution]]:
+        return self.weights, self.components
 
     @cached_property
     def counts(self) -> MixedCounts | None:
@@ -155,6 +159,20 @@ class Mixture(Distribution):
         for k, component in enumerate(self.components[1:], start=1):
             chosen = (pick == k).reshape(*pick.shape, *(1,) * (result.ndim - 2))
             result = np.where(chosen, component.sample(size, rng), result)
+        return result
+
+    def sample_by(self, uniforms: Uniforms, size: int) -> Array:
+        """See Distribution: a component for each draw, and a draw of each of them."""
+        pick = (uniforms(size, ": component")[:, :, None] > np.cumsum(self.weights, axis=1)[:, None, :-1]).sum(axis=2)
+        result: Array = np.empty(0)
+        for k, component in enumerate(self.components):
+
+            def of_component(count: int, purpose: str, k: int = k) -> Array:
+                return uniforms(count, f": {k}{purpose}")
+
+            draws = component.sample_by(of_component, size)
+            chosen = (pick == k).reshape(*pick.shape, *(1,) * (draws.ndim - 2))
+            result = draws if k == 0 else np.where(chosen, draws, result)
         return result
 
     def crps(self, y: Any) -> Array:

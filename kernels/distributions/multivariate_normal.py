@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.base import Distribution, Seed, as_numbers, refuse
+from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, as_numbers, refuse
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.gaussian_expectations import (
     gaussian_expectation,
@@ -113,6 +113,22 @@ class MultivariateNormal(Distribution):
             return self._scalar.sample(size, seed)
         noise = stream(seed, "samples").standard_normal((len(self), size, self.dimension))
         return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * noise)
+
+    def sample_by(self, uniforms: Uniforms, size: int) -> Array:
+        """See Distribution, (n, size, q)."""
+        if self._scalar is not None:
+            return self._scalar.sample_by(uniforms, size)
+        noise = scipy.special.ndtri(uniforms(size * self.dimension, "")).reshape(len(self), size, self.dimension)
+        return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * noise)
+
+    def whitened(self, y: Array) -> tuple[Array, Distribution]:
+        """See Distribution."""
+        z = (np.reshape(y, self.loc.shape) - self.loc) / self.scale
+        return z, MultivariateNormal(np.zeros_like(z), np.ones_like(z))
+
+    def marginal(self, column: int) -> Normal:
+        """See Distribution."""
+        return Normal(self.loc[:, column], self.scale[:, column])
 
     def crps(self, y: Any) -> Array:
         """The energy score of y (n, q), shape (n,)."""

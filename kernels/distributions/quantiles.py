@@ -111,6 +111,13 @@ class Quantiles(ScalarDistribution):
         first, last = self.values[:, 0], self.values[:, -1]
         return np.asarray(np.sign(y - np.clip(y, *((end[:, None] if columns else end) for end in (first, last)))))
 
+    def remarks(self, y: Array) -> dict[str, Array]:
+        """Whether a row's quantiles crossed, and whether its target lies beyond the outer ones."""
+        return {
+            "quantile_crossing": np.asarray(self.crossed, dtype=np.float64),
+            "beyond_quantiles": np.abs(self.outside(y)),
+        }
+
     def __len__(self) -> int:
         return len(self.values)
 

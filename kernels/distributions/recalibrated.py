@@ -216,6 +216,10 @@ class _ThroughMap:
 
         def __init__(self, base: Distribution, score_map: NormalScoreMap) -> None: ...
 
+    @property
+    def recalibration(self) -> tuple[Distribution, NormalScoreMap]:
+        return self.base, self.score_map
+
     def __len__(self) -> int:
         return len(self.base)
 

@@ -13,7 +13,15 @@ import scipy.special
 
 from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import ScalarDistribution, Seed, align_levels, as_numbers, refuse
+from congruence.kernels.distributions.base import (
+    Distribution,
+    ScalarDistribution,
+    Seed,
+    Uniforms,
+    align_levels,
+    as_numbers,
+    refuse,
+)
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance
 from congruence.kernels.distributions.waves import average_wave
@@ -87,6 +95,16 @@ class Empirical(ScalarDistribution):
         """``size`` draws with replacement from each row's values, (n, size) or (n, size, q)."""
         index = stream(seed, "samples").integers(self._size, size=(len(self), size))
         return np.asarray(self._values[np.arange(len(self))[:, None], index])
+
+    def sample_by(self, uniforms: Uniforms, size: int) -> Array:
+        """See Distribution: each draw one of the values."""
+        index = (uniforms(size, "") * self._size).astype(np.intp)
+        return np.asarray(self._values[np.arange(len(self))[:, None], index])
+
+    def marginal(self, column: int) -> Distribution | None:
+        """See Distribution."""
+        values = next(iter(self.parameters().values()))
+        return type(self)(*[values[..., column]]) if self.dimension > 1 else super().marginal(column)
 
     def crps(self, y: Any) -> Array:
         """The fair CRPS: mean_k |x_k - y| - sum_jk |x_j - x_k| / (2 l (l - 1)), (n, l log l); for l = 1 |x - y|.

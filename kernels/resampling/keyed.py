@@ -7,11 +7,10 @@ A generator that is asked block by block gives other numbers to other cuts. Here
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import Deterministic, Distribution, Mixture, MultivariateNormal, Samples
-from congruence.kernels.streams import row_words, stream
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.streams import row_words
 
 NIBBLES = 16
 
@@ -43,32 +42,6 @@ def row_choices(positions: Array, count: int, among: int, seed: int, purpose: st
 
 def row_draws(predictive: Distribution, positions: Array, count: int, seed: int, purpose: str) -> Array:
     """``count`` independent draws from the law of each row, (n, count) or (n, count, q)."""
-    n = len(predictive)
-    if isinstance(predictive, Samples):
-        chosen = row_choices(positions, count, predictive.values.shape[1], seed, purpose)
-        return np.asarray(predictive.values[np.arange(n)[:, None], chosen])
-    if isinstance(predictive, Mixture):
-        return _mixture_draws(predictive, positions, count, seed, purpose)
-    if isinstance(predictive, Deterministic):
-        return predictive.sample(count)
-    if isinstance(predictive, MultivariateNormal) and predictive.dimension > 1:
-        q = predictive.dimension
-        noise = ndtri(row_uniforms(positions, count * q, seed, purpose)).reshape(n, count, q)
-        return np.asarray(predictive.loc[:, None, :] + predictive.scale[:, None, :] * noise)
-    if predictive.dimension > 1:  # no inversion: a generator for each row
-        drawn = [
-            predictive[row : row + 1].sample(count, seed=stream(seed, purpose, int(position)))
-            for row, position in enumerate(positions)
-        ]
-        return np.concatenate(drawn)
-    return predictive.quantile(row_uniforms(positions, count, seed, purpose))
-
-
-def _mixture_draws(mixture: Mixture, positions: Array, count: int, seed: int, purpose: str) -> Array:
-    uniform = row_uniforms(positions, count, seed, f"{purpose}: component")
-    pick = (uniform[:, :, None] > np.cumsum(mixture.weights, axis=1)[:, None, :-1]).sum(axis=2)
-    result = row_draws(mixture.components[0], positions, count, seed, f"{purpose}: 0")
-    for k, component in enumerate(mixture.components[1:], start=1):
-        drawn = row_draws(component, positions, count, seed, f"{purpose}: {k}")
-        result = np.where((pick == k).reshape(*pick.shape, *(1,) * (drawn.ndim - 2)), drawn, result)
-    return result
+    return predictive.sample_by(
+        lambda numbers, use: row_uniforms(positions, numbers, seed, f"{purpose}{use}"), count
+    )

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.distributions import Samples
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.model import PredictiveModel
@@ -69,7 +68,7 @@ def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distr
     if difference[worst] <= 1e-3 * scale:
         return []
     values = f"mean {np.ravel(expected[worst])[0]:.6g} in one batch and {np.ravel(found[worst])[0]:.6g} in another"
-    if isinstance(together, Samples):
+    if together.draws is not None:
         return [f"row {len(together) - 1 - worst} has {values}: the samples are redrawn at every call"]
     raise ContractError(
         f"{model.identity.label}: row {len(together) - 1 - worst} has {values}: its prediction depends on the rest "

@@ -13,6 +13,7 @@ import scipy.special
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Mixture, Quantiles
 from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.distributions.quantiles import TAILS
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract.columns import as_frame, numeric, output_columns
@@ -138,20 +139,21 @@ def _read(columns: dict[str, Array], settings: PredictionSettings, rows: int, st
 
 def describe_distribution(predictive: Distribution) -> PredictionSettings:
     """The settings with which ``read_distribution`` reads the columns of ``distribution_columns`` back."""
-    if isinstance(predictive, Mixture):
-        return PredictionSettings(family="mixture", component=predictive.components[0].family)
+    if predictive.mixture is not None:
+        return PredictionSettings(family="mixture", component=predictive.mixture[1][0].family)
     family = predictive.family
     values = predictive.parameters()
     shared = {name: values[name].tolist() for name in SHARED.values() if name in values and values[name].ndim == 1}
-    tails = predictive.tails if isinstance(predictive, Quantiles) else None
+    tails = TAILS[int(values["tails"][0])] if "tails" in values else None
     return PredictionSettings(family=family, tails=tails, **shared)
 
 
 def distribution_columns(predictive: Distribution) -> pd.DataFrame:
     """The parameters of ``predictive`` as columns that bear their names; matrices as one array-valued column."""
-    if isinstance(predictive, Mixture):
-        parts = [component.parameters() for component in predictive.components]
-        matrices = {"weights": np.broadcast_to(predictive.weights, (len(predictive), len(parts)))}
+    if predictive.mixture is not None:
+        weights, components = predictive.mixture
+        parts = [component.parameters() for component in components]
+        matrices = {"weights": np.broadcast_to(weights, (len(predictive), len(parts)))}
         matrices |= {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
         return pd.DataFrame(
             {f"{name}_{k}": matrix[:, k] for name, matrix in matrices.items() for k in range(len(parts))}

@@ -43,12 +43,14 @@ def restore(description: Mapping[str, Any], arrays: Mapping[str, Array], prefix:
 
 
 def _describe(distribution: Distribution, arrays: dict[str, Array], prefix: str) -> dict[str, Any]:
-    if isinstance(distribution, Recalibrated | RecalibratedCount):
-        arrays |= {f"{prefix}map.{name}": getattr(distribution.score_map, name) for name in _MAP}
-        return {"recalibrated": _describe(distribution.base, arrays, f"{prefix}base.")}
-    if isinstance(distribution, Mixture):
-        arrays[f"{prefix}weights"] = distribution.weights
-        listed = enumerate(distribution.components)
+    if distribution.recalibration is not None:
+        base, score_map = distribution.recalibration
+        arrays |= {f"{prefix}map.{name}": getattr(score_map, name) for name in _MAP}
+        return {"recalibrated": _describe(base, arrays, f"{prefix}base.")}
+    if distribution.mixture is not None:
+        weights, components = distribution.mixture
+        arrays[f"{prefix}weights"] = weights
+        listed = enumerate(components)
         return {"components": [_describe(part, arrays, f"{prefix}component_{k}.") for k, part in listed]}
     parameters = distribution.parameters()
     arrays |= {f"{prefix}{name}": values for name, values in parameters.items()}

@@ -8,7 +8,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.decomposition import QUANTILE_LEVELS
-from congruence.kernels.distributions import Distribution, Normal
+from congruence.kernels.distributions import Distribution
 from congruence.tasks.report.packing import numbers
 
 DRAWN = 3_000
@@ -25,7 +25,7 @@ def drawn_laws(predictive: Distribution, rows: Array) -> dict[str, Any]:
     most .1 % on either side. Laws of wider counts go by quantiles.
     """
     chosen = rows[:DRAWN]
-    if isinstance(predictive, Normal):
+    if predictive.family == "normal":
         return {"kind": "normal"}
     laws = predictive[chosen]
     if predictive.is_discrete:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from congruence.kernels.distributions import Distribution, Quantiles
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.quantiles import TAILS
 from congruence.tasks.scores.evaluation import Metric
 from congruence.tasks.scores.names import SHARES_OF_QUANTILES
 
@@ -12,11 +13,13 @@ from congruence.tasks.scores.names import SHARES_OF_QUANTILES
 def quantiles_read(metrics: Mapping[str, Metric], predictive: Distribution | None) -> str:
     """How many rows crossed, how many targets lie beyond the outer quantiles, and the tails; empty for other laws."""
     crossing, beyond = (metrics.get(name) for name in SHARES_OF_QUANTILES)
-    if crossing is None or beyond is None or not isinstance(predictive, Quantiles):
+    if crossing is None or beyond is None or predictive is None:
         return ""
-    expected = predictive.levels[0] + 1.0 - predictive.levels[-1]
+    stated = predictive.parameters()
+    levels, kind = stated["levels"], TAILS[int(stated["tails"][0])]
+    expected = levels[0] + 1.0 - levels[-1]
     crossed = f"The predicted quantiles crossed in {crossing.value:.2%} of the rows and were sorted there. "
-    tails = "no tails" if predictive.tails == "none" else f"{predictive.tails} tails"
+    tails = "no tails" if kind == "none" else f"{kind} tails"
     return (
         f"{crossed if crossing.value > 0.0 else ''}{beyond.value:.2%} of the targets lie beyond the outer quantiles, "
         f"{expected:.2%} by the levels; there the predictions have {tails}."

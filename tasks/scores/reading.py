@@ -18,7 +18,7 @@ from congruence.kernels.conditional_calibration.version_calibration import Versi
 from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
-from congruence.kernels.distributions import Distribution, MultivariateNormal, Normal, Samples
+from congruence.kernels.distributions import Distribution
 from congruence.kernels.row_blocks.dependence import BlocksInference
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, Metric, cce_status
 from congruence.tasks.scores.reading_pit import interpreted_places
@@ -137,7 +137,7 @@ def read_vector_targets(
     """
     read = {}
     for column, name in enumerate(names):
-        law = marginal(predictive, column)
+        law = predictive.marginal(column)
         if law is not None:
             read[name] = group_reading(pit_values(targets[:, column], law, seed=seed, keys=keys), blocks=blocks)
     q_values = benjamini_hochberg(np.array([found.p_value for found in read.values()])) if read else np.empty(0)
@@ -159,15 +159,6 @@ def read_vector_targets(
                 f"(seen best at a scale of {scale})."
             )
     return WhatIsWrong(tuple(sentences), _table(places, LEVEL), method_of(calibration), draws=draws)
-
-
-def marginal(predictive: Distribution, column: int) -> Distribution | None:
-    """The law of one of several targets, (n,); None of families that do not have it in closed form."""
-    if isinstance(predictive, MultivariateNormal):
-        return Normal(predictive.loc[:, column], predictive.scale[:, column])
-    if isinstance(predictive, Samples):
-        return Samples(predictive.values[:, :, column])
-    return None
 
 
 def method_of(calibration: VersionCalibration) -> str:

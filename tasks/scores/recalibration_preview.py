@@ -20,7 +20,6 @@ from congruence.kernels.conditional_calibration.recalibration_preview import (
 from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.hold_out import hold_out
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.samples import Deterministic
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.recalibration.fit import in_words
@@ -39,7 +38,7 @@ def is_wanted(requested: tuple[str, ...], metrics: dict[str, Metric], targets: A
     """Whether a preview is asked for, a fault was found, and the laws are such that they can be recalibrated."""
     p_value = metrics.get("calibration_p_value")
     found = p_value is not None and p_value.value < EACH_OF_TWO
-    correctable = targets.ndim == 1 and not isinstance(predictive, Deterministic)
+    correctable = targets.ndim == 1 and bool(np.any(predictive.std() > 0.0))
     return "recalibration" in requested and found and correctable
 
 

@@ -16,6 +16,7 @@ from congruence.kernels.distributions.base import KNOT_LEVELS
 from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, Polynomial
+from congruence.kernels.streams import stream
 
 DRAWS = 20_000
 LEVELS_OF_RULES = np.union1d(np.linspace(0.0025, 0.9975, 399), KNOT_LEVELS)
@@ -220,14 +221,15 @@ def test_kernels_have_the_expectations_of_the_law(law: Distribution, kernel: Ker
 
 @every_family
 def test_draws_have_the_cdf(law: Distribution) -> None:
-    draws = law.sample(DRAWS, seed=3)
-    assert draws.shape == (N, DRAWS)
     at = law.quantile(np.array([[0.02, 0.2, 0.5, 0.8, 0.98]]))
-    for below, compare in ((law.cdf(at), np.less_equal), (law.cdf_left(at), np.less)):
-        shares = np.mean(compare(draws[:, None, :], at[:, :, None]), axis=2)
-        assert np.all(np.abs(shares - below) <= 5.0 * np.sqrt(below * (1.0 - below) / DRAWS) + 1e-9)
+    by_uniforms = law.sample_by(lambda count, purpose: stream(3, f"draws{purpose}").random((N, count)), DRAWS)
+    for draws in (law.sample(DRAWS, seed=3), by_uniforms):
+        assert draws.shape == (N, DRAWS)
+        for below, compare in ((law.cdf(at), np.less_equal), (law.cdf_left(at), np.less)):
+            shares = np.mean(compare(draws[:, None, :], at[:, :, None]), axis=2)
+            assert np.all(np.abs(shares - below) <= 5.0 * np.sqrt(below * (1.0 - below) / DRAWS) + 1e-9)
+        assert not law.is_discrete or np.all((draws >= 0.0) & (draws == np.floor(draws)))
     np.testing.assert_array_equal(law.sample(3, seed=8), law.sample(3, seed=8))
-    assert not law.is_discrete or np.all((draws >= 0.0) & (draws == np.floor(draws)))
 
 
 # Rows and shapes.
@@ -264,6 +266,23 @@ def test_rows_can_be_cut_and_joined(law: Distribution) -> None:
     assert len(law[np.zeros(N, dtype=bool)]) == 0
     np.testing.assert_allclose(law[2].cdf(y[2:3]), law.cdf(y)[2:3], atol=1e-12)
     assert type(law).__name__ in repr(law)
+
+
+def test_vectors_have_marginals_and_are_whitened() -> None:
+    rng = np.random.default_rng(0)
+    loc, scale, y = rng.normal(size=(5, 2)), rng.uniform(0.5, 2.0, (5, 2)), rng.normal(size=(5, 2))
+    law, draws = families.MultivariateNormal(loc, scale), families.Samples(rng.normal(size=(5, 7, 2)))
+    np.testing.assert_array_equal(
+        law.marginal(1).log_prob(y[:, 1]), families.Normal(loc[:, 1], scale[:, 1]).log_prob(y[:, 1])
+    )
+    one = draws.marginal(0)
+    assert one is not None
+    np.testing.assert_array_equal(one.mean(), draws.mean()[:, 0])
+    z, standard = law.whitened(y)
+    np.testing.assert_allclose(standard.log_prob(z) - np.log(scale).sum(axis=1), law.log_prob(y), rtol=1e-12)
+    taken = law.sample_by(lambda count, _: rng.random((5, count)), 4_000)
+    assert taken.shape == (5, 4_000, 2)
+    np.testing.assert_allclose(taken.std(axis=1), scale, rtol=0.08)
 
 
 # Rows far from the ordinary.
