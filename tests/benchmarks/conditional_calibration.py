@@ -2,7 +2,7 @@
 
     python tests/benchmarks/conditional_calibration.py PART [--rows N] [--splits S] [--cases NAME ...]
 
-Parts: ``level`` (true models of nine families; ``--null gaussian`` forces the limit of many rows on few), ``vectors``
+Parts: ``level`` (true models of nine families), ``vectors``
 (true models of two targets), ``power`` (faulty models, beside the tests of congruence, of the kernel calibration error
 and of the marginal PIT) and ``effects`` (coverage of the intervals). The record is conditional_calibration.md.
 """
@@ -41,9 +41,7 @@ from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import local_reading
-from congruence.kernels.conditional_calibration.null import GaussianNull
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.conditional_calibration.score_test import SharedNull
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.congruence.test import congruence_tests
@@ -70,26 +68,22 @@ def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution 
 
 
 def prepared_split(
-    n: int, seed: int, draws: int | None, null: str = "exact"
+    n: int, seed: int, draws: int | None
 ) -> tuple[PreparedCalibration, PreparedCongruence, np.ndarray, np.ndarray]:
     """New inputs with their bases and null, conditional mean and spread."""
     x, mean, spread = problem(n, seed=seed)
     split = prepare(x, input_kernel=EXACT.input_kernel)
     settings = CalibrationSettings(draws=draws, null="exact")
     prepared = prepare_calibration(split, settings=settings, seed=seed)
-    if null == "gaussian":  # at fewer rows than it is for, where it is worst
-        moment = prepared.vectors.T.astype(np.float64) @ prepared.vectors
-        limit = GaussianNull.of(moment, settings.draws_for(n), seed)
-        vars(prepared)["null"] = SharedNull.of(prepared.bases, "gaussian", limit)  # before one is drawn
     return prepared, split, mean, spread
 
 
-def level(splits: range, n: int, cases: list[str], draws: int, null: str, keep: Path | None) -> None:
+def level(splits: range, n: int, cases: list[str], draws: int, keep: Path | None) -> None:
     """True models: p-values of the whole test and by order, and false discoveries of the local reading."""
     kept = Kept(keep)
     for split in splits:
         if split == splits.start or split % SPLITS_PER_INPUTS == 0:
-            prepared, inputs, mean, spread = prepared_split(n, split // SPLITS_PER_INPUTS, draws, null)
+            prepared, inputs, mean, spread = prepared_split(n, split // SPLITS_PER_INPUTS, draws)
             kept.save()
         for name, truth in true_models(mean, spread).items():
             if cases and name not in cases:
@@ -275,7 +269,6 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=40)
     parser.add_argument("--first", type=int, default=0, help="number of the first split")
     parser.add_argument("--draws", type=int, default=999)
-    parser.add_argument("--null", choices=["exact", "gaussian"], default="exact", help="of ``level``")
     parser.add_argument("--cases", nargs="*", default=[])
     parser.add_argument("--without", nargs="*", default=[], help="tests to leave out of the comparison")
     parser.add_argument("--keep", type=Path, help="file of the p-values, which further splits are added to")
@@ -283,7 +276,7 @@ def main() -> None:
     machine()
     started, splits = time.process_time(), range(given.first, given.first + given.splits)
     if given.part == "level":
-        level(splits, given.rows, given.cases, given.draws, given.null, given.keep)
+        level(splits, given.rows, given.cases, given.draws, given.keep)
     elif given.part == "vectors":
         vectors(splits, given.rows, given.draws, given.keep)
     elif given.part == "power":
