@@ -64,9 +64,7 @@ if TYPE_CHECKING:
     from congruence.kernels.errors import ProtocolError as ProtocolError
     from congruence.kernels.gram.variation import NearlyConstantKernelWarning as NearlyConstantKernelWarning
     from congruence.kernels.kernel_calibration import CalibrationTest as CalibrationTest
-    from congruence.kernels.kernel_calibration import HilbertianEmbedding as HilbertianEmbedding
     from congruence.kernels.kernel_calibration import MaximumMeanDiscrepancy as MaximumMeanDiscrepancy
-    from congruence.kernels.kernel_calibration import MixtureWasserstein as MixtureWasserstein
     from congruence.kernels.kernel_calibration import PredictionKernel as PredictionKernel
     from congruence.kernels.kernel_calibration import Wasserstein as Wasserstein
     from congruence.kernels.kernel_calibration import calibration_test as calibration_test

@@ -22,12 +22,12 @@ from congruence.kernels import (
     Kernel,
     Mixture,
     Normal,
+    PredictionKernel,
     calibration_test,
     negative_log_likelihood,
     squared_error,
     squared_kernel_calibration_error,
 )
-from congruence.kernels.kernel_calibration.prediction_kernels import HilbertianKernel
 
 SOURCE = "Widmann et al. 2021, section 4.3 and the authors' script"
 MEMBERS = 10
@@ -107,7 +107,7 @@ def _measures(law: Distribution, y: Array, options: Options) -> dict[str, float]
     }
 
 
-class EnsembleWasserstein(HilbertianKernel):
+class EnsembleWasserstein(PredictionKernel):
     """exp(-MW_2), MW_2 the lifted Wasserstein distance of ensembles of K normals of equal weight (appendix D.3).
 
     MW_2(p, p')^2 is the least mean of W_2(p_k, p'_l)^2 over the ways to pair the members (Delon and Desolneux 2020).

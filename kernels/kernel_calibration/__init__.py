@@ -15,18 +15,13 @@ if TYPE_CHECKING:
     from congruence.kernels.kernel_calibration.hypothesis_tests import asymptotic_test as asymptotic_test
     from congruence.kernels.kernel_calibration.hypothesis_tests import block_test as block_test
     from congruence.kernels.kernel_calibration.hypothesis_tests import calibration_test as calibration_test
-    from congruence.kernels.kernel_calibration.mixture_kernel import MixtureWasserstein as MixtureWasserstein
     from congruence.kernels.kernel_calibration.pairs import PairTerms as PairTerms
     from congruence.kernels.kernel_calibration.pairs import pair_terms as pair_terms
-    from congruence.kernels.kernel_calibration.prediction_kernels import HilbertianEmbedding as HilbertianEmbedding
     from congruence.kernels.kernel_calibration.prediction_kernels import (
         MaximumMeanDiscrepancy as MaximumMeanDiscrepancy,
     )
     from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel as PredictionKernel
     from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein as Wasserstein
-    from congruence.kernels.kernel_calibration.prediction_kernels import moment_embedding as moment_embedding
-    from congruence.kernels.kernel_calibration.prediction_kernels import parameter_embedding as parameter_embedding
-    from congruence.kernels.kernel_calibration.trust import Trust as Trust
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 

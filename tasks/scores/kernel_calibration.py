@@ -1,4 +1,4 @@
-"""The kernel calibration error of a version, with the test that can be trusted at its number of rows."""
+"""The kernel calibration error of a version and its test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from congruence.kernels.kernel_calibration import (
     MaximumMeanDiscrepancy,
     Wasserstein,
     asymptotic_test,
-    block_estimates,
-    block_test,
     pair_estimate,
     pair_terms,
 )
@@ -22,9 +20,7 @@ from congruence.tasks.runtime.steps import step
 from congruence.tasks.scores.evaluation import Metric, finite_metrics
 
 ROWS = 50_000
-DEPENDENT_ROWS = 2_500
-PAIRS_ROWS = 5_000
-ASYMPTOTIC_ROWS = 1_500
+REACH = 2_048
 
 
 def kernel_calibration_error(
@@ -34,58 +30,28 @@ def kernel_calibration_error(
     blocks: DependentBlocks | None = None,
     weights: Array | None = None,
 ) -> dict[str, Metric]:
-    """SKCE by the unbiased estimate on up to 5,000 rows, by blocks beyond; the test that can be trusted at that size.
+    """Return SKCE by the unbiased estimate, and the p-value of its test by random signs of the same pairs of rows.
 
-    Of more than 50,000 rows a random sample of 50,000: still unbiased, at a cost that no longer grows with the split.
-    Of rows that depend on each other the test is by their ``blocks``, whole ones of up to 2,500 rows.
-    Rows that count ``weights`` (n,) have the weighted estimate of up to 5,000 of them; the test is of rows as they are.
+    All pairs of up to some 2,500 rows; of more, each row is compared with some 2,500 others at random: still unbiased,
+    and the power grows with the rows. Of more than 50,000 rows a random sample of 50,000. Rows that depend on each
+    other have one sign for each of their ``blocks``; NaN where these are fewer than ten. Rows that count ``weights``
+    (n,) have the weighted estimate, NaN where fewer than two count; the test is of rows as they are.
     """
-    if weights is not None:
-        found = kernel_calibration_error(predictive, targets, seed, blocks)
-        return found | finite_metrics({"skce": _weighted(predictive, targets, seed, weights)})
-    if blocks is not None:
-        tested = _tested_by_blocks(predictive, targets, seed, blocks)
-        return kernel_calibration_error(predictive, targets, seed) | finite_metrics({"skce_p_value": tested})
-    n = len(targets)
-    if n > ROWS:
-        rows = np.sort(stream(seed, "rows of the kernel calibration error").choice(n, ROWS, replace=False))
-        predictive, targets, n = predictive[rows], targets[rows], ROWS
-    with step("kernel calibration error", 3, "parts") as advance:
-        terms = _terms(predictive, targets)  # the quantiles of a mixture cost more than both that follow
+    rows = stream(seed, "rows of the kernel calibration error").permutation(len(targets))[:ROWS]
+    blocks = None if blocks is None else blocks.of_rows(rows)
+    with step("kernel calibration error", 2, "parts") as advance:
+        terms = _terms(predictive[rows], targets[rows])  # the quantiles of a mixture cost more than what follows
         advance(1)
-        test = asymptotic_test(terms, seed=seed) if n <= ASYMPTOTIC_ROWS else block_test(terms, seed=seed)
-        advance(1)
-        if n <= ASYMPTOTIC_ROWS or (n > PAIRS_ROWS and seed == 0):
-            estimate = test.estimate  # of the same pairs
+        if blocks is not None and blocks.count < FEWEST_BLOCKS:
+            estimate, p_value = pair_estimate(terms, reach=REACH), float("nan")
         else:
-            estimate = pair_estimate(terms) if n <= PAIRS_ROWS else float(np.mean(block_estimates(terms)))
+            test = asymptotic_test(terms, seed=seed, blocks=blocks, reach=REACH)
+            estimate, p_value = test.estimate, test.p_value
+        if weights is not None:
+            few = np.count_nonzero(weights[rows]) < 2
+            estimate = float("nan") if few else pair_estimate(terms, weights=weights[rows], reach=REACH)
         advance(1)
-    return finite_metrics({"skce": estimate, "skce_p_value": test.p_value})
-
-
-def _weighted(predictive: Distribution, targets: Array, seed: int, weights: Array) -> float:
-    """The weighted estimate; NaN where fewer than two rows count."""
-    if len(targets) > PAIRS_ROWS:
-        draw = stream(seed, "rows of the weighted kernel calibration error")
-        rows = np.sort(draw.choice(len(targets), PAIRS_ROWS, replace=False))
-        predictive, targets, weights = predictive[rows], targets[rows], weights[rows]
-    if np.count_nonzero(weights) < 2:
-        return float("nan")
-    return pair_estimate(_terms(predictive, targets), weights=weights)
-
-
-def _tested_by_blocks(predictive: Distribution, targets: Array, seed: int, blocks: DependentBlocks) -> float:
-    """The p-value of the SKCE; NaN where whole blocks of so few rows are fewer than ten."""
-    if len(targets) > DEPENDENT_ROWS:
-        order = stream(seed, "blocks of the kernel calibration error").permutation(blocks.count)
-        sizes = np.bincount(blocks.labels, minlength=blocks.count)
-        taken = np.zeros(blocks.count, dtype=bool)
-        taken[order[np.cumsum(sizes[order]) <= DEPENDENT_ROWS]] = True
-        rows = np.flatnonzero(taken[blocks.labels])
-        predictive, targets, blocks = predictive[rows], targets[rows], blocks.of_rows(rows)
-    if blocks.count < FEWEST_BLOCKS:
-        return float("nan")
-    return asymptotic_test(_terms(predictive, targets), seed=seed, blocks=blocks).p_value
+    return finite_metrics({"skce": estimate, "skce_p_value": p_value})
 
 
 def _terms(predictive: Distribution, targets: Array) -> PairTerms:

@@ -167,18 +167,11 @@ Rival = Callable[[PreparedCongruence, np.ndarray, Distribution, np.ndarray, int]
 def rivals() -> dict[str, Rival]:
     """p-values of other tests: (split, y, model, pit, seed)."""
 
-    def skce(method: str) -> Rival:
-        options = {"replicates": 199} if method == "asymptotic" else {}
-        return lambda split, y, model, pit, seed: (
-            calibration_test(y, model, method=method, seed=seed, **options).p_value
-        )
-
     return {
         "CCE": lambda split, y, model, pit, seed: (
             congruence_tests(split, y, {"": model}, draws=199, seed=seed)[""].p_value
         ),
-        "SKCE": skce("asymptotic"),
-        "UCME": skce("cme"),
+        "SKCE": lambda split, y, model, pit, seed: calibration_test(y, model, replicates=199, seed=seed).p_value,
         "PIT: KS": lambda split, y, model, pit, seed: kolmogorov_smirnov(pit).p_value,
         "PIT: CvM": lambda split, y, model, pit, seed: cramer_von_mises(pit).p_value,
         "PIT: chi2": lambda split, y, model, pit, seed: chi_square(pit).p_value,

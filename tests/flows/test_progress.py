@@ -165,7 +165,7 @@ def test_the_kernel_calibration_error_tells_its_steps() -> None:
     finally:
         listen(None)
     assert {name: sum(units) for name, units in heard.items()} == {
-        "kernel calibration error: 3 parts": 3,
+        "kernel calibration error: 2 parts": 2,
     }
 
 

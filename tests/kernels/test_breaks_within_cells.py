@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from congruence.kernels.distributions import Histogram, Laplace, Quantiles, Uniform, WeightedSamples
+from congruence.kernels.distributions import Histogram, Quantiles, Uniform, WeightedSamples
 from congruence.kernels.kernel_calibration import squared_kernel_calibration_error
-from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
 from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
 from congruence.kernels.kernel_functions import Laplacian, Matern
-from congruence.kernels.mean_embeddings.line_products import line_product, without_kinks
 from congruence.kernels.mean_embeddings.residuals import target_errors
 
 KERNELS = {"Laplacian": Laplacian(2.0), "Matern 3/2": Matern(1.5, 0.8)}
@@ -58,9 +56,6 @@ def exact_products(y, ends, levels, kernel):
 def test_the_kernel_calibration_error_is_the_double_sum(name, n, kernel):
     y, law, ends, levels = piecewise_uniform(name, n)
     kernel = KERNELS[kernel]
-    line, _rows, moved = line_product(y, law, without_kinks(kernel)[1])
-    assert len(line.cells.edges) < np.unique(ends).size  # the breaks lie within cells
-    assert 0.0 < np.mean(moved) < 3e-7
     exact = exact_products(y, ends, levels, kernel)
     (coordinates,) = Wasserstein().coordinates([law], kernel)
     h = Wasserstein().fitted(coordinates)(coordinates, coordinates) * exact
@@ -81,21 +76,6 @@ def test_what_is_stated_covers_every_product_of_errors():
     assert np.all(apart <= stated + 1e-12)
     assert np.max(apart) < 1e-6
     assert np.mean(apart) < 1e-9
-
-
-@pytest.mark.parametrize("n", [2_000, 8_000])
-def test_laplace_laws_of_many_rows(n):
-    """Against the closed form, on pairs of 400 of the rows."""
-    rng = np.random.default_rng([n, 8])
-    loc, scale = rng.normal(size=n), rng.uniform(0.3, 1.5, n)
-    y = loc + scale * rng.laplace(size=n)
-    line, rows, moved = line_product(y, Laplace(loc, scale), without_kinks(Matern(0.5, 0.5))[1])
-    some = rng.choice(n, 400, replace=False)
-    exact = LaplaceProduct(2.0)(*[np.column_stack([y, loc, scale])[some]] * 2)
-    apart = line(rows[some], rows[some]) - exact
-    assert np.mean(moved) < 3e-7
-    assert abs(np.mean(apart)) < 1e-9
-    assert np.mean(np.abs(apart)) < 1e-8
 
 
 def test_laws_of_bins_and_of_weighted_points_have_errors_under_a_kernel_with_a_kink() -> None:

@@ -1,14 +1,12 @@
 """SKCE and UCME against their definitions: closed forms, quadrature, the published values."""
 
-import itertools
 import random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import quad
-from scipy.spatial.distance import cdist, pdist
+from scipy.spatial.distance import cdist
 
 from congruence.kernels import RBF, Laplacian, Polynomial
 from congruence.kernels.distributions import (
@@ -16,34 +14,22 @@ from congruence.kernels.distributions import (
     Laplace,
     Mixture,
     MultivariateNormal,
-    NegativeBinomial,
     Normal,
     Poisson,
-    Quantiles,
     Samples,
 )
-from congruence.kernels.distributions.quadrature import probability_rule
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration import (
-    HilbertianEmbedding,
     MaximumMeanDiscrepancy,
     Wasserstein,
     block_test,
     calibration_test,
-    moment_embedding,
+    pair_estimate,
     pair_terms,
     pairs,
     squared_kernel_calibration_error,
     unnormalized_calibration_mean_embedding,
 )
-from congruence.kernels.kernel_calibration.laplace_products import LaplaceProduct
-from congruence.kernels.kernel_calibration.prediction_kernels import pairwise_distances
-from congruence.kernels.kernel_calibration.quantile_embedding import (
-    _chosen_rule,
-    _quantile_values,
-    wasserstein_coordinates,
-)
-from congruence.kernels.kernel_calibration.target_products import NormalProduct, location_scale_rows
 from congruence.kernels.streams import stream
 
 SQUARED_EXPONENTIAL = RBF(0.5)
@@ -127,8 +113,7 @@ def test_estimators_equal_their_definitions(exponent):
 def test_blocks_and_tiles_change_nothing(monkeypatch):
     predictive, y = normal_data(120)
     whole = squared_kernel_calibration_error(y, predictive)
-    monkeypatch.setattr(pairs, "BLOCK_ROWS", 50)
-    monkeypatch.setattr(pairs, "_TILE", 7)
+    monkeypatch.setattr(pairs, "TILE", 7)
     assert squared_kernel_calibration_error(y, predictive) == pytest.approx(whole, rel=1e-12, abs=1e-16)
 
 
@@ -156,57 +141,14 @@ def test_unbiased_estimates_of_a_calibrated_model_average_to_zero():
     assert abs(np.mean(estimates)) < 4 * np.std(estimates) / np.sqrt(200)
 
 
-def laplace_expectations(y: float, loc: float, scale: float, gamma: float) -> float:
-    def integrand(z: float) -> float:
-        return np.exp(-gamma * abs(z - y) - abs(z - loc) / scale) / (2 * scale)
-
-    knots = sorted({y, loc})
-    edges = [-np.inf, *knots, np.inf]
-    return sum(quad(integrand, a, b, epsabs=1e-13)[0] for a, b in itertools.pairwise(edges))
-
-
-@pytest.mark.parametrize("scale", [0.05, 0.5, 1 / 0.7 - 1e-9, 1 / 0.7, 1.5, 2.0, 40.0])
-def test_laplace_product_equals_quadrature(scale):
-    """Also where the scale of a prediction is that of the kernel, or nearly."""
-    gamma, other = 0.7, Laplace(np.array([0.4]), np.array([1 / 0.7]))
-    one = Laplace(np.array([-0.3]), np.array([scale]))
-    a, b = location_scale_rows(one, np.array([0.9])), location_scale_rows(other, np.array([-1.1]))
-
-    def outer(z: float) -> float:
-        return laplace_expectations(z, 0.4, 1 / 0.7, gamma) * np.exp(-abs(z + 0.3) / scale) / (2 * scale)
-
-    edges = [-0.3 - 40 * scale, -0.3, 0.4, max(0.4, -0.3 + 40 * scale)]
-    both = sum(quad(outer, x, z, epsabs=1e-12, limit=200)[0] for x, z in itertools.pairwise(edges))
-    expected = (
-        np.exp(-gamma * 2.0)
-        - laplace_expectations(-1.1, -0.3, scale, gamma)
-        - laplace_expectations(0.9, 0.4, 1 / 0.7, gamma)
-        + both
-    )
-    assert LaplaceProduct(gamma)(a, b)[0, 0] == pytest.approx(expected, abs=1e-9)
-
-
-def test_laplace_product_is_smooth_across_equal_scales():
-    product = LaplaceProduct(1.0)
-    scales = np.concatenate([np.linspace(0.2, 4.0, 381), 1 + np.geomspace(1e-15, 1e-3, 60)])
-    scales.sort()
-    rows = location_scale_rows(Laplace(np.full(len(scales), 0.3), scales), np.full(len(scales), 1.0))
-    block = product(rows, rows)
-    assert np.max(np.abs(np.diff(block, axis=0)) / np.maximum(np.diff(scales)[:, None], 1e-6)) < 2.0
-    np.testing.assert_allclose(np.diag(block), product.diagonal(rows), atol=1e-13)
-    assert np.linalg.eigvalsh(block).min() > -1e-9
-
-
 def test_laplace_with_its_kernel_agrees_with_samples():
     rng = np.random.default_rng(1)
     predictive = Laplace(rng.normal(size=30), rng.uniform(0.5, 2, 30))
     y = rng.normal(size=30)
-    exact = squared_kernel_calibration_error(
-        y, predictive, prediction_kernel=HilbertianEmbedding(embedding=moment_embedding), output_kernel=Laplacian(0.7)
-    )
+    exact = squared_kernel_calibration_error(y, predictive, output_kernel=Laplacian(0.7))
     draws = predictive.sample(2000, seed=2)
     kernel = Laplacian(0.7)
-    parameters = moment_embedding(predictive)
+    parameters = np.column_stack([predictive.mean(), predictive.std()])
     cross = np.stack([kernel(draws[i], y).mean(axis=0) for i in range(30)])
     between = np.stack([[kernel(draws[i, :400], draws[j, 400:800]).mean() for j in range(30)] for i in range(30)])
     h = np.exp(-cdist(parameters, parameters)) * (kernel(y, y) - cross - cross.T + between)
@@ -215,7 +157,7 @@ def test_laplace_with_its_kernel_agrees_with_samples():
 
 
 def wasserstein(a, b) -> np.ndarray:
-    first, second = wasserstein_coordinates([a, b])
+    first, second = Wasserstein().coordinates([a, b], RBF(1.0))
     return np.linalg.norm(first - second, axis=1)
 
 
@@ -240,56 +182,6 @@ def test_wasserstein_distances_by_quantiles():
     np.testing.assert_allclose(wasserstein(a, points), np.hypot(a.loc - points.mean(), a.scale), rtol=1e-4)
 
 
-def test_wasserstein_distances_of_laws_given_by_quantiles_are_exact():
-    """Between the levels the difference of two quantile functions is linear: Simpson's rule on each piece is exact."""
-    rng = np.random.default_rng(0)
-    levels = np.array([0.05, 0.2, 0.5, 0.9, 0.99])
-    a, b = (Quantiles(levels, np.sort(rng.normal(size=(6, 5)), axis=1), "none") for _ in range(2))
-    p = np.concatenate([[0.0], levels, [1.0]])
-    left, right = p[:-1], p[1:]
-    difference = [a.quantile(q[None, :]) - b.quantile(q[None, :]) for q in (left, (left + right) / 2, right)]
-    integral = sum(weight * d**2 for weight, d in zip((1, 4, 1), difference, strict=True)) @ (right - left) / 6
-    np.testing.assert_allclose(wasserstein(a, b), np.sqrt(integral), rtol=1e-12)
-
-
-def test_quadrature_is_as_short_as_the_quantile_functions_are_smooth():
-    """Distances by the short rule are those of the full one; a mixture of two spikes keeps the full one."""
-    n = 1_200
-    rng = np.random.default_rng(0)
-    rate = rng.uniform(1.0, 9.0, n)
-    wide = Mixture(np.array([0.6, 0.4]), (Normal(rate, 0.8 * rate), Normal(1.3 * rate, rate)))
-    spikes = Mixture(np.array([0.6, 0.4]), (Normal(rate, 0.01 * rate), Normal(2.0 * rate, 0.01 * rate)))
-    full = probability_rule(20, 8)
-    assert len(_chosen_rule([wide])[0]) <= 85
-    assert len(_chosen_rule([spikes])[0]) == len(_chosen_rule([wide[:1000]])[0]) == len(full[0])
-    (found,) = wasserstein_coordinates([wide])
-    rows = rng.choice(n, 300, replace=False)
-    expected = pdist(_quantile_values(wide[rows], full))
-    np.testing.assert_allclose(pdist(found[rows]), expected, atol=3e-5 * expected.mean())
-
-
-def test_distances_of_many_laws_of_counts_are_those_of_their_quantiles():
-    """Many rows that span most of their columns are not rotated, and distances are the same to rounding."""
-    rng = np.random.default_rng(0)
-    law = NegativeBinomial(rng.uniform(1.0, 9.0, 5_100), rng.uniform(0.1, 0.5, 5_100))
-    (found,) = wasserstein_coordinates([law])
-    rows = rng.choice(len(law), 60, replace=False)
-    expected = pdist(_quantile_values(law[rows], probability_rule(20, 8)))
-    np.testing.assert_allclose(pdist(found[rows]), expected, rtol=1e-12)
-
-
-def test_distances_within_a_block_keep_their_digits_between_near_rows():
-    """Rows of like norms and tiny distances, by sums in long double; equal rows are at distance 0."""
-    rng = np.random.default_rng(0)
-    rows = np.repeat(rng.standard_normal((40, 320)), 2, axis=0)
-    rows[1::4] += 1e-6 * rng.standard_normal((20, 320))
-    wide = rows.astype(np.longdouble)
-    expected = np.sqrt(np.sum((wide[:, None] - wide[None, :]) ** 2, axis=2)).astype(float)
-    found = pairwise_distances(rows, rows)
-    assert np.max(found[expected == 0.0]) == 0.0
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
-
-
 @pytest.mark.parametrize(
     "kernel",
     [
@@ -297,9 +189,8 @@ def test_distances_within_a_block_keep_their_digits_between_near_rows():
         Wasserstein(None),
         MaximumMeanDiscrepancy(),
         MaximumMeanDiscrepancy(kernel=RBF(2.0), scale=3.0, exponent=2.0),
-        HilbertianEmbedding(embedding=moment_embedding, scale=0.5),
     ],
-    ids=["wasserstein", "median scale", "mmd", "own mmd", "moments"],
+    ids=["wasserstein", "median scale", "mmd", "own mmd"],
 )
 def test_every_kernel_works_for_every_kind_of_prediction(kernel):
     rng = np.random.default_rng(0)
@@ -323,12 +214,12 @@ def test_vector_normals_equal_the_definition():
     """One target: the scalar family. More: every expectation is the product over the targets."""
     predictive, y = normal_data(30)
     lifted = MultivariateNormal(predictive.loc[:, None], predictive.scale[:, None])
-    assert NormalProduct(RBF(0.7) + RBF(3.0)).diagonal(location_scale_rows(lifted, y)).min() > 0
+    terms = pair_terms(lifted, y[:, None], output_kernel=RBF(0.7) + RBF(3.0))
     parameters = np.column_stack([predictive.loc, predictive.scale])
     k_p = np.exp(-cdist(parameters, parameters))
     h = definition(predictive, y, 0.7, k_p) + definition(predictive, y, 3.0, k_p)
-    block = NormalProduct(RBF(0.7) + RBF(3.0))(*(2 * [location_scale_rows(lifted, y)]))
-    np.testing.assert_allclose(k_p * block, h, atol=1e-13)
+    np.testing.assert_allclose(terms.h(slice(None), slice(None)), h, atol=1e-13)
+    np.testing.assert_allclose(terms.diagonal(), np.diag(h), atol=1e-13)
     second, z = normal_data(30, seed=9)
     loc, scale = (np.column_stack([getattr(part, name) for part in (predictive, second)]) for name in ("loc", "scale"))
     pair = MultivariateNormal(loc, scale)
@@ -345,10 +236,34 @@ def test_vector_normals_equal_the_definition():
         - gram(targets[i], draws[j])
         + gram(draws[i], draws[j])
     )
-    rows = location_scale_rows(pair, targets)
-    assert NormalProduct(RBF(0.7))(rows[[i]], rows[[j]])[0, 0] == pytest.approx(expected, abs=0.01)
+    near = np.exp(-np.linalg.norm(np.hstack([loc[i] - loc[j], scale[i] - scale[j]])))
+    found = pair_terms(pair, targets, output_kernel=RBF(0.7)).h([i], [j])[0, 0]
+    assert found == pytest.approx(near * expected, abs=0.01)
     exact = squared_kernel_calibration_error(targets, pair, output_kernel=RBF(0.7), estimator="biased")
     assert 0 < exact < 1
+
+
+def test_pairs_of_near_tiles_are_an_unbiased_part_of_all(monkeypatch):
+    """Of rows in random order each is compared with some others, by the same h."""
+    monkeypatch.setattr(pairs, "TILE", 8)
+    predictive, y = normal_data(100)
+    terms = pair_terms(predictive, y)
+    met = np.zeros((100, 100))
+    for i, j in pairs.tile_pairs(100, 32):
+        met[i, j] += 1
+        met[j, i] = met[i, j].T
+    assert set(met.ravel()) == {0.0, 1.0}
+    np.fill_diagonal(met, 0.0)
+    assert 32 <= met.sum(axis=1).min() <= met.sum(axis=1).max() <= 39
+    h = terms.h(slice(None), slice(None))
+    assert pair_estimate(terms, reach=32) == pytest.approx((h * met).sum() / met.sum(), abs=1e-14)
+    weights = np.random.default_rng(0).uniform(size=100)
+    counted = np.outer(weights, weights) * met
+    found = pair_estimate(terms, reach=32, weights=weights)
+    assert found == pytest.approx((h * counted).sum() / counted.sum(), abs=1e-14)
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], (100, 3))
+    sums, _ = pairs.quadratic_forms(terms, signs, 32)
+    np.testing.assert_allclose(sums, np.einsum("ik,ij,jk->k", signs, h * met, signs), atol=1e-12)
 
 
 def test_vector_targets():

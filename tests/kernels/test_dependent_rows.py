@@ -325,8 +325,8 @@ def test_the_kernel_calibration_error_is_tested_by_groups() -> None:
         by_group += test.p_value <= 0.05
     assert by_group <= 3 < alone
     assert test.p_value_kind == "asymptotic in 40 blocks"
-    with pytest.raises(InvalidInputError, match="'consistency' takes rows as independent"):
-        calibration_test(y, law, method="consistency", groups=groups)
+    with pytest.raises(InvalidInputError, match="'block' takes rows as independent"):
+        calibration_test(y, law, method="block", groups=groups)
 
 
 def test_means_and_their_differences_are_resampled_by_whole_blocks() -> None:

@@ -16,7 +16,7 @@ from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.plots.calibration import pit_histogram
 from congruence.tasks.plots.style import figure_of, png
-from congruence.tasks.scores import kernel_calibration, recalibration_preview
+from congruence.tasks.scores import recalibration_preview
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((240, 2))
@@ -61,17 +61,6 @@ def test_a_second_reading_sums_no_squared_weights(monkeypatch: pytest.MonkeyPatc
     np.testing.assert_allclose(read.null_std[:, 0], np.sqrt(direct), rtol=1e-4)
     monkeypatch.delattr(SpectralSmoother, "squared_weights")
     np.testing.assert_array_equal(local_reading(smoother, RNG.random(240)).null_std, read.null_std)
-
-
-def test_the_blocks_of_the_kernel_calibration_test_are_those_of_its_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_calibration, "PAIRS_ROWS", 100)
-    monkeypatch.setattr(kernel_calibration, "ASYMPTOTIC_ROWS", 100)
-    calls: Counter[str] = Counter()
-    counted(monkeypatch, kernel_calibration, "block_estimates", calls)
-    by_default = kernel_calibration.kernel_calibration_error(NARROW, Y, 0)["skce"].value
-    assert calls["block_estimates"] == 0
-    assert kernel_calibration.kernel_calibration_error(NARROW, Y, 1)["skce"].value == by_default
-    assert calls["block_estimates"] == 1
 
 
 def test_a_picture_measures_its_texts_once(monkeypatch: pytest.MonkeyPatch) -> None:
