@@ -9,42 +9,34 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from congruence.kernels.arrays import array_namespace
 from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.kernel_functions import Kernel, Polynomial, require_kernel
 
-DownsamplingChoice = Literal["uniform", "leverage", "rpcholesky"]
-
 
 @dataclass(frozen=True)
 class Downsampling:
-    """k reference points instead of n, chosen independently in each repeat; all points stay queries.
+    """k of n reference points, chosen uniformly anew in each repeat; all points stay queries.
 
     Attributes:
         rows: k.
         repeats: random choices.
-        choice: how points are chosen, see ``congruence.kernels.protocol.downsampling``.
 
     Raises:
-        InvalidInputError: fewer than two rows, no repeats, or an unknown choice.
+        InvalidInputError: fewer than two rows, or no repeats.
     """
 
     rows: int
     repeats: int = 5
-    choice: DownsamplingChoice = "uniform"
 
     def __post_init__(self) -> None:
         if self.rows < 2:
             raise InvalidInputError(f"rows: {self.rows} reference points; give at least 2")
         if self.repeats < 1:
             raise InvalidInputError(f"repeats: {self.repeats}; give at least 1")
-        if self.choice not in get_args(DownsamplingChoice):
-            raise InvalidInputError(
-                f"choice: unknown {self.choice!r}; use one of {', '.join(get_args(DownsamplingChoice))}"
-            )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, Polynomial
-from congruence.kernels.protocol.protocol import PROTOCOLS, Downsampling, DownsamplingChoice, EvaluationProtocol
+from congruence.kernels.protocol.protocol import PROTOCOLS, Downsampling, EvaluationProtocol
 from congruence.tasks.settings.strict import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -54,14 +54,10 @@ class KernelSettings(Strict):
 
 
 class DownsamplingSettings(Strict):
-    """Estimate on ``rows`` reference points, new in each of ``repeats``; all points are still evaluated.
-
-    ``choice``: ``uniform`` as in the papers, ``leverage`` (by ridge leverage scores, weighted) or ``rpcholesky``.
-    """
+    """Estimate on ``rows`` random reference points, new in each of ``repeats``; all points are still evaluated."""
 
     rows: int = Field(ge=2)
     repeats: int = Field(default=5, ge=1)
-    choice: DownsamplingChoice = "uniform"
 
 
 class ProtocolSettings(Strict):

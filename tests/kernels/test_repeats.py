@@ -9,9 +9,8 @@ import pytest
 from congruence.kernels import ECAI, EXACT, PREPRINT, RBF, Normal, Poisson, Polynomial, Samples, prepare, variance_gamma
 from congruence.kernels.congruence.preparation import prepare as prepare_inputs
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.gram.operator import RegularizedGram
 from congruence.kernels.mean_embeddings.residuals import marginal_kernel
-from congruence.kernels.protocol.downsampling import downsampled_congruence, leverage_scores
+from congruence.kernels.protocol.downsampling import downsampled_congruence
 from congruence.kernels.protocol.evaluation import evaluate_protocol
 from congruence.kernels.protocol.repeats import repeated_evaluation
 from congruence.kernels.protocol.weighting import Reference, weighted_reference
@@ -110,21 +109,19 @@ def test_a_zero_embedding_has_no_direction():
         evaluate_protocol(EXACT, np.where(np.arange(len(x))[:, None] == 4, 0.0, x), y, {"": Normal(mean, 1.0)})
 
 
-@pytest.mark.parametrize("choice", ["uniform", "rpcholesky"])
-def test_all_points_downsampled_are_the_whole_split(choice):
+def test_all_points_downsampled_are_the_whole_split():
     x, y, mean = split()
     model = Normal(mean + 0.5, np.ones(len(y)))
-    found = downsampled_congruence(x, y, {"": model}, rows=len(x), repeats=2, choice=choice, input_kernel=KERNEL)[""]
+    found = downsampled_congruence(x, y, {"": model}, rows=len(x), repeats=2, input_kernel=KERNEL)[""]
     whole = prepare(x, input_kernel=KERNEL).conditional_congruence_error(y, model)
     np.testing.assert_allclose(found.values, whole.values, rtol=1e-8)
     assert found.std == pytest.approx(0.0, abs=1e-10)
 
 
-@pytest.mark.parametrize("choice", ["uniform", "leverage", "rpcholesky"])
-def test_a_part_of_the_split_ranks_versions_as_the_whole_and_all_points_are_queries(choice):
+def test_a_part_of_the_split_ranks_versions_as_the_whole_and_all_points_are_queries():
     x, y, mean = split(600)
     versions = {f"bias {bias}": Normal(mean + bias, np.ones(len(y))) for bias in (0.0, 1.0, 2.0, 3.0)}
-    found = downsampled_congruence(x, y, versions, rows=150, repeats=4, choice=choice, input_kernel=KERNEL)
+    found = downsampled_congruence(x, y, versions, rows=150, repeats=4, input_kernel=KERNEL)
     means = [result.mean for result in found.values()]
     assert means == sorted(means)
     whole = prepare(x, input_kernel=KERNEL).congruence_errors(y, versions)
@@ -134,21 +131,12 @@ def test_a_part_of_the_split_ranks_versions_as_the_whole_and_all_points_are_quer
     assert found["bias 3.0"].std > 0.0
 
 
-def test_leverage_scores_are_the_diagonal_of_the_smoother():
-    x, _, _ = split()
-    operator = RegularizedGram(x, KERNEL, 0.1)
-    gram = KERNEL(x)
-    expected = np.diag(np.linalg.solve(gram + operator.shift * np.eye(len(x)), gram))
-    np.testing.assert_allclose(leverage_scores(operator), expected, rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"rows": 1}, "rows: 1 reference points"),
         ({"rows": 121}, "rows: 121 of 120"),
         ({"rows": 5, "repeats": 0}, "repeats: 0"),
-        ({"rows": 5, "choice": "best"}, "unknown 'best'"),
     ],
 )
 def test_impossible_downsampling_is_refused(arguments, message):
