@@ -48,8 +48,10 @@ def kernel_calibration_error(
             test = asymptotic_test(terms, seed=seed, blocks=blocks, reach=REACH)
             estimate, p_value = test.estimate, test.p_value
         if weights is not None:
-            few = np.count_nonzero(weights[rows]) < 2
-            estimate = float("nan") if few else pair_estimate(terms, weights=weights[rows], reach=REACH)
+            counted = np.flatnonzero(weights[rows])
+            estimate = float("nan")
+            if len(counted) >= 2:
+                estimate = pair_estimate(terms.of_rows(counted), weights=weights[rows][counted], reach=REACH)
         advance(1)
     return finite_metrics({"skce": estimate, "skce_p_value": p_value})
 
