@@ -63,9 +63,9 @@ class PairTerms:
     def diagonal(self) -> Array:
         """Return h_ii, (n,); k_P(p, p) = 1."""
         if self.gammas is None:
-            return np.einsum("ij,ij->i", self.targets, self.targets)
-        tiles = row_slices(self.n, TILE)
-        return np.concatenate([np.diag(_normal_products(*(2 * [self.targets[i]]), self.gammas)) for i in tiles])
+            return np.asarray(np.einsum("ij,ij->i", self.targets, self.targets))
+        tiles = [self.targets[rows] for rows in row_slices(self.n, TILE)]
+        return np.concatenate([np.diag(_normal_products(tile, tile, self.gammas)) for tile in tiles])
 
 
 def pair_terms(
