@@ -221,7 +221,19 @@ class Distribution(ABC):
         return {}
 
     def _outermost(self, tail: float) -> tuple[float, float]:
-        return float(np.min(self.quantile(tail))), float(np.max(self.quantile(1.0 - tail)))
+        """Quantiles are looked for only in rows that may hold an end: others have too little mass beyond."""
+        mean, std = self.mean(), self.std()
+        low = self._end(tail, int(np.argmin(mean - 8.0 * std)), lambda end: self.cdf_left(end) >= tail, np.min)
+        high = self._end(1.0 - tail, int(np.argmax(mean + 8.0 * std)), lambda end: self.cdf(end) < 1.0 - tail, np.max)
+        return low, high
+
+    def _end(self, q: float, row: int, lies_beyond: Callable[[float], Array], outer: Callable[[Any], Any]) -> float:
+        """The outermost of the rows' quantiles at q: that of ``row``, or of one that ``lies_beyond`` it."""
+        end = float(self[[row]].quantile(q)[0])
+        if not np.isfinite(end):
+            return float(outer(self.quantile(q)))
+        others = np.flatnonzero(lies_beyond(end))
+        return float(outer(np.append(self[others].quantile(q), end))) if len(others) else end
 
     def _hold(self, **values: Any) -> None:
         """Set fields of this frozen value, as its constructor has checked them."""

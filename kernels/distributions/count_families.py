@@ -12,6 +12,7 @@ import scipy.special
 from scipy.special import betainc, betaincc, expm1, gammaln, hyp2f1, log1p, xlog1py, xlogy
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.base import Seed, require
 from congruence.kernels.distributions.counts import TAIL_MASS, Count, similar_windows
 from congruence.kernels.streams import stream
@@ -66,6 +67,9 @@ class Poisson(Count):
         spread = scipy.special.i0e(2.0 * rate) + scipy.special.i1e(2.0 * rate)
         return np.maximum((y - rate) * (2.0 * self._cdf(y) - 1.0) + rate * (2.0 * edge - spread), 0.0)
 
+    def raw_moments(self, order: int) -> Array:
+        return moments.from_factorial([self.rate**k for k in range(order + 1)], len(self))
+
     def characteristic_function(self, t: Array) -> Array:
         return np.asarray(np.exp(self.rate[:, None] * expm1(1j * np.asarray(t))))
 
@@ -114,6 +118,10 @@ class Binomial(Count):
     def sample(self, size: int, seed: Seed = 0) -> Array:
         n, p = self._columns
         return stream(seed, "samples").binomial(n.astype(np.int64), p, (len(self), size)).astype(np.float64)
+
+    def raw_moments(self, order: int) -> Array:
+        steps = np.cumprod((self.n[:, None] - np.arange(order)) * self.p[:, None], axis=1)
+        return moments.from_factorial([np.ones(len(self)), *steps.T], len(self))
 
     def characteristic_function(self, t: Array) -> Array:
         n, p = self._columns
@@ -197,6 +205,10 @@ class NegativeBinomial(Count):
         rng = stream(seed, "samples")
         rate = mean * (rng.standard_gamma(1.0 / dispersion, (len(self), size)) * dispersion)
         return rng.poisson(np.minimum(rate, _LARGEST_RATE)).astype(np.float64)
+
+    def raw_moments(self, order: int) -> Array:
+        steps = np.cumprod(self.mu[:, None] * (1.0 + np.arange(order) * self.dispersion[:, None]), axis=1)
+        return moments.from_factorial([np.ones(len(self)), *steps.T], len(self))
 
     def characteristic_function(self, t: Array) -> Array:
         mean, dispersion = self._columns

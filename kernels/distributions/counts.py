@@ -100,16 +100,24 @@ class Count(Parametric):
         columns = (values[rows] for values in self._columns)
         return np.asarray(np.exp(self._log_mass(support[None, :], *columns)))
 
-    def tables(self, tail: float = TAIL_MASS) -> Iterator[tuple[Array, Array, Array]]:
-        """(rows, support (s,), mass (rows, s)) for groups of rows; the groups cover every row once."""
-        lower, upper = self._window if tail == TAIL_MASS else self.window(tail)
+    def tables(
+        self, tail: float = TAIL_MASS, first: float = 0.0, last: float = np.inf
+    ) -> Iterator[tuple[Array, Array, Array]]:
+        """(rows, support (s,), mass (rows, s)) for groups of rows; the groups cover every row once.
+
+        Counts below ``first`` and above ``last`` may be left out.
+        """
+        window = self._window if tail == TAIL_MASS else self.window(tail)
+        lower, upper = (np.clip(end, first, max(first, last)) for end in window)
         for rows in similar_windows(lower, upper):
             support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
             yield rows, support, self._masses(rows, support)
 
     def cumulative(self, support: Array) -> Array:
-        """``cdf`` at successive counts, (s,) where all rows have the same or (n, s), shape (n, s)."""
-        return self.cdf(support if support.ndim == 2 else support[None, :])
+        """``cdf`` at successive counts, (s,) where all rows have the same or (n, s), shape (n, s): sums of masses."""
+        counts = np.broadcast_to(support, (len(self), support.shape[-1]))
+        mass = np.where(counts >= 0.0, np.exp(self._log_mass(np.maximum(counts, 0.0), *self._columns)), 0.0)
+        return np.asarray(np.minimum(self.cdf(counts[:, :1] - 1.0) + np.cumsum(mass, axis=1), 1.0))
 
     def _quantile(self, q: Array) -> Array:
         """The first count up to which the masses reach the level; searched for where its window is wide."""
@@ -166,12 +174,10 @@ class Count(Parametric):
 
     def sum_over(self, first: float, table: Array) -> Array:
         """sum_k P(Y = first + k) t_k for rows t_k of a table (s, r), shape (n, r): counts outside of it add nothing."""
-        result = np.zeros((len(self), table.shape[1]))
-        for rows, support, mass in self.tables():
-            listed = np.flatnonzero((support >= first) & (support < first + len(table)))
-            if len(listed) > 0:
-                start = int(support[listed[0]] - first)
-                result[rows] = mass[:, listed] @ table[start : start + len(listed)]
+        result = np.empty((len(self), table.shape[1]))
+        for rows, support, mass in self.tables(first=first, last=first + len(table) - 1.0):
+            start = int(support[0] - first)
+            result[rows] = mass @ table[start : start + len(support)]
         return result
 
     def characteristic_function(self, t: Array) -> Array:
@@ -205,6 +211,10 @@ class MixedCounts(Count):
 
     def __init__(self, weights: Array, components: tuple[Count, ...]) -> None:
         self.weights, self.components = weights, components
+
+    def parameters(self) -> dict[str, Array]:
+        """None of its own: the mixture that these counts are tells them."""
+        return {}
 
     def __len__(self) -> int:
         return len(self.weights)

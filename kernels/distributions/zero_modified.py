@@ -110,6 +110,12 @@ class ZeroModified(Count):
             lambda c: np.sqrt(c * std**2 + c * (1.0 - c) * mean**2)[:, 0], lambda law, _: Count.std(law), most=1.0
         )
 
+    def raw_moments(self, order: int) -> Array:
+        of_base = np.append(np.zeros((len(self), 1)), self.base.raw_moments(order)[:, 1:], axis=1)
+        return self._tabled(
+            lambda c: c * of_base + (np.arange(order + 1) == 0), lambda law, _: Count.raw_moments(law, order)
+        )
+
     def characteristic_function(self, t: Array) -> Array:
         of_base = self.base.characteristic_function(t)
         return self._tabled(lambda c: 1.0 + c * (of_base - 1.0), lambda law, _: Count.characteristic_function(law, t))
