@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets, row_slices
-from congruence.kernels.distributions import Distribution, MultivariateNormal
+from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
@@ -93,9 +93,9 @@ def pair_terms(
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
     (coordinates,) = chosen.coordinates([predictive], kernel)
     fitted, gammas = chosen.fitted(coordinates), rbf_gammas(kernel)
-    if isinstance(predictive, MultivariateNormal) and y.ndim == 2 and gammas is not None:
+    if y.ndim == 2 and gammas is not None and predictive.whitened(y) is not None:
         # No short list of features is exact for vectors; the Gaussian integrals are.
-        return PairTerms(fitted, coordinates, np.column_stack([y, predictive.loc, predictive.scale]), gammas)
+        return PairTerms(fitted, coordinates, np.column_stack([y, predictive.mean(), predictive.std()]), gammas)
     features = output_features(kernel, y, predictive) if y.ndim == 1 and gammas is not None else None
     return PairTerms(fitted, coordinates, target_errors(y, predictive, kernel, features=features).delta)
 

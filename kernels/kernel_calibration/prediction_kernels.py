@@ -23,7 +23,6 @@ from congruence.kernels.distributions import (
     Logistic,
     MultivariateNormal,
     Normal,
-    Samples,
 )
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
@@ -128,9 +127,8 @@ class Wasserstein(PredictionKernel):
             return [np.column_stack([values["loc"], ratio * values["scale"]]) for values in stated]
         for part in parts:
             _require_scalar_with_variance(part)
-        sizes = {part.values.shape[1] if isinstance(part, Samples) else 0 for part in parts}
-        if len(sizes) == 1 and 0 not in sizes:
-            members = [part.values for part in parts if isinstance(part, Samples)]
+        members = [part.draws for part in parts if part.draws is not None]
+        if len(members) == len(parts) and len({values.shape[1] for values in members}) == 1:
             return _compressed([np.sort(values, axis=1) / np.sqrt(values.shape[1]) for values in members])
         return _compressed([_quantiles(part) * np.sqrt(_SHARES) for part in parts])
 
