@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from congruence.tasks.comparison.gate import GateDecision
-    from congruence.tasks.scores.evaluation import Metric
+    from congruence.tasks.scores.evaluation import MetricValue
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class VersionOutcome:
     split: str
     status: str
     run_id: str | None = None
-    metrics: dict[str, Metric] = field(default_factory=dict)
+    metrics: dict[str, MetricValue] = field(default_factory=dict)
     protocol: str = ""
     wrong: tuple[str, ...] = ()
     error: str | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.evaluation import Columns, Metric, SplitSummary
+from congruence.tasks.scores.evaluation import Columns, MetricValue, SplitSummary
 from congruence.tasks.scores.wrong import WrongPlace
 
 
@@ -23,7 +23,7 @@ class ComparedVersion:
     split: SplitSummary
     protocol_name: str
     protocol_digest: str
-    metrics: dict[str, Metric]
+    metrics: dict[str, MetricValue]
     scores: Columns = field(repr=False)
     run_id: str | None = None
     settings_digest: str = ""

@@ -14,7 +14,7 @@ from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, RegistryError, resolve
-from congruence.tasks.scores.evaluation import Evaluation, Metric
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 
 FirstVersion = Literal["pass", "refuse"]
 IN_USE = "champion"
@@ -60,7 +60,7 @@ def gate_baseline(
 
 def beside_baseline(
     client: MlflowClient, evaluation: Evaluation, experiment: str, baseline: str, settings: TrackingSettings
-) -> tuple[str, dict[str, Metric]] | None:
+) -> tuple[str, dict[str, MetricValue]] | None:
     """Name and metrics of the version in use, on the same split under the same protocol.
 
     None where there is none, where it is the evaluated version itself, or where it has not been evaluated yet. It is

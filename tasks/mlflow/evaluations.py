@@ -39,8 +39,7 @@ from congruence.tasks.plots.evaluation import evaluation_pictures
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import count_fit
-from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.evaluation import Metric as EvaluationMetric
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
 from congruence.tasks.scores.names import is_of_the_version
 
@@ -127,7 +126,7 @@ def write_artifacts(
     folder: Path,
     settings: TrackingSettings,
     logged_as: str = "",
-    beside: tuple[str, Mapping[str, EvaluationMetric]] | None = None,
+    beside: tuple[str, Mapping[str, MetricValue]] | None = None,
 ) -> None:
     """Write what becomes the run's artifacts under ``folder``: its scores, small tables, plots, report, provenance.
 
@@ -268,7 +267,7 @@ def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
     return "\n".join(lines)
 
 
-def _described(name: str, metric: EvaluationMetric) -> str:
+def _described(name: str, metric: MetricValue) -> str:
     means = meaning(name)
     kind = f" ({means.interval})" if metric.low is not None and means.interval else ""
     return f"- {means.label} (`{name}`): {metric}{kind}"

@@ -11,7 +11,7 @@ from mlflow.entities import Run
 from congruence.tasks.mlflow.connection import active_run, connect, with_retries
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, all_runs, experiments_of
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 
 SLICES = "congruence.slices"
 """The tag of a run with the names of the split's slice columns, a JSON list."""
@@ -34,7 +34,7 @@ class FinishedEvaluation:
 
     run_id: str
     model_uri: str
-    metrics: dict[str, Metric]
+    metrics: dict[str, MetricValue]
     wrong: tuple[str, ...] = ()
     experiment: str = ""
 
@@ -76,11 +76,11 @@ def runs_in(client: MlflowClient, experiments: Sequence[str]) -> list[Run]:
     return all_runs(client, experiments, f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'")
 
 
-def run_metrics(run: Run) -> dict[str, Metric]:
+def run_metrics(run: Run) -> dict[str, MetricValue]:
     """The metrics of an evaluation's run with their intervals."""
     values = run.data.metrics
     return {
-        name: Metric(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
+        name: MetricValue(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
         for name, value in values.items()
         if "/" not in name and not name.startswith(SECONDS) and not _is_bound(name, values)
     }

@@ -13,7 +13,7 @@ from congruence.tasks.mlflow.identity import GATE_PROTOCOL, OPEN, PREFIX, STATE,
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, matching_versions
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 
 _UNDER_WAY = f"tags.`{STATE}` = '{OPEN}' and tags.`{PREFIX}kind` = 'evaluation' and attributes.status = 'RUNNING'"
 
@@ -29,7 +29,7 @@ class ListedEvaluation:
     protocol_digest: str
     ended: int
     """In milliseconds since 1970."""
-    metrics: dict[str, Metric] = field(repr=False)
+    metrics: dict[str, MetricValue] = field(repr=False)
 
 
 @dataclass(frozen=True)

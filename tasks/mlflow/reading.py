@@ -25,7 +25,7 @@ from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import read_parquet
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.evaluation import Metric, SplitSummary
+from congruence.tasks.scores.evaluation import MetricValue, SplitSummary
 from congruence.tasks.scores.wrong import WrongPlace
 
 SCORES_FILE = "scores.parquet"
@@ -226,7 +226,7 @@ def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
         return np.asarray(pit[np.isfinite(pit)])
 
 
-def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, Metric]:
+def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, MetricValue]:
     """The metrics of a logged evaluation with their intervals, without its scores."""
     client = connect(settings)
     return run_metrics(with_retries("reading the run", lambda: client.get_run(run_id), settings))

@@ -22,7 +22,7 @@ from congruence.tasks.plots.maps import IMAGES, caption, extreme_points, image_s
 from congruence.tasks.plots.style import figure_of, png, shorten
 from congruence.tasks.runtime.collector import collector_paused
 from congruence.tasks.scores.counts import CountFit, count_fit
-from congruence.tasks.scores.evaluation import Evaluation, Metric
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.meanings import BAND, COLUMN_LABELS, COMPARED, meaning
 from congruence.tasks.scores.reading_pit import FEWEST_INTERPRETED
 from congruence.tasks.scores.summary import slice_groups
@@ -190,7 +190,7 @@ def slice_readings(
     return {keys[name]: found for name, found in readings.items()}, {keys[name]: q for name, q in q_values.items()}
 
 
-def versions_figure(metrics: Mapping[str, Mapping[str, Metric]]) -> Figure:
+def versions_figure(metrics: Mapping[str, Mapping[str, MetricValue]]) -> Figure:
     """``plots.versions`` of the metrics by name, by the label of the version (lower is better everywhere).
 
     Behind the mean CCE lies the band in which it would be if the version were true.
@@ -204,12 +204,12 @@ def versions_figure(metrics: Mapping[str, Mapping[str, Metric]]) -> Figure:
     return plots.versions(panels, names=list(metrics), logarithmic=[meaning("cce_mean").label], note=_READING)
 
 
-def _measured(name: str, values: Mapping[str, Metric]) -> Measured:
+def _measured(name: str, values: Mapping[str, MetricValue]) -> Measured:
     band = _interval(values.get("cce_expected")) if name == "cce_mean" else None
     return Measured(values[name].value, _interval(values[name]), band)
 
 
-def _interval(metric: Metric | None) -> tuple[float, float] | None:
+def _interval(metric: MetricValue | None) -> tuple[float, float] | None:
     if metric is None or metric.low is None or metric.high is None:
         return None
     return metric.low, metric.high

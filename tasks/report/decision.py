@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from congruence.tasks.scores.correction import CorrectionPreview
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, Metric, cce_status
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, MetricValue, cce_status
 from congruence.tasks.scores.meanings import significant
 from congruence.tasks.scores.names import EFFECTS
 from congruence.tasks.sentences.calibration import p_value_in_words
@@ -45,7 +45,7 @@ class Headline:
     comment: str
 
 
-def decision(metrics: Mapping[str, Metric], preview: CorrectionPreview | None) -> Decision:
+def decision(metrics: Mapping[str, MetricValue], preview: CorrectionPreview | None) -> Decision:
     """Use it, recalibrate it, or do not use it as it is."""
     status = cce_status(metrics)
     if status == "not measured":
@@ -69,7 +69,7 @@ def decision(metrics: Mapping[str, Metric], preview: CorrectionPreview | None) -
 
 
 def headlines(
-    metrics: Mapping[str, Metric], beside: tuple[str, Mapping[str, Metric]] | None = None, *, draws: int = 0
+    metrics: Mapping[str, MetricValue], beside: tuple[str, Mapping[str, MetricValue]] | None = None, *, draws: int = 0
 ) -> list[Headline]:
     """Distance beyond noise, calibration given the input, and the proper score beside the marginal law's.
 
@@ -105,14 +105,14 @@ def headlines(
     return found
 
 
-def _words(metric: Metric, times: float = 1.0) -> tuple[str, str]:
+def _words(metric: MetricValue, times: float = 1.0) -> tuple[str, str]:
     value = significant(times * metric.value)
     if metric.low is None or metric.high is None:
         return value, ""
     return value, f"{significant(times * metric.low)} to {significant(times * metric.high)}"
 
 
-def _percent(metric: Metric) -> str:
+def _percent(metric: MetricValue) -> str:
     """In whole percents, in tenths where these would say nothing; no negative zero."""
     ends = [each for each in (metric.value, metric.low, metric.high) if each is not None]
     digits = 0 if max(abs(each) for each in ends) >= _PERCENT else 1

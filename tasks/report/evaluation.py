@@ -23,7 +23,7 @@ from congruence.tasks.report.totals import Totals, totals_of
 from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.dependence import dependence_of
-from congruence.tasks.scores.evaluation import Evaluation, Metric
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, verdict
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
 from congruence.tasks.scores.summary import floor_share
@@ -64,7 +64,10 @@ class ReportData:
 
 
 def report_data(
-    evaluation: Evaluation, *, counts: CountFit | None = None, beside: tuple[str, Mapping[str, Metric]] | None = None
+    evaluation: Evaluation,
+    *,
+    counts: CountFit | None = None,
+    beside: tuple[str, Mapping[str, MetricValue]] | None = None,
 ) -> ReportData:
     """Everything that the report shows, see ``evaluation_report``."""
     metrics, wrong = evaluation.metrics, evaluation.wrong
@@ -97,7 +100,7 @@ def evaluation_report(
     *,
     logged_as: str = "",
     counts: CountFit | None = None,
-    beside: tuple[str, Mapping[str, Metric]] | None = None,
+    beside: tuple[str, Mapping[str, MetricValue]] | None = None,
 ) -> str:
     """A self-contained HTML page on which one finds what is wrong, where, and what was predicted there.
 

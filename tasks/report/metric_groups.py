@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.meanings import MEANINGS, Meaning, meaning
 
 GROUPS = {
@@ -23,11 +23,11 @@ class Row:
     """A metric as it was logged, and what it means."""
 
     name: str
-    metric: Metric
+    metric: MetricValue
     meaning: Meaning
 
 
-def grouped(metrics: Mapping[str, Metric]) -> dict[str, list[Row]]:
+def grouped(metrics: Mapping[str, MetricValue]) -> dict[str, list[Row]]:
     """Every metric in its group, in the order in which they are explained; no empty groups."""
     ordered = [name for name in MEANINGS if name in metrics]
     ordered += [name for name in metrics if name not in MEANINGS]

@@ -11,7 +11,7 @@ import numpy as np
 from congruence.kernels.monitoring import Monitor
 from congruence.tasks.report.packing import as_json
 from congruence.tasks.report.rendering import render
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.meanings import meaning
 from congruence.tasks.scores.names import EFFECTS
 
@@ -32,7 +32,7 @@ SHOWN = (
 class LookPoint:
     """One look: its evaluation's numbers and sentences, and the address of its run."""
 
-    metrics: Mapping[str, Metric]
+    metrics: Mapping[str, MetricValue]
     wrong: tuple[str, ...] = ()
     link: str = ""
 

@@ -19,7 +19,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.scores import central_intervals
 from congruence.kernels.streams import stream
-from congruence.tasks.scores.evaluation import Metric, finite_metrics
+from congruence.tasks.scores.evaluation import MetricValue, finite_metrics
 from congruence.tasks.scores.summary import is_numeric, slice_groups
 
 LEVEL = 0.9
@@ -36,7 +36,7 @@ def is_available() -> bool:
     )
 
 
-def coverage_risk(inputs: pd.DataFrame, targets: Array, predictive: Distribution, seed: int) -> dict[str, Metric]:
+def coverage_risk(inputs: pd.DataFrame, targets: Array, predictive: Distribution, seed: int) -> dict[str, MetricValue]:
     """``ert_90`` of the central 90 % intervals of n scalar laws; of more than 10,000 rows, of as many at random.
 
     None of counts, whose intervals cover more than their level though they are right; none of fewer than 500 rows, or

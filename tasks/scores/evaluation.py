@@ -40,7 +40,7 @@ CORRELATED = "not judged, since rows are correlated"
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricValue:
     """One number of a version on a split, with its confidence interval where there is one."""
 
     value: float
@@ -53,9 +53,9 @@ class Metric:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def finite_metrics(values: Mapping[str, float]) -> dict[str, Metric]:
+def finite_metrics(values: Mapping[str, float]) -> dict[str, MetricValue]:
     """Numbers without an interval, those that are not finite left out."""
-    return {name: Metric(float(value)) for name, value in values.items() if np.isfinite(value)}
+    return {name: MetricValue(float(value)) for name, value in values.items() if np.isfinite(value)}
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Evaluation:
     model: ModelVersion
     split: SplitSummary
     protocol: EvaluationProtocol
-    metrics: dict[str, Metric]
+    metrics: dict[str, MetricValue]
     scores: pd.DataFrame = field(repr=False)
     predictive: Distribution | None = field(default=None, repr=False)
     targets: Array | None = field(default=None, repr=False)
@@ -164,7 +164,7 @@ class Evaluation:
         return cce_status(self.metrics)
 
 
-def cce_status(metrics: Mapping[str, Metric]) -> str:
+def cce_status(metrics: Mapping[str, MetricValue]) -> str:
     """What two tests say of a version.
 
     ``as expected if true``, ``above what is expected if true``, ``not calibrated given the input``, ``not measured``;
@@ -194,7 +194,7 @@ def cce_status(metrics: Mapping[str, Metric]) -> str:
     return NOT_AS_IF_TRUE if above else NOT_CALIBRATED if not_calibrated else AS_IF_TRUE
 
 
-def truth_p_values(metrics: Mapping[str, Metric]) -> tuple[float, ...]:
+def truth_p_values(metrics: Mapping[str, MetricValue]) -> tuple[float, ...]:
     """The p-values of "this version is the truth": by CCE's test and by that of calibration, where there are both.
 
     1 where they do not judge since rows are correlated; none where CCE was not tested.
@@ -207,7 +207,7 @@ def truth_p_values(metrics: Mapping[str, Metric]) -> tuple[float, ...]:
     return (congruence.value,) if calibration is None else (congruence.value, calibration.value)
 
 
-def truth_p_value(metrics: Mapping[str, Metric]) -> float | None:
+def truth_p_value(metrics: Mapping[str, MetricValue]) -> float | None:
     """The p-value of "this version is the truth", of several tests by Bonferroni.
 
     Below ``SIGNIFICANCE`` if and only if ``cce_status`` contradicts the version; None where CCE was not tested.

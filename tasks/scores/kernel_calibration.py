@@ -17,7 +17,7 @@ from congruence.kernels.kernel_calibration import (
 from congruence.kernels.kernel_calibration.pairs import PairTerms
 from congruence.kernels.streams import stream
 from congruence.tasks.runtime.steps import step
-from congruence.tasks.scores.evaluation import Metric, finite_metrics
+from congruence.tasks.scores.evaluation import MetricValue, finite_metrics
 
 ROWS = 50_000
 REACH = 2_048
@@ -29,7 +29,7 @@ def kernel_calibration_error(
     seed: int,
     blocks: DependentBlocks | None = None,
     weights: Array | None = None,
-) -> dict[str, Metric]:
+) -> dict[str, MetricValue]:
     """Return SKCE by the unbiased estimate, and the p-value of its test by random signs of the same pairs of rows.
 
     All pairs of up to some 2,500 rows; of more, each row is compared with some 2,500 others at random: still unbiased,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from congruence.tasks.scores.evaluation import CORRELATED, NOT_AS_IF_TRUE, NOT_CALIBRATED, Metric, cce_status
+from congruence.tasks.scores.evaluation import CORRELATED, NOT_AS_IF_TRUE, NOT_CALIBRATED, MetricValue, cce_status
 
 Better = Literal["lower", "higher", "neither"]
 
@@ -282,7 +282,7 @@ LITTLE, MUCH = 0.02, 0.2
 """Effects, shares of a score's variance: a bias of .14 predicted spreads has .02, one of .5 has .2."""
 
 
-def size_of_fault(metrics: Mapping[str, Metric]) -> str:
+def size_of_fault(metrics: Mapping[str, MetricValue]) -> str:
     """How wrong a version is, whatever the number of rows: "by little", "clearly", "by much"; "" where it is not known.
 
     By the largest effect of calibration given the input: 0 if the version is true, of the order of 1 if it is useless,
@@ -295,7 +295,7 @@ def size_of_fault(metrics: Mapping[str, Metric]) -> str:
     return "by little" if largest < LITTLE else "clearly" if largest < MUCH else "by much"
 
 
-def verdict(metrics: Mapping[str, Metric]) -> str:
+def verdict(metrics: Mapping[str, MetricValue]) -> str:
     """The CCE of a version in a sentence: the number, what it would be if the version were true, and what follows."""
     mean, expected, floor = (metrics.get(name) for name in ("cce_mean", "cce_expected", "cce_noise_floor"))
     if mean is None:
@@ -303,7 +303,7 @@ def verdict(metrics: Mapping[str, Metric]) -> str:
     return _verdict(metrics, mean, expected, floor) + _size(metrics)
 
 
-def _size(metrics: Mapping[str, Metric]) -> str:
+def _size(metrics: Mapping[str, MetricValue]) -> str:
     """The largest effect of a version that is contradicted, beside what effects are: "; wrong by little: ..."."""
     size = size_of_fault(metrics)
     if not size or cce_status(metrics) not in (NOT_AS_IF_TRUE, NOT_CALIBRATED):
@@ -314,7 +314,9 @@ def _size(metrics: Mapping[str, Metric]) -> str:
     return f"; wrong {size}, most in its {order}: the input explains {100.0 * effects[name]:.2g} % of that score"
 
 
-def _verdict(metrics: Mapping[str, Metric], mean: Metric, expected: Metric | None, floor: Metric | None) -> str:
+def _verdict(
+    metrics: Mapping[str, MetricValue], mean: MetricValue, expected: MetricValue | None, floor: MetricValue | None
+) -> str:
     status = cce_status(metrics)
     if status == NOT_CALIBRATED:
         p_value = probability(metrics["calibration_p_value"].value)

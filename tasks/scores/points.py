@@ -16,7 +16,7 @@ from congruence.kernels.row_blocks.dependence import FoundBlocks
 from congruence.kernels.scores import point_scores
 from congruence.tasks.scores.block_statistics import ScoreBlocks
 from congruence.tasks.scores.dependence import blocks_of_means
-from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Metric
+from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue
 from congruence.tasks.scores.summary import (
     INDEPENDENT,
     calibration_metrics,
@@ -80,7 +80,7 @@ def version_metrics(
     weights: Array | None = None,
     dependence: RowDependence | None = None,
     found: FoundBlocks = INDEPENDENT,
-) -> tuple[dict[str, Metric], pd.DataFrame]:
+) -> tuple[dict[str, MetricValue], pd.DataFrame]:
     """The metrics of a version, with intervals where they are means, and the table of its slices.
 
     The columns that they are means of are made block by block.
@@ -114,9 +114,9 @@ def version_metrics(
     del blocks  # and with it the columns that it made of all rows
     metrics |= other_metrics(requested, points, predictive, targets, seed, weights, found)
     if inference is not None and inference.blocks is not None:
-        metrics[DEPENDENT_BLOCKS] = Metric(float(inference.blocks))
+        metrics[DEPENDENT_BLOCKS] = MetricValue(float(inference.blocks))
     if measurement.repeat_std is not None:
-        metrics["cce_std"] = Metric(measurement.repeat_std)
+        metrics["cce_std"] = MetricValue(measurement.repeat_std)
     if measurement.calibration is not None:
         metrics |= calibration_metrics(measurement.calibration.test)
     return metrics, slices

@@ -20,7 +20,7 @@ from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.row_blocks.dependence import BlocksInference
-from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, Metric, cce_status
+from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, MetricValue, cce_status
 from congruence.tasks.scores.reading_pit import interpreted_places
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import WhatIsWrong
@@ -54,7 +54,7 @@ def read_what_is_wrong(
     calibration: VersionCalibration,
     regions: Regions,
     pit: Array,
-    metrics: dict[str, Metric],
+    metrics: dict[str, MetricValue],
     rows: Array,
     slices: pd.DataFrame,
     counts: CountRows | None = None,
@@ -118,7 +118,7 @@ def read_vector_targets(
     predictive: Distribution,
     targets: Array,
     names: Sequence[str],
-    metrics: dict[str, Metric],
+    metrics: dict[str, MetricValue],
     keys: Array,
     seed: int,
     blocks: DependentBlocks | None = None,
@@ -193,7 +193,7 @@ def with_inference(
     return replace(found, method=f"{found.method} {said}".strip())
 
 
-def _unnamed(test: ConditionalCalibrationTest, metrics: dict[str, Metric]) -> list[str]:
+def _unnamed(test: ConditionalCalibrationTest, metrics: dict[str, MetricValue]) -> list[str]:
     if cce_status(metrics) == NOT_AS_IF_TRUE:
         return [CONTRADICTED]
     return [NOTHING.format(p_value_in_words(test.p_value, test.draws))]
@@ -221,7 +221,7 @@ def _read_counts(
     counts: CountRows,
     groups: dict[str, Array],
     test: ConditionalCalibrationTest,
-    metrics: dict[str, Metric],
+    metrics: dict[str, MetricValue],
     contradicted: bool,
     level: float,
     blocks: DependentBlocks | None,

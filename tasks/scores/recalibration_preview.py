@@ -24,7 +24,7 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.recalibration.fit import in_words
 from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow
-from congruence.tasks.scores.evaluation import EACH_OF_TWO, Metric
+from congruence.tasks.scores.evaluation import EACH_OF_TWO, MetricValue
 
 _PURPOSE = "rows of a recalibration preview"
 ROWS = 4_000
@@ -34,7 +34,9 @@ FEWEST = 60
 _WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE", "mae": "MAE"}
 
 
-def is_wanted(requested: tuple[str, ...], metrics: dict[str, Metric], targets: Array, predictive: Distribution) -> bool:
+def is_wanted(
+    requested: tuple[str, ...], metrics: dict[str, MetricValue], targets: Array, predictive: Distribution
+) -> bool:
     """Whether a preview is asked for, a fault was found, and the laws are such that they can be recalibrated."""
     p_value = metrics.get("calibration_p_value")
     found = p_value is not None and p_value.value < EACH_OF_TWO

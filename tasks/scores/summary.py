@@ -28,7 +28,7 @@ from congruence.kernels.row_blocks.dependence import FoundBlocks
 from congruence.kernels.scores import central_intervals, covered, sharpness_of
 from congruence.kernels.streams import stream
 from congruence.kernels.weights import mean_over
-from congruence.tasks.scores.evaluation import Metric, finite_metrics
+from congruence.tasks.scores.evaluation import MetricValue, finite_metrics
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
 from congruence.tasks.scores.names import MEANS, SHARES_OF_QUANTILES
 
@@ -139,7 +139,7 @@ def _mean(column: str) -> Callable[[Means], Any]:
 
 def estimated_of(
     statistics: ScoreStatistics, seed: int, blocks: DependentBlocks | None = None, *, has_intervals: bool = True
-) -> dict[str, Metric]:
+) -> dict[str, MetricValue]:
     """Every mean-type metric but CCE's, with its 95 % bootstrap interval, from the merged statistics of blocks of rows.
 
     Points are independent, unless ``blocks`` of rows that depend on each other were the keys of the statistics; these
@@ -153,8 +153,8 @@ def estimated_of(
         estimates["ece"] = statistics.mean_absolute_deviation(PIT_LEVELS, seed=seed, blocks=blocks)
     found = {name: _metric(estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)}
     if not has_intervals:
-        found = {name: Metric(metric.value) for name, metric in found.items()}
-    return found if statistics.weighted is None else found | {"effective_rows": Metric(statistics.effective_rows)}
+        found = {name: MetricValue(metric.value) for name, metric in found.items()}
+    return found if statistics.weighted is None else found | {"effective_rows": MetricValue(statistics.effective_rows)}
 
 
 def congruence_metrics(
@@ -163,7 +163,7 @@ def congruence_metrics(
     expected: ExpectedCongruence | None = None,
     *,
     has_intervals: bool = True,
-) -> dict[str, Metric]:
+) -> dict[str, MetricValue]:
     """The CCE metrics of a version: intervals are those of new targets, not of other points, which share them.
 
     ``cce_expected`` has the band of a true version as its interval, and ``cce_excess`` is what lies beyond its value.
@@ -171,23 +171,23 @@ def congruence_metrics(
     low, high = result.interval()
     if_true = result.noise_floor if expected is None else expected.mean
     metrics = {
-        "cce_mean": Metric(result.mean, low, high),
-        "cce_noise_floor": Metric(result.noise_floor),
-        "cce_excess": Metric(excess_over(result.mean, if_true), *excess_interval((low, high), if_true)),
-        "cce_squared_mean": Metric(*result.squared_mean_interval()),
-        "cce_error_bound": Metric(result.error_bound),
+        "cce_mean": MetricValue(result.mean, low, high),
+        "cce_noise_floor": MetricValue(result.noise_floor),
+        "cce_excess": MetricValue(excess_over(result.mean, if_true), *excess_interval((low, high), if_true)),
+        "cce_squared_mean": MetricValue(*result.squared_mean_interval()),
+        "cce_error_bound": MetricValue(result.error_bound),
     }
     if expected is not None:
-        metrics["cce_expected"] = Metric(expected.mean, expected.low, expected.high)
+        metrics["cce_expected"] = MetricValue(expected.mean, expected.low, expected.high)
     if test is not None:
-        metrics["cce_p_value"] = Metric(test.p_value)
-        metrics["cce_significant_share"] = Metric(mean_over(test.significant_points(), result.weights))
+        metrics["cce_p_value"] = MetricValue(test.p_value)
+        metrics["cce_significant_share"] = MetricValue(mean_over(test.significant_points(), result.weights))
     if not has_intervals:
-        metrics = {name: Metric(metric.value) for name, metric in metrics.items()}
+        metrics = {name: MetricValue(metric.value) for name, metric in metrics.items()}
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 
 
-def floor_share(metrics: Mapping[str, Metric]) -> float:
+def floor_share(metrics: Mapping[str, MetricValue]) -> float:
     """The mean CCE that is expected of a true version over its mean noise floor: a little below 1."""
     expected, floor = metrics.get("cce_expected"), metrics.get("cce_noise_floor")
     if expected is None or floor is None or floor.value <= 0.0:
@@ -195,20 +195,20 @@ def floor_share(metrics: Mapping[str, Metric]) -> float:
     return expected.value / floor.value
 
 
-def calibration_metrics(test: ConditionalCalibrationTest) -> dict[str, Metric]:
+def calibration_metrics(test: ConditionalCalibrationTest) -> dict[str, MetricValue]:
     """The p-value of calibration given the input, and the effect of each order, 0 where its estimate is negative."""
-    metrics = {"calibration_p_value": Metric(test.p_value)}
+    metrics = {"calibration_p_value": MetricValue(test.p_value)}
     for order, effect in test.effects.items():
         low, high = max(effect.low, 0.0), max(effect.high, 0.0)
-        metrics[f"calibration_effect_{order}"] = Metric(float(np.clip(effect.estimate, low, high)), low, high)
+        metrics[f"calibration_effect_{order}"] = MetricValue(float(np.clip(effect.estimate, low, high)), low, high)
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 
 
-def _metric(estimate: Estimate) -> Metric:
+def _metric(estimate: Estimate) -> MetricValue:
     if not (np.isfinite(estimate.low) and np.isfinite(estimate.high)):
-        return Metric(estimate.value)
+        return MetricValue(estimate.value)
     # Where all points have the same score, rounding alone could put the value outside.
-    return Metric(estimate.value, min(estimate.low, estimate.value), max(estimate.high, estimate.value))
+    return MetricValue(estimate.value, min(estimate.low, estimate.value), max(estimate.high, estimate.value))
 
 
 def slice_rows(
@@ -276,7 +276,7 @@ def other_metrics(
     seed: int,
     weights: Array | None = None,
     found: FoundBlocks = INDEPENDENT,
-) -> dict[str, Metric]:
+) -> dict[str, MetricValue]:
     """Metrics without an interval: sharpness, uniformity of the PIT, CRPS taken apart, the SKCE.
 
     Tests, of uniformity and of the SKCE, are of the rows as they are, whatever these count in means. Of rows that
@@ -297,7 +297,7 @@ def other_metrics(
 
 def column_metrics(
     requested: tuple[str, ...], points: Mapping[str, Array], weights: Array | None = None
-) -> dict[str, Metric]:
+) -> dict[str, MetricValue]:
     """Those of ``other_metrics`` that the columns alone give."""
     values: dict[str, float] = {}
     if "sharpness" in requested and "std" in points:
@@ -315,7 +315,7 @@ def column_metrics(
 
 def score_decomposition(
     predictive: Distribution, targets: Array, seed: int, weights: Array | None = None
-) -> dict[str, Metric]:
+) -> dict[str, MetricValue]:
     """Miscalibration, discrimination and uncertainty of the CRPS, by ``decomposed``."""
     found = decomposed(predictive, targets, seed, weights)
     return finite_metrics(

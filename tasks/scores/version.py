@@ -33,7 +33,7 @@ from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.coverage_risk import coverage_risk
 from congruence.tasks.scores.dependence import MOST_EMBEDDED, correlated_rows, runs_looked_at
-from congruence.tasks.scores.evaluation import ROW_CORRELATION, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.evaluation import ROW_CORRELATION, Evaluation, MetricValue, SplitSummary
 from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
 from congruence.tasks.scores.logged_table import (
     influence_columns,
@@ -146,7 +146,7 @@ def score_version(
         summary |= coverage_risk(inputs, targets[searched], predictive[searched], seed)
     correlation = _correlation(given, rows, measurement)
     if correlation is not None:
-        summary[ROW_CORRELATION] = Metric(correlation.value)
+        summary[ROW_CORRELATION] = MetricValue(correlation.value)
     wrong = with_inference(
         _what_is_wrong(given, points, summary, measurement, regions), measurement.inference, correlation
     )
@@ -228,7 +228,7 @@ def _correlation(given: _ValidRows, rows: EvaluatedRows, measurement: VersionMea
 def _what_is_wrong(
     given: _ValidRows,
     points: dict[str, Array],
-    metrics: dict[str, Metric],
+    metrics: dict[str, MetricValue],
     measurement: VersionMeasurement,
     regions: Regions | None,
 ) -> WhatIsWrong | None:
@@ -258,7 +258,7 @@ def _preview(
     rows: EvaluatedRows,
     protocol: EvaluationProtocol,
     requested: tuple[str, ...],
-    metrics: dict[str, Metric],
+    metrics: dict[str, MetricValue],
 ) -> CorrectionPreview | None:
     predictive, targets, dependence = given.predictive, given.targets, given.dependence
     if not is_wanted(requested, metrics, targets, predictive):

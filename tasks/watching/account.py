@@ -39,7 +39,7 @@ from congruence.tasks.mlflow.server_clock import server_time
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_tags import set_version_tags
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.evaluation import Metric, truth_p_value, truth_p_values
+from congruence.tasks.scores.evaluation import MetricValue, truth_p_value, truth_p_values
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.watching.claims import exclusive
 from congruence.tasks.watching.settings import MonitorSettings
@@ -164,7 +164,7 @@ class Accounts:
         self,
         look: LoggedLook,
         identity: EvaluationIdentity,
-        metrics: Mapping[str, Metric],
+        metrics: Mapping[str, MetricValue],
         evaluation_run: str,
         owner: str,
         pit: Callable[[], Array | None] = lambda: None,

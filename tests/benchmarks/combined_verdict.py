@@ -22,7 +22,7 @@ from congruence.kernels.conditional_calibration.own_basis import own_quantiles
 from congruence.kernels.conditional_calibration.regions import regions
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.congruence.test import congruence_tests
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, EACH_OF_TWO, Metric, cce_status
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, EACH_OF_TWO, MetricValue, cce_status
 from congruence.tasks.scores.reading import CONTRADICTED, read_what_is_wrong
 
 PER_INPUTS = 50  # splits that share inputs and draws
@@ -69,9 +69,9 @@ def main() -> None:
             pit = pit_values(y, law, seed=int(rng.integers(2**31)))
             test = split.test(pit, own_quantiles(y, law, settings.levels))
             metrics = {
-                "cce_mean": Metric(congruence.statistic),
-                "cce_p_value": Metric(congruence.p_value),
-                "calibration_p_value": Metric(test.p_value),
+                "cce_mean": MetricValue(congruence.statistic),
+                "cce_p_value": MetricValue(congruence.p_value),
+                "calibration_p_value": MetricValue(test.p_value),
             }
             counts["cce"] += congruence.p_value < EACH_OF_TWO
             counts["calibration"] += test.p_value < EACH_OF_TWO

@@ -40,7 +40,7 @@ from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.dependence import blocks_of_means, correlated_rows
-from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, INFLUENCE, Metric, SplitSummary
+from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, INFLUENCE, MetricValue, SplitSummary
 
 SETTINGS = CalibrationSettings(draws=199, directions=50, own_directions=10)
 MEMBERS, POWERED = 20, 100
@@ -327,8 +327,8 @@ def _compared(case: Case, y: np.ndarray, law: Normal, result: CongruenceResult) 
     scores = pd.DataFrame(
         {"key": keys, "valid": valid, "pit": pit_values(y, law), "cce": result.values, **points, **column}
     )
-    metrics = {"cce_mean": Metric(influence.mean), "cce_squared_mean": Metric(influence.squared_mean)}
-    metrics |= {DEPENDENT_BLOCKS: Metric(float(uncertainty.blocks or case.n))}
+    metrics = {"cce_mean": MetricValue(influence.mean), "cce_squared_mean": MetricValue(influence.squared_mean)}
+    metrics |= {DEPENDENT_BLOCKS: MetricValue(float(uncertainty.blocks or case.n))}
     table = pd.DataFrame(dict(zip(INFLUENCE, (keys, influence.squared, influence.root), strict=True)))
     name = f"{float(law.loc[0]):g}"
     return ComparedVersion(

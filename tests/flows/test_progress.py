@@ -16,7 +16,7 @@ from congruence.flows.cli.tables import order_of_versions, print_outcomes
 from congruence.flows.evaluation.results import VersionOutcome, outcome_json
 from congruence.kernels import Normal
 from congruence.tasks.runtime.steps import about, listen, step
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
 from congruence.tasks.solving.solve_progress import SolveProgress
 
@@ -186,7 +186,7 @@ NAMES = ("cce_mean", "cce_expected", "cce_excess", "cce_p_value", "ece", "nll_me
 
 
 def printed(width: int, **changes: str) -> str:
-    metrics = {name: Metric(0.012345 * (place + 1), 0.01, 0.02) for place, name in enumerate(NAMES)}
+    metrics = {name: MetricValue(0.012345 * (place + 1), 0.01, 0.02) for place, name in enumerate(NAMES)}
     outcomes = [
         VersionOutcome("claims/1", "test", "evaluated", "r1", metrics, protocol="exact (0123456789ab)"),
         VersionOutcome("claims/12", "test", "found", "r2", metrics, protocol="exact (0123456789ab)"),
@@ -216,12 +216,12 @@ def test_metrics_without_room_are_named() -> None:
 
 
 def test_the_table_says_in_words_what_each_version_is() -> None:
-    truth = {"cce_mean": Metric(0.012), "cce_p_value": Metric(0.3), "calibration_p_value": Metric(0.4)}
+    truth = {"cce_mean": MetricValue(0.012), "cce_p_value": MetricValue(0.3), "calibration_p_value": MetricValue(0.4)}
     said = {
         "1": truth,
-        "2": truth | {"cce_p_value": Metric(0.001), "calibration_effect_spread": Metric(0.31)},
-        "3": truth | {"calibration_p_value": Metric(0.001), "calibration_effect_bias": Metric(0.004)},
-        "4": {"mae": Metric(1.0)},
+        "2": truth | {"cce_p_value": MetricValue(0.001), "calibration_effect_spread": MetricValue(0.31)},
+        "3": truth | {"calibration_p_value": MetricValue(0.001), "calibration_effect_bias": MetricValue(0.004)},
+        "4": {"mae": MetricValue(1.0)},
     }
     out = Console(file=io.StringIO(), width=100)
     print_outcomes([VersionOutcome(f"m/{v}", "test", "found", v, metrics) for v, metrics in said.items()], out=out)
@@ -238,9 +238,11 @@ def test_what_is_wrong_stands_under_the_table_in_lines_that_fit(width: int) -> N
         "In 3 of 12 regions no fault was found.",
     )
     outcomes = [
-        VersionOutcome("[red]claims[/red]/2", "test", "found", "r2", {"cce_mean": Metric(0.2)}, wrong=sentences),
-        VersionOutcome("claims/1", "test", "evaluated", "r1", {"cce_mean": Metric(0.1)}, wrong=("No fault found.",)),
-        VersionOutcome("claims/0", "test", "found", "r0", {"cce_mean": Metric(0.3)}),
+        VersionOutcome("[red]claims[/red]/2", "test", "found", "r2", {"cce_mean": MetricValue(0.2)}, wrong=sentences),
+        VersionOutcome(
+            "claims/1", "test", "evaluated", "r1", {"cce_mean": MetricValue(0.1)}, wrong=("No fault found.",)
+        ),
+        VersionOutcome("claims/0", "test", "found", "r0", {"cce_mean": MetricValue(0.3)}),
     ]
     out = Console(file=io.StringIO(), width=width, highlight=False)
     print_outcomes(outcomes, out=out)
@@ -255,7 +257,7 @@ def test_what_is_wrong_stands_under_the_table_in_lines_that_fit(width: int) -> N
 
 def test_splits_that_disagree_on_the_order_say_whether_they_compare() -> None:
     def outcome(label: str, split: str, cce: float, protocol: str = "exact (1)") -> VersionOutcome:
-        return VersionOutcome(label, split, "found", "r", {"cce_mean": Metric(cce)}, protocol=protocol)
+        return VersionOutcome(label, split, "found", "r", {"cce_mean": MetricValue(cce)}, protocol=protocol)
 
     first = [outcome("m/1", "a", 0.1), outcome("m/2", "a", 0.2)]
     assert order_of_versions([*first, outcome("m/1", "b", 0.3), outcome("m/2", "b", 0.4)]) == ""

@@ -19,7 +19,7 @@ from congruence.kernels.congruence.preparation import conditional_congruence_err
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocol.protocol import EXACT
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, Metric, SplitSummary
+from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue, SplitSummary
 
 MakeEvaluation = Callable[..., Evaluation]
 
@@ -77,14 +77,14 @@ def _evaluation(
     influence = result.uncertainty.influence
     keys = scores.loc[valid, "key"].to_numpy()
     metrics = {
-        "cce_mean": Metric(result.mean, 0.9 * result.mean, 1.1 * result.mean),
-        "cce_noise_floor": Metric(result.noise_floor),
-        "cce_excess": Metric(result.excess),
-        "nll_mean": Metric(float(np.mean(values["nll"]))),
-        "crps_mean": Metric(float(np.mean(values["crps"]))),
-        "ece": Metric(calibration_error_of_pit(values["pit"])),
-        "mae": Metric(float(np.mean(values["absolute_error"]))),
-        "cce_squared_mean": Metric(influence.squared_mean),
+        "cce_mean": MetricValue(result.mean, 0.9 * result.mean, 1.1 * result.mean),
+        "cce_noise_floor": MetricValue(result.noise_floor),
+        "cce_excess": MetricValue(result.excess),
+        "nll_mean": MetricValue(float(np.mean(values["nll"]))),
+        "crps_mean": MetricValue(float(np.mean(values["crps"]))),
+        "ece": MetricValue(calibration_error_of_pit(values["pit"])),
+        "mae": MetricValue(float(np.mean(values["absolute_error"]))),
+        "cce_squared_mean": MetricValue(influence.squared_mean),
     }
     fields: dict[str, Any] = {
         "model": model or ModelVersion("angle", "1", "models:/angle/1"),

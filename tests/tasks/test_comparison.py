@@ -25,7 +25,7 @@ from congruence.tasks.mlflow.reading import logged_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.report.comparison import comparison_data, comparison_report
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 
 
 def model(version):
@@ -142,7 +142,7 @@ def test_a_point_invalid_in_one_version_counts_in_neither(compared):
 
 
 def test_the_report_stands_alone(compared):
-    hostile = replace(compared[1], metrics={**compared[1].metrics, "mae": Metric(1.0)},
+    hostile = replace(compared[1], metrics={**compared[1].metrics, "mae": MetricValue(1.0)},
                       model=ModelVersion("<script>alert(1)</script>", "2", "models:/x/2"))  # fmt: skip
     html = comparison_report(compare_versions([compared[0], hostile]))
     assert "<script>alert" not in html

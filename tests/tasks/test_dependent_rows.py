@@ -20,7 +20,7 @@ from congruence.tasks.scores.evaluation import (
     CORRELATED,
     NOT_AS_IF_TRUE,
     ROW_CORRELATION,
-    Metric,
+    MetricValue,
     cce_status,
     truth_p_value,
 )
@@ -152,12 +152,12 @@ def test_correlation_that_nobody_named_is_found_but_not_where_rows_are_sorted_by
 
 
 def test_no_version_is_called_wrong_by_p_values_that_do_not_hold() -> None:
-    wrong = {"cce_mean": Metric(0.2), "cce_p_value": Metric(0.001), "calibration_p_value": Metric(0.5)}
+    wrong = {"cce_mean": MetricValue(0.2), "cce_p_value": MetricValue(0.001), "calibration_p_value": MetricValue(0.5)}
     assert cce_status(wrong) == NOT_AS_IF_TRUE
-    correlated = wrong | {ROW_CORRELATION: Metric(0.6)}
+    correlated = wrong | {ROW_CORRELATION: MetricValue(0.6)}
     assert cce_status(correlated) == CORRELATED
     assert truth_p_value(correlated) == 1.0
-    assert cce_status(correlated | {"cce_p_value": Metric(0.4)}) == AS_IF_TRUE
+    assert cce_status(correlated | {"cce_p_value": MetricValue(0.4)}) == AS_IF_TRUE
 
 
 def test_what_was_read_as_if_rows_were_independent_says_so() -> None:

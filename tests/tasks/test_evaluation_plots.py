@@ -21,7 +21,7 @@ from congruence.tasks.plots.evaluation import (
     versions_figure,
 )
 from congruence.tasks.plots.style import png
-from congruence.tasks.scores.evaluation import Metric, metric_list_digest
+from congruence.tasks.scores.evaluation import MetricValue, metric_list_digest
 
 ALL = {
     "cce_histogram",
@@ -114,10 +114,10 @@ def test_status_says_whether_the_error_is_the_split_sizes(make_evaluation):
     assert make_evaluation(bias=2.0).status == "above what is expected if true"
     tested = make_evaluation()
     assert (
-        make_evaluation(metrics={**tested.metrics, "cce_p_value": Metric(0.01)}).status
+        make_evaluation(metrics={**tested.metrics, "cce_p_value": MetricValue(0.01)}).status
         == "above what is expected if true"
     )
-    assert make_evaluation(metrics={"mae": Metric(1.0)}).status == "not measured"
+    assert make_evaluation(metrics={"mae": MetricValue(1.0)}).status == "not measured"
 
 
 def test_a_metric_list_has_no_order():

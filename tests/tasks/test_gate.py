@@ -27,7 +27,7 @@ from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.reading import logged_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, RegistryError
-from congruence.tasks.scores.evaluation import INFLUENCE, Metric
+from congruence.tasks.scores.evaluation import INFLUENCE, MetricValue
 from congruence.tasks.scores.names import EFFECTS
 
 MARGIN = {"baseline": "champion", "not_worse_on": ["cce_mean"]}
@@ -41,7 +41,7 @@ def with_cce(version: ComparedVersion, mean: float, error: float, rows: int = 10
     """The version with that mean CCE, whose difference from another one's has that standard error."""
     influence = np.full(rows, error / np.sqrt(rows))
     table = pd.DataFrame(dict(zip(INFLUENCE, (np.arange(rows).astype(str), influence, influence), strict=True)))
-    metrics = version.metrics | {"cce_squared_mean": Metric(mean**2), "cce_mean": Metric(mean)}
+    metrics = version.metrics | {"cce_squared_mean": MetricValue(mean**2), "cce_mean": MetricValue(mean)}
     return replace(version, metrics=metrics, influence=table, influence_noise=np.zeros(2))
 
 
@@ -181,7 +181,7 @@ def test_a_margin_of_the_skill_is_small_where_little_is_at_stake(compared):
 
 
 def test_a_maximum_is_judged_by_the_interval_as_comparisons_are(compared):
-    version = replace(compared[0], metrics={"cce_mean": Metric(0.05, 0.04, 0.06)})
+    version = replace(compared[0], metrics={"cce_mean": MetricValue(0.05, 0.04, 0.06)})
     for limit, outcome in ((0.061, "passed"), (0.055, "undecided"), (0.045, "undecided"), (0.039, "failed")):
         decision = apply_gate(version, None, GateSettings(maximum={"cce_mean": limit}))
         assert decision.outcome == outcome, limit

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import EXACT, CongruenceTest, Normal, Poisson
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, Metric
+from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, MetricValue
 from congruence.tasks.scores.meanings import HEADLINES, MEANINGS, NEW_TARGETS, ROWS, meaning, probability, verdict
 from congruence.tasks.scores.names import METRICS
 from congruence.tasks.scores.points import score_points, version_metrics
@@ -75,7 +75,7 @@ def test_what_is_found_at_a_point_is_said_of_its_neighbourhood():
 
 def test_numbers_that_were_not_measured_have_no_verdict():
     assert verdict({}) == "CCE was not measured"
-    said = verdict({"cce_mean": Metric(0.02), "cce_noise_floor": Metric(0.03)})
+    said = verdict({"cce_mean": MetricValue(0.02), "cce_noise_floor": MetricValue(0.03)})
     assert said.endswith("(CCE if true (RMS) 0.03)")
 
 
@@ -84,10 +84,10 @@ def test_digits_of_a_p_value_that_say_nothing_are_not_said():
 
 
 def test_without_the_test_the_band_decides():
-    mean, band = Metric(0.02, 0.018, 0.022), Metric(0.016, 0.014, 0.019)
+    mean, band = MetricValue(0.02, 0.018, 0.022), MetricValue(0.016, 0.014, 0.019)
     assert NOT_AS_IF_TRUE in verdict({"cce_mean": mean, "cce_expected": band})
-    assert AS_IF_TRUE in verdict({"cce_mean": Metric(0.018), "cce_expected": band})
-    tested = {"cce_mean": mean, "cce_expected": band, "cce_p_value": Metric(0.2)}
+    assert AS_IF_TRUE in verdict({"cce_mean": MetricValue(0.018), "cce_expected": band})
+    tested = {"cce_mean": mean, "cce_expected": band, "cce_p_value": MetricValue(0.2)}
     assert AS_IF_TRUE in verdict(tested)
 
 

@@ -25,7 +25,7 @@ from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.scores import block_statistics, kernel_calibration
 from congruence.tasks.scores.block_statistics import ScoreBlocks
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.names import METRICS, requested_metrics
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.summary import estimated_of, slice_groups
@@ -147,7 +147,7 @@ def test_a_missing_slice_value_is_a_group_of_its_own_and_rare_ones_are_gathered(
 
 def estimated(
     requested: tuple[str, ...], points: dict[str, np.ndarray], law: Distribution, y: np.ndarray
-) -> dict[str, Metric]:
+) -> dict[str, MetricValue]:
     return estimated_of(ScoreBlocks(requested, points, law, y, np.arange(len(y))).statistics(), 0)
 
 

@@ -21,7 +21,7 @@ from congruence.tasks.mlflow.pages import CHARTS, KEY, list_page, run_link
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 
 HEADLINES = ("cce_mean", "cce_noise_floor", "nll_mean", "ece")
 
@@ -179,7 +179,7 @@ def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
     """As `congruence ui` and every link open it; pictures are kept in ``tmp_path``."""
     for number, scale in ((1, 3.0), (2, 1.0)):
         evaluation = make_evaluation(model=version(number), scale=scale, split="listed")
-        metrics = evaluation.metrics | {"cce_expected": Metric(0.05, 0.04, 0.06), "cce_p_value": Metric(0.4)}
+        metrics = evaluation.metrics | {"cce_expected": MetricValue(0.05, 0.04, 0.06), "cce_p_value": MetricValue(0.4)}
         evaluation = make_evaluation(model=version(number), scale=scale, split="listed", metrics=metrics)
         run_id = log_evaluation(evaluation, settings)
     drawn = sum(name in MlflowClient(server.uri).get_run(run_id).data.metrics for name in CHARTS)

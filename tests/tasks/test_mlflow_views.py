@@ -19,7 +19,7 @@ from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_pages import described
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 
 VERSION = ModelVersion("angle", "1", "models:/angle/1")
 LONGEST_TAG = 5000  # of an experiment, in every MLflow 3
@@ -101,7 +101,7 @@ def test_a_description_that_somebody_wrote_stays(make_evaluation: Any, tracked: 
 
 def test_a_version_has_one_entry_for_each_split_and_what_people_wrote_stays(make_evaluation: Any) -> None:
     def found(split: str, cce: float) -> Any:
-        return make_evaluation(model=VERSION, split=split, metrics={"cce_mean": Metric(cce)})
+        return make_evaluation(model=VERSION, split=split, metrics={"cce_mean": MetricValue(cce)})
 
     text = described("Before it.", found("hard", 0.3), "1", "a" * 32)
     text = described(text, found("easy", 0.1), "2", "b" * 32)

@@ -33,7 +33,7 @@ from congruence.tasks.recalibration.model import map_bytes, read_map
 from congruence.tasks.recalibration.packed_encoder import pack_encoder
 from congruence.tasks.report.rendering import render
 from congruence.tasks.scores.correction import PreviewRow, judgement
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
@@ -215,7 +215,7 @@ def test_what_gets_worse_is_said_too() -> None:
 
 def test_a_preview_is_made_only_where_a_fault_was_found_and_can_be_mended() -> None:
     law, y = Normal([0.0, 1.0], [1.0, 1.0]), np.array([0.0, 1.0])
-    found, none = {"calibration_p_value": Metric(0.02)}, {"calibration_p_value": Metric(0.03)}
+    found, none = {"calibration_p_value": MetricValue(0.02)}, {"calibration_p_value": MetricValue(0.03)}
     asked = ("cce", "calibration", "recalibration")
     assert is_wanted(asked, found, y, law)
     assert not is_wanted(asked, none, y, law)

@@ -22,7 +22,7 @@ from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.report.laws import drawn_laws
 from congruence.tasks.report.sample import shown_rows
 from congruence.tasks.report.selections import of_sentence, places_of
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.meanings import significant
 from congruence.tasks.scores.summary import tenths
 
@@ -184,14 +184,20 @@ def test_a_sentence_selects_the_places_that_it_names() -> None:
 
 
 def test_the_decision_follows_the_tests_and_the_preview(make_evaluation: Any) -> None:
-    right = {"cce_mean": Metric(0.1), "cce_p_value": Metric(0.4), "calibration_p_value": Metric(0.3)}
-    wrong = {**right, "calibration_p_value": Metric(0.0001), "calibration_effect_bias": Metric(0.1, 0.08, 0.12)}
-    small = {**wrong, "calibration_effect_bias": Metric(0.001, 0.0005, 0.002)}
+    right = {"cce_mean": MetricValue(0.1), "cce_p_value": MetricValue(0.4), "calibration_p_value": MetricValue(0.3)}
+    wrong = {
+        **right,
+        "calibration_p_value": MetricValue(0.0001),
+        "calibration_effect_bias": MetricValue(0.1, 0.08, 0.12),
+    }
+    small = {**wrong, "calibration_effect_bias": MetricValue(0.001, 0.0005, 0.002)}
     assert decision(right, None).kind == "use"
     assert decision(wrong, None).kind == "do not use"
     assert decision(small, None).kind == "use"
-    assert decision({**wrong, "crps_skill": Metric(-0.1, -0.2, -0.05)}, None).reason.startswith("It scores no better")
-    correlated = decision({**wrong, "row_correlation": Metric(0.6)}, None)
+    assert decision({**wrong, "crps_skill": MetricValue(-0.1, -0.2, -0.05)}, None).reason.startswith(
+        "It scores no better"
+    )
+    correlated = decision({**wrong, "row_correlation": MetricValue(0.6)}, None)
     assert (correlated.kind, correlated.words) == ("unknown", "Not judged")
     assert "time:" in correlated.first
     (headline,) = headlines(small)

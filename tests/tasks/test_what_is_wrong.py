@@ -38,7 +38,7 @@ from congruence.tasks.scores.evaluation import (
     NOT_AS_IF_TRUE,
     NOT_CALIBRATED,
     Evaluation,
-    Metric,
+    MetricValue,
     SplitSummary,
     cce_status,
 )
@@ -153,7 +153,7 @@ def test_the_slices_are_read_where_the_split_has_them(measurement: dict[str, Ver
 
 def test_a_version_that_cce_alone_contradicts_has_no_named_fault(measurement: dict[str, VersionMeasurement]) -> None:
     calibration = measurement["right"].calibration
-    above = {"cce_mean": Metric(0.3), "cce_p_value": Metric(0.001), "calibration_p_value": Metric(0.5)}
+    above = {"cce_mean": MetricValue(0.3), "cce_p_value": MetricValue(0.001), "calibration_p_value": MetricValue(0.5)}
     pit = pit_values(Y, VERSIONS["right"])
     wrong = read_what_is_wrong(
         replace(calibration), calibration.regions, pit, above, np.arange(ROWS), pd.DataFrame(index=range(ROWS))
@@ -163,12 +163,12 @@ def test_a_version_that_cce_alone_contradicts_has_no_named_fault(measurement: di
 
 def test_a_version_is_as_if_true_where_neither_test_contradicts_it(evaluations: dict[str, Evaluation]) -> None:
     assert evaluations["right"].status == AS_IF_TRUE
-    mean = {"cce_mean": Metric(0.02)}
-    assert cce_status(mean | {"cce_p_value": Metric(0.03)}) == NOT_AS_IF_TRUE
-    both = mean | {"cce_p_value": Metric(0.03), "calibration_p_value": Metric(0.03)}
+    mean = {"cce_mean": MetricValue(0.02)}
+    assert cce_status(mean | {"cce_p_value": MetricValue(0.03)}) == NOT_AS_IF_TRUE
+    both = mean | {"cce_p_value": MetricValue(0.03), "calibration_p_value": MetricValue(0.03)}
     assert cce_status(both) == AS_IF_TRUE, "two tests at 2.5 % each"
-    assert cce_status(both | {"cce_p_value": Metric(0.02)}) == NOT_AS_IF_TRUE
-    wrong = both | {"calibration_p_value": Metric(0.02)}
+    assert cce_status(both | {"cce_p_value": MetricValue(0.02)}) == NOT_AS_IF_TRUE
+    wrong = both | {"calibration_p_value": MetricValue(0.02)}
     assert cce_status(wrong) == NOT_CALIBRATED
     assert verdict(wrong) == (
         "The version is not calibrated given the input (p = 0.02), though its CCE 0.02 does not contradict it"
@@ -297,7 +297,7 @@ def test_a_gate_holds_effects_to_a_limit(evaluations: dict[str, Evaluation]) -> 
     against = GateSettings(baseline="1", not_worse_on=["calibration_effect_spread"])
     assert apply_gate(right, narrow, against).passed
     assert apply_gate(narrow, right, against).outcome == "failed"
-    uncalibrated = replace(right, metrics=right.metrics | {"calibration_p_value": Metric(0.001)})
+    uncalibrated = replace(right, metrics=right.metrics | {"calibration_p_value": MetricValue(0.001)})
     found = apply_gate(uncalibrated, None, GateSettings(at_noise_floor=True))
     assert found.reasons == ["the version is not calibrated given the input"]
 
@@ -383,7 +383,11 @@ def test_sentences_and_table_on_counts_with_many_zeros_agree_and_speak_of_counts
     rows = CountRows.of(y, law)
     for p_value in (0.001, 0.4):
         tested = replace(calibration, test=replace(calibration.test, p_value=p_value))
-        metrics = {"cce_mean": Metric(0.3), "cce_p_value": Metric(0.001), "calibration_p_value": Metric(p_value)}
+        metrics = {
+            "cce_mean": MetricValue(0.3),
+            "cce_p_value": MetricValue(0.001),
+            "calibration_p_value": MetricValue(p_value),
+        }
         wrong = read_what_is_wrong(tested, calibration.regions, pit, metrics, np.arange(n), slices, rows)
         named = wrong.places.loc[wrong.places["fault"] != "", "place"].tolist()
         text = " ".join(wrong.sentences)

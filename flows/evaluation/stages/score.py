@@ -16,7 +16,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.memory import give_back
 from congruence.tasks.runtime.steps import about
-from congruence.tasks.scores.evaluation import Evaluation, Metric
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
 
@@ -26,7 +26,7 @@ class Logged:
     """A logged evaluation: its run, its metrics, and what is wrong with the version, in sentences."""
 
     run_id: str
-    metrics: dict[str, Metric]
+    metrics: dict[str, MetricValue]
     wrong: tuple[str, ...] = ()
 
 

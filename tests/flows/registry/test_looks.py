@@ -32,7 +32,7 @@ from congruence.tasks.mlflow.looks import logged_looks
 from congruence.tasks.mlflow.reading import logged_metrics
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.watching import account, aliases
 from congruence.tasks.watching.account import Accounts
 from congruence.tasks.watching.aliases import move_alias
@@ -61,8 +61,8 @@ def _rows(first: int, last: int) -> Any:
     return np.arange(first, last, dtype=np.uint64)
 
 
-def _p(value: float) -> dict[str, Metric]:
-    return {"cce_p_value": Metric(value)}
+def _p(value: float) -> dict[str, MetricValue]:
+    return {"cce_p_value": MetricValue(value)}
 
 
 def _accounts(registry: Any, tmp_path: Path) -> Accounts:

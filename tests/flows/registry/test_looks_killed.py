@@ -17,7 +17,7 @@ from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.watching.account import Accounts
 from congruence.tasks.watching.claims import CLAIM, new_owner
 
@@ -46,7 +46,7 @@ def _watch(server: str, folder: Path, ahead: float) -> None:
             for look in account.open:
                 number = int(look.when)
                 accounts.close(
-                    look, _identity(number), {"cce_p_value": Metric(_p_value(number))}, f"run {number}", owner
+                    look, _identity(number), {"cce_p_value": MetricValue(_p_value(number))}, f"run {number}", owner
                 )
             rows = np.arange(LOOKS * ROWS, dtype=np.uint64)
             unseen = rows[accounts.unseen(account, rows)]

@@ -27,7 +27,7 @@ from congruence.flows.scheduling.deployed_flows import UnevaluatedError, watch_r
 from congruence.flows.scheduling.findings import announce
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.scores.evaluation import Metric
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.watching.account import Accounts
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "watch.md"
@@ -91,7 +91,7 @@ def test_a_changed_verdict_is_posted_given_to_a_command_and_starts_the_automatio
         for look, p_value in enumerate((0.5, 1e-6)):
             rows = np.arange(100 * look, 100 * look + 100, dtype=np.uint64)
             opened = accounts.open(identity, rows, f"2026-03-{look + 1:02d}", "me")
-            finding = accounts.close(opened, identity, {"cce_p_value": Metric(p_value)}, f"{look}" * 32, "me")
+            finding = accounts.close(opened, identity, {"cce_p_value": MetricValue(p_value)}, f"{look}" * 32, "me")
             said += announce({("noticed/1", SPLIT): finding}, settings)
     assert said[0] == "noticed/1 on circle: right so far (1 look)"
     (notice,) = posted
