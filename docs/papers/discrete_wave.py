@@ -101,7 +101,7 @@ def discrete_wave(options: Options) -> Outcome:
             (train_rows.x[:, None], train_rows.y),
             (validation.x[:, None], validation.y),
             hidden=(32, 32) if options.quick else (128, 128, 128, 64),
-            epochs=options.size(200, 6),
+            epochs=options.size(200, 15),
             batch=options.size(32, 64),
             seed=options.seed,
         )
