@@ -31,7 +31,7 @@ KNOT_LEVELS = np.concatenate([_TAIL_LEVELS, [0.5], 1.0 - _TAIL_LEVELS[::-1]])
 
 
 class CountTables(Protocol):
-    """What laws on 0, 1, 2, ... answer beside the rest."""
+    """What distributions on 0, 1, 2, ... answer beside the rest."""
 
     def survival(self, y: Any) -> Array:
         """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""
@@ -50,7 +50,7 @@ class Distribution(ABC):
 
     @property
     def counts(self) -> CountTables | None:
-        """The same law as one of counts, with tables of masses; None where not all mass lies on whole numbers."""
+        """The same distributions as counts, with tables of masses; None where not all mass lies on whole numbers."""
         return None
 
     @property
@@ -168,14 +168,15 @@ class Distribution(ABC):
     def pit_range(self, y: Any) -> tuple[Array, Array]:
         """The ends of the interval over which the probability integral transform of y is uniform if Y is the truth.
 
-        P(Y < y) and P(Y <= y) for a law that is known; draws of an unknown one (``Samples``) have wider ends.
+        P(Y < y) and P(Y <= y) for a distribution that is known; draws of an unknown one (``Samples``) have wider ends.
         """
         return self.cdf_left(y), self.cdf(y)
 
     def predictive_quantile(self, q: Any) -> Array:
-        """What a new draw from the predicted law falls below with probability q.
+        """What a new draw from the predicted distribution falls below with probability q.
 
-        The quantile of a law that is known; draws of an unknown one (``Samples``) leave room for those not drawn.
+        The quantile of a distribution that is known; draws of an unknown one (``Samples``) leave room for those not
+        drawn.
         """
         return self.quantile(q)
 

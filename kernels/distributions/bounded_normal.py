@@ -258,7 +258,7 @@ class CensoredNormal(BoundedNormal):
         return np.asarray(result)
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution: the masses at the bounds, and the truncated law between them."""
+        """See Distribution: the masses at the bounds, and the truncated distribution between them."""
         inside, *bounds = self._parts
         truncated = TruncatedNormal(*self.parameters().values())
         result = inside[:, None] * truncated.kernel_expectation(kernel, nodes)

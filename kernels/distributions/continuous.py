@@ -23,10 +23,10 @@ from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 
-_LARGE_ORDER = 25.0  # of a Bessel function, from which the scale of a t law is a narrow mixture
+_LARGE_ORDER = 25.0  # of a Bessel function, from which the scale of a t distribution is a narrow mixture
 _SCALE_NODES = np.linspace(-8.5, 8.5, 41)
-_REACH = 9.0  # standard deviations of the logarithm of a log-normal law
-_MOST_TURNS = 1e5  # of a wave over the spread of a beta law, beyond which there are no more nodes
+_REACH = 9.0  # standard deviations of the logarithm of a log-normal distribution
+_MOST_TURNS = 1e5  # of a wave over the spread of a beta distribution, beyond which there are no more nodes
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ _WIDEST = 1e6  # standard deviation of a row's counts, all of which are summed
 
 @dataclass(frozen=True)
 class Poisson(Count):
-    """Counts with mean and variance ``rate``; rate 0 is the law of 0."""
+    """Counts with mean and variance ``rate``; rate 0 has all mass on 0."""
 
     rate: Array
 
@@ -132,10 +132,10 @@ class Binomial(Count):
 
 @dataclass(frozen=True, init=False)
 class NegativeBinomial(Count):
-    """Counts of variance mean + dispersion mean^2 (``mu`` holds the mean): a gamma mixture of Poisson laws.
+    """Counts of variance mean + dispersion mean^2 (``mu`` holds the mean): a gamma mixture of Poisson distributions.
 
-    In scipy's terms n = 1 / dispersion and p = 1 / (1 + dispersion mean). As the dispersion falls to 0 the law becomes
-    Poisson(mean), and is Poisson(mean) at 0; mean 0 is the law of 0.
+    In scipy's terms n = 1 / dispersion and p = 1 / (1 + dispersion mean). As the dispersion falls to 0 the distribution
+    becomes Poisson(mean), and is Poisson(mean) at 0; mean 0 has all mass on 0.
     """
 
     _argument_names: ClassVar[dict[str, str]] = {"mu": "mean"}
@@ -296,7 +296,7 @@ class DoublePoisson(Count):
 
 
 def _log_weight(k: Array, mu: Array, phi: Array) -> Array:
-    """The log mass of a double Poisson law at counts k, before normalisation."""
+    """The log mass of a double Poisson distribution at counts k, before normalisation."""
     saturated = xlogy(k, k) - k - gammaln(k + 1.0)
     return np.asarray(0.5 * np.log(phi) + saturated - phi * scipy.special.kl_div(k, mu))
 

@@ -207,7 +207,7 @@ class Count(Parametric):
 
 
 class MixedCounts(Count):
-    """The mixture of laws of counts: ``weights`` (n, K) and K ``components`` of n rows each."""
+    """The mixture of distributions of counts: ``weights`` (n, K) and K ``components`` of n rows each."""
 
     def __init__(self, weights: Array, components: tuple[Count, ...]) -> None:
         self.weights, self.components = weights, components

@@ -218,7 +218,7 @@ class Histogram(ScalarDistribution):
         return np.broadcast_to(edges, (len(self), edges.shape[1]))
 
     def characteristic_function(self, t: Array) -> Array:
-        """See Distribution: each bin is a uniform law, each tail a half-normal one."""
+        """See Distribution: each bin is a uniform distribution, each tail a half-normal one."""
         t = np.asarray(t, dtype=np.float64)
         edges, masses = self._edges, self.probabilities
         centers, half = (edges[:, 1:] + edges[:, :-1]) / 2.0, np.diff(edges, axis=1) / 2.0
@@ -285,7 +285,7 @@ def _mean_square(F: Array, widths: Array) -> Array:
     return np.asarray(widths * (low**2 + low * high + high**2) / 3.0)
 
 
-# A tail is a half-normal law H of scale s that begins at the inner border of a bin: P(H > x) = erfc(x / (s 2^(1/2))).
+# A tail is a half-normal variable H of scale s beyond the inner border of a bin: P(H > x) = erfc(x / (s 2^(1/2))).
 
 
 def _tail_scale(width: Array, share_beyond: float) -> Array:

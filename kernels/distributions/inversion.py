@@ -1,4 +1,4 @@
-"""Quantiles of a law from its cumulative distribution function, elementwise."""
+"""Quantiles of a distribution from its cumulative distribution function, elementwise."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from congruence.kernels.distributions.samples import Deterministic, Samples
 
 
 def moved(law: Distribution, by: float) -> Distribution | None:
-    """The law of Y + ``by``; None for families without a location."""
+    """The distribution of Y + ``by``; None for families without a location."""
     if isinstance(law, LocationScale):
         return type(law)(**law.parameters() | {"loc": law.loc + by})
     if isinstance(law, Samples):

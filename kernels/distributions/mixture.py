@@ -57,7 +57,7 @@ class Mixture(Distribution):
 
     @property
     def is_discrete(self) -> bool:  # type: ignore[override]
-        """Whether every component is a law of counts."""
+        """Whether every component is a distribution of counts."""
         return all(component.is_discrete for component in self.components)
 
     @property

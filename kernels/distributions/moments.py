@@ -22,7 +22,7 @@ def coefficients(kernel: Polynomial, dimension: int = 1) -> Array:
 
 
 def polynomial_expectation(kernel: Polynomial, moments: Array, nodes: Array) -> Array:
-    """E k(t_j, Y_i) at nodes t (r,) from moments (n, degree + 1) of scalar laws, (n, r)."""
+    """E k(t_j, Y_i) at nodes t (r,) from moments (n, degree + 1) of scalar distributions, (n, r)."""
     weights = coefficients(kernel)
     used = weights > 0.0  # a moment that is not used may be infinite
     powers = np.asarray(nodes, dtype=np.float64) ** np.flatnonzero(used)[:, None]
@@ -30,7 +30,7 @@ def polynomial_expectation(kernel: Polynomial, moments: Array, nodes: Array) -> 
 
 
 def polynomial_diagonal(kernel: Polynomial, moments: Array) -> Array:
-    """E k(Y_i, Y_i) from moments (n, 2 degree + 1) of scalar laws, (n,)."""
+    """E k(Y_i, Y_i) from moments (n, 2 degree + 1) of scalar distributions, (n,)."""
     weights = coefficients(kernel)
     used = np.flatnonzero(weights)
     return np.asarray(moments[:, 2 * used] @ weights[used])
@@ -49,7 +49,7 @@ def shifted(loc: Array, scale: Array, standard: Array) -> Array:
 
 
 def of_symmetric(absolute: Array) -> Array:
-    """Moments of Z from those of |Z|, (order + 1,), where the law of Z is symmetric about 0."""
+    """Moments of Z from those of |Z|, (order + 1,), where the distribution of Z is symmetric about 0."""
     return np.where(np.arange(len(absolute)) % 2 == 0, absolute, 0.0)
 
 

@@ -56,7 +56,7 @@ class MultivariateNormal(Distribution):
 
     @cached_property
     def _scalar(self) -> Normal | None:
-        """The law of the only target, if there is one only."""
+        """The distribution of the only target, if there is one only."""
         return Normal(self.loc[:, 0], self.scale[:, 0]) if self.dimension == 1 else None
 
     @property
@@ -188,7 +188,7 @@ class MultivariateNormal(Distribution):
 
 @lru_cache(maxsize=8)
 def normal_points(count: int, dimension: int) -> Array:
-    """Points (count, dimension) spread like the standard normal law: scrambled Sobol points, the same every time."""
+    """Points (count, dimension) spread like a standard normal distribution: scrambled Sobol points, always the same."""
     from scipy.stats import qmc  # not at the start: every family would load it
 
     uniform = qmc.Sobol(dimension, scramble=True, rng=stream(0, "Sobol points")).random(count)

@@ -2,9 +2,9 @@ r"""A monotone map of levels, row by row: how a predicted level u is to be read 
 
 .. math::  G_i(u) = H_i\big(\Phi((\Phi^{-1}(u) - b_i) / c_i)\big)
 
-b moves and c stretches the law in normal scores, so that a law that is c times too narrow becomes right in its tails,
-too; H, piecewise linear and strictly increasing from 0 to 1, corrects the shape. b = 0, c = 1 and H(v) = v change
-nothing.
+b moves and c stretches the distribution in normal scores, so that a distribution that is c times too narrow becomes
+right in its tails, too; H, piecewise linear and strictly increasing from 0 to 1, corrects the shape. b = 0, c = 1 and
+H(v) = v change nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NormalScoreMap:
     """G_i of n rows.
 
     Attributes:
-        shift: b, (n,), in normal scores: predicted standard deviations where the law is normal.
+        shift: b, (n,), in normal scores: predicted standard deviations where the distribution is normal.
         factor: c > 0, (n,).
         levels: v, increasing from 0 to 1, (L,), L >= 2.
         shares: H_i(v), strictly increasing from 0 to 1, (n, L).

@@ -113,7 +113,7 @@ class ScipyFamily(Parametric):
 
 
 class LocationScale(ScipyFamily):
-    """loc + scale Z, for a standard law of Z that the family gives."""
+    """loc + scale Z, for a standard distribution of Z that the family gives."""
 
     loc: Array
     scale: Array

@@ -152,7 +152,7 @@ def expectation(distribution: _Law, function: Integrand, *, cuts: Array | None =
     Panels on which the rules of 7 and 15 nodes differ by more than 1e-11 of the sum of all panels are halved.
 
     Args:
-        distribution: n laws of one target.
+        distribution: n distributions of one target.
         function: g.
         cuts: values (r,) at which g_j may have a kink.
         least: the sum of panels that tolerances refer to, at least.

@@ -25,12 +25,12 @@ TAILS: tuple[Tails, ...] = get_args(Tails)
 
 @dataclass(frozen=True)
 class Quantiles(ScalarDistribution):
-    """The law whose quantile function is linear between given points: ``values`` (n, L) at ``levels`` (L,), L >= 2.
+    """Quantile functions that are linear between given points: ``values`` (n, L) at ``levels`` (L,), L >= 2.
 
     ``tails`` says how it goes on beyond the outer levels, on each side through the outer two points:
 
-    - ``normal``: linear in Phi^-1(level), the tail of a normal law;
-    - ``exponential``: linear in the logarithm of the mass beyond, the tail of an exponential law;
+    - ``normal``: linear in Phi^-1(level), the tail of a normal distribution;
+    - ``exponential``: linear in the logarithm of the mass beyond, the tail of an exponential distribution;
     - ``none``: the outer segments go on at their slope to levels 0 and 1: the support is bounded, and the log score is
       infinite outside of it.
 
@@ -135,7 +135,7 @@ class Quantiles(ScalarDistribution):
         return cls(first.levels, values, first.tails, np.concatenate([np.asarray(part.crossed) for part in parts]))
 
     def parameters(self) -> dict[str, Array]:
-        """See Distribution; the tails by their number in ``TAILS``, for arrays that hold laws."""
+        """See Distribution; the tails by their number in ``TAILS``, for arrays that hold distributions."""
         return {
             "levels": self.levels,
             "values": self.values,
@@ -236,7 +236,7 @@ class Quantiles(ScalarDistribution):
         return np.sort(np.concatenate([values, self.quantile(outer[None, :])], axis=1), axis=1)
 
     def characteristic_function(self, t: Array) -> Array:
-        """See Distribution: each segment is a uniform law, and the tails have waves of their own."""
+        """See Distribution: each segment is a uniform distribution, and the tails have waves of their own."""
         mass, left, length = self._segments
         half = length / 2.0
         wave = average_wave(left + half, mass, t, half_widths=half)
@@ -252,7 +252,7 @@ class Quantiles(ScalarDistribution):
 
 @dataclass(frozen=True)
 class QuantileTail:
-    """The law of side * -Y below its quantile ``end`` at level ``mass``: the upper tail is the lower one of -Y.
+    """The distribution of side * -Y below its quantile ``end`` at level ``mass``: the upper tail is that of -Y.
 
     Attributes:
         kind: ``normal``: Q(p) = end + scale (Phi^-1(p) - Phi^-1(mass)); ``exponential``: end + scale log(p / mass).

@@ -1,9 +1,9 @@
-r"""A law read through a map of its levels: P(Y <= y) = G(F(y)), for every family of one target.
+r"""A distribution read through a map of its levels: P(Y <= y) = G(F(y)), for every family of one target.
 
-Far out, F has no digits left: a law that is too narrow by a factor of 3 has its own 1e-16 quantile where the
+Far out, F has no digits left: a distribution that is too narrow by a factor of 3 has its own 1e-16 quantile where the
 recalibrated one has 3 in 1,000. So beyond six normal scores F continues as it goes there: its quantiles, or towards an
 end of the support the logarithms of their distance to it, are linear in the normal score. That is exact for normal and
-lognormal laws. Counts keep their own tail sums.
+lognormal distributions. Counts keep their own tail sums.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 
 _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
-FAR, NEAR = 6.0, 5.5  # normal scores, beyond which a law continues at the slope between them
+FAR, NEAR = 6.0, 5.5  # normal scores, beyond which a distribution continues at the slope between them
 LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
 
 
 def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
-    """The laws of ``base`` read through ``score_map``: counts stay counts, and where nothing changes base is returned.
+    """``base`` read through ``score_map``: counts stay counts, and where nothing changes base is returned.
 
-    Normal laws that are moved and stretched are normal. Draws (``Samples``) stay draws: each moves from its level
-    k / (l + 1) to the quantile that the map asks for there. Beyond the outermost draws, and beyond the outermost of
-    ``Quantiles`` without tails, normal ones of the same spread continue them.
+    Normal distributions that are moved and stretched are normal. Draws (``Samples``) stay draws: each moves from its
+    level k / (l + 1) to the quantile that the map asks for there. Beyond the outermost draws, and beyond the outermost
+    of ``Quantiles`` without tails, normal ones of the same spread continue them.
 
     Raises:
         InvalidInputError: another number of rows; vector targets; or point forecasts, which have no levels to map.
@@ -64,8 +64,9 @@ def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
 def score_intervals(law: Distribution, y: Any) -> tuple[Array, Array]:
     """Between which normal scores Phi^-1(F) each target lies, (n,) each: equal where F has no jump at it.
 
-    If the law is the truth, a standard normal number falls between them as often as its level is. The continuation of
-    the tails is that of ``Recalibrated``; of draws (``Samples``) the place among them is known, and no more.
+    If the distribution is the truth, a standard normal number falls between them as often as its level is. The
+    continuation of the tails is that of ``Recalibrated``; of draws (``Samples``) the place among them is known, and no
+    more.
     """
     y = np.asarray(y, dtype=np.float64)
     if isinstance(law, Samples):
@@ -88,7 +89,7 @@ def _scores(level: Array, above: Array) -> Array:
 
 
 def _with_tails(base: Distribution) -> Distribution:
-    """``base``, or for quantiles the law that goes on beyond the outermost ones with normal tails of their spread."""
+    """``base``, or for quantiles what goes on beyond the outermost ones with normal tails of their spread."""
     return _extended(base.levels, base.values) if isinstance(base, Quantiles) and base.tails == "none" else base
 
 
@@ -123,7 +124,7 @@ def _recalibrated_draws(draws: Samples, score_map: NormalScoreMap) -> Samples:
 
 @dataclass(frozen=True)
 class Tail:
-    """One side of a law beyond the normal score ``start`` = -FAR or FAR, where it has the values ``anchor`` (n, 1).
+    """One side of distributions beyond the normal score ``start`` = -FAR or FAR, where they have the values ``anchor``.
 
     Linear in the normal score where the support is unbounded; else the logarithm of the distance to its ``end`` is.
     """
@@ -176,7 +177,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class Continued:
-    """A law of one target in normal scores, continued beyond ``FAR`` of them."""
+    """A distribution of one target in normal scores, continued beyond ``FAR`` of them."""
 
     law: Distribution
 
@@ -207,12 +208,12 @@ class Continued:
 
 
 class _ThroughMap:
-    """Rows of a base law and of the map that it is read through."""
+    """Rows of a base distribution and of the map that it is read through."""
 
     base: Distribution
     score_map: NormalScoreMap
 
-    if TYPE_CHECKING:  # each law is a dataclass of the two
+    if TYPE_CHECKING:  # each distribution is a dataclass of the two
 
         def __init__(self, base: Distribution, score_map: NormalScoreMap) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Equal masses on the values of each row: draws of a law (ensembles, dropout, posteriors), and point forecasts."""
+"""Equal masses on the values of each row: draws (ensembles, dropout, posteriors), and point forecasts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from congruence.kernels.streams import stream
 
 
 class Empirical(ScalarDistribution):
-    """Mass 1/l on each of l values a row; a dataclass of one array, with one row of it for each law."""
+    """Mass 1/l on each of l values a row; a dataclass of one array, with one row of it for each distribution."""
 
     @property
     @abstractmethod
@@ -109,8 +109,8 @@ class Empirical(ScalarDistribution):
     def crps(self, y: Any) -> Array:
         """The fair CRPS: mean_k |x_k - y| - sum_jk |x_j - x_k| / (2 l (l - 1)), (n, l log l); for l = 1 |x - y|.
 
-        Its mean over draws is the CRPS of the law behind them (Ferro 2014), so that ensembles of different sizes
-        compare; it may be slightly negative. For vectors the fair energy score.
+        Its mean over draws is the CRPS of the distribution behind them (Ferro 2014), so that ensembles of different
+        sizes compare; it may be slightly negative. For vectors the fair energy score.
         """
         if self.dimension > 1:
             return energy_score(self._values, as_vectors(y, len(self), self.dimension), self._apart)
@@ -164,17 +164,17 @@ class Empirical(ScalarDistribution):
 
 @dataclass(frozen=True)
 class Samples(Empirical):
-    """l exchangeable draws of each row's predictive law: ``values`` (n, l), or (n, l, q) for vector targets.
+    """l exchangeable draws of each row's predictive distribution: ``values`` (n, l), or (n, l, q) for vector targets.
 
-    Scores judge the law behind the draws, not the draws' own empirical law, which even a perfect ensemble is not:
-    ``crps`` is the fair one, ``std`` is of the unbiased variance (ddof 1), ``pit_range`` the share of a rank among
-    l + 1, and ``predictive_quantile`` an order statistic k at level k / (l + 1). One target of shape (n, l, 1) is the
-    same as (n, l).
+    Scores judge the distribution behind the draws, not the draws' own empirical distribution, which even a perfect
+    ensemble is not: ``crps`` is the fair one, ``std`` is of the unbiased variance (ddof 1), ``pit_range`` the share of
+    a rank among l + 1, and ``predictive_quantile`` an order statistic k at level k / (l + 1). One target of shape (n,
+    l, 1) is the same as (n, l).
 
     ``cdf``, ``quantile``, ``mean``, ``sample``, ``characteristic_function`` and ``kernel_expectation`` are
-    those of the empirical law, mass 1/l on each value; the mean and the expectations are unbiased for the law behind.
-    ``log_prob`` is that of a normal kernel density estimate with Silverman's bandwidth
-    .9 min(std, IQR / 1.34) l^(-1/5). Rows without spread have none: ``has_density`` says so, and ``log_prob`` raises.
+    those of the empirical distribution, mass 1/l on each value; the mean and the expectations are unbiased for the
+    distribution behind. ``log_prob`` is that of a normal kernel density estimate with Silverman's bandwidth .9 min(std,
+    IQR / 1.34) l^(-1/5). Rows without spread have none: ``has_density`` says so, and ``log_prob`` raises.
     """
 
     values: Array
@@ -245,7 +245,7 @@ class Samples(Empirical):
         return np.asarray(first + (position - lower) * (last - first))
 
     def std(self) -> Array:
-        """The root of the unbiased estimate of the variance of the law behind the draws (ddof 1); 0 for one draw."""
+        """The root of the unbiased variance of the distribution behind the draws (ddof 1); 0 for one draw."""
         return np.asarray(self.values.std(axis=1, ddof=min(1, self.values.shape[1] - 1)))
 
 

@@ -38,8 +38,8 @@ def energy_score(draws: Array, y: Array, apart: Array) -> Array:
 def mean_distance(draws: Array, *, fair: bool) -> Array:
     """E |Y - Y'| of draws (n, l, q), shape (n,).
 
-    Exact for the empirical law of the draws, or, if ``fair``, unbiased for the law behind them: pairs of two different
-    draws alone count. One draw has no pairs.
+    Exact for the empirical distribution of the draws, or, if ``fair``, unbiased for the distribution behind them: pairs
+    of two different draws alone count. One draw has no pairs.
     """
     n, size, dimension = draws.shape
     result = np.empty(n)

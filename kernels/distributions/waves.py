@@ -37,7 +37,8 @@ def waves(values: Array, t: Array) -> Array:
 def average_wave(values: Array, weights: Array, t: Array, *, half_widths: Array | None = None) -> Array:
     """sum_k w_ik exp(i t_j v_ik), shape (n, m), for values (n, k), real or complex, and weights (k,) or (n, k).
 
-    With ``half_widths`` h (n, k) of uniform laws around the values in their place: each wave times sin(t h) / (t h).
+    With ``half_widths`` h (n, k) of uniform distributions around the values in their place: each wave times sin(t h) /
+    (t h).
     """
     result = np.empty((len(values), len(t)), dtype=np.complex128)
     step = _step(t)

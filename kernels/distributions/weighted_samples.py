@@ -30,8 +30,8 @@ from congruence.kernels.kernel_functions import Kernel
 class WeightedSamples(ScalarDistribution):
     """Mass ``weights`` (n, m) on the points ``support`` (m,), which the rows share, or (n, m).
 
-    A law that is known, unlike the draws of ``Samples``: scores, PIT and quantiles are those of the weighted law. The
-    points may repeat. Weights must be at least 0 and sum to 1 within 1e-4, and are then normalised.
+    A distribution that is known, unlike the draws of ``Samples``: scores, PIT and quantiles are those of the weighted
+    distribution. The points may repeat. Weights must be at least 0 and sum to 1 within 1e-4, and are then normalised.
 
     ``log_prob`` is that of a normal kernel density estimate with Silverman's bandwidth .9 min(std, IQR / 1.34)
     l^(-1/5), l = 1 / sum w^2 the effective number of points. Rows without spread have none: ``has_density`` says so.

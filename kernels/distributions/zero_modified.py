@@ -1,6 +1,7 @@
-"""Counts with zeros of their own: a law of counts with more zeros (``ZeroInflated``), or with other ones (``Hurdle``).
+"""Counts with zeros of their own: any counts with more zeros (``ZeroInflated``), or with other ones (``Hurdle``).
 
-Both have P(Y = k) = c P(X = k) for k > 0, for the base law X and a factor c of each row, and another probability of 0.
+Both have P(Y = k) = c P(X = k) for k > 0, for the base distribution X and a factor c of each row, and another
+probability of 0.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from congruence.kernels.distributions.counts import TAIL_MASS, Count
 
 
 class ZeroModified(Count):
-    """A base law of counts and a probability (n,), the second field, that says how many zeros there are."""
+    """A base distribution of counts and a probability (n,), the second field, that says how many zeros there are."""
 
     base: Count
     _probability_name: ClassVar[str]
@@ -152,7 +153,7 @@ class ZeroModified(Count):
 
 @dataclass(frozen=True)
 class ZeroInflated(ZeroModified):
-    """0 with probability ``inflation``, else the base law of counts, which may be 0 too."""
+    """0 with probability ``inflation``, else the base distribution of counts, which may be 0 too."""
 
     _probability_name = "inflation"
 
@@ -171,7 +172,7 @@ class ZeroInflated(ZeroModified):
 
 @dataclass(frozen=True)
 class Hurdle(ZeroModified):
-    """0 with ``zero_probability``, else the base law given that it is positive: 1 where it hardly ever is."""
+    """0 with ``zero_probability``, else the base distribution given that it is positive: 1 where it hardly ever is."""
 
     _probability_name = "zero_probability"
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from expectation_rules import by_density
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from congruence.kernels import Normal, Quantiles, crps, negative_log_likelihood
-from congruence.kernels.distributions import quadrature
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Laplacian
 from congruence.kernels.scores import point_scores
@@ -19,23 +17,6 @@ VALUES = np.array([[-1.0, 0.2, 0.9, 3.0], [0.0, 0.4, 2.0, 2.1]])
 Y = np.array([[-40.0, -1.5, 0.1, 2.05, 3.5, 60.0]])
 BOUNDED = ["normal", "exponential", "none"]
 OPEN = BOUNDED[:2]
-
-
-@pytest.mark.parametrize("tails", BOUNDED)
-def test_everything_is_of_the_law_with_its_tails(tails):
-    law, t = Quantiles(LEVELS, VALUES, tails), np.array([0.0, 0.4, 2.0])
-    moments = quadrature.raw_moments(law, 2)
-    np.testing.assert_allclose(law.mean(), moments[:, 1], atol=1e-11)
-    np.testing.assert_allclose(law.std() ** 2, moments[:, 2] - moments[:, 1] ** 2, atol=1e-11)
-    np.testing.assert_allclose(law.crps(Y), quadrature.crps(law, np.repeat(Y, 2, axis=0)), atol=1e-9)
-    for row in range(2):
-        values, weights = by_density(law, row, VALUES[row])
-        assert weights.sum() == pytest.approx(1.0, abs=1e-9)
-        wave = weights @ np.exp(1j * np.multiply.outer(values, t))
-        np.testing.assert_allclose(law.characteristic_function(t)[row], wave, atol=1e-9)
-    draws = law.sample(40_000, seed=1)
-    np.testing.assert_allclose(draws.mean(axis=1), law.mean(), atol=0.05)
-    np.testing.assert_allclose(draws.std(axis=1), law.std(), rtol=0.05)
 
 
 @pytest.mark.parametrize("tails", OPEN)
