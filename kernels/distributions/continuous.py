@@ -372,7 +372,7 @@ class Beta(ScipyFamily):
         # Beyond these logits less than 1e-16 of the mass remains: the tails fall as exp(a logit) and exp(-b logit).
         left, right = (np.arcsinh(np.maximum(12.0, 40.0 / shape / spread)) for shape in (a, b))
         turns = min(float(np.max(self.std()) * np.max(np.abs(t), initial=0.0)), _MOST_TURNS)
-        nodes = int(np.max(left + right) * (15.0 + 8.0 * turns))
+        nodes = int(np.max(left + right) * (15.0 + 5.0 * turns))
         result = np.empty((len(self), len(t)), dtype=np.complex128)
         for rows in row_slices(len(self), BLOCK_ENTRIES // nodes):
             u = -left[rows] + np.linspace(0.0, 1.0, nodes) * (left[rows] + right[rows])
