@@ -37,6 +37,7 @@ def evaluation_identity(
         metric_list=requested_metrics(settings.metrics),
         settings_digest=settings_digest(settings, split.settings),
         target=split.settings.target_name,
+        period=split.period,
     )
 
 

@@ -19,7 +19,7 @@ from congruence.flows.cli.console import console
 from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.operations.demo_files import evaluation_file, registered_versions
 from congruence.flows.operations.listing import over_time_address
-from congruence.flows.scheduling.poll import tick
+from congruence.flows.watch import check_once
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.streams import stream
 from congruence.tasks.contract import log_predictive_model
@@ -38,7 +38,7 @@ EVALUATION = {
             "name": "sales",
             "uri": "sales/day={date}/*.parquet",
             "last": "7 days",
-            "new_rows_only": True,
+            "new_dates_only": True,
             "key": "sale",
             "input_kind": "features",
             "input": ["area", "age"],
@@ -73,7 +73,7 @@ def run_demo_over_time(home: Path) -> None:
         if look is None:
             continue
         looks += 1
-        if found is None and look.changed:
+        if found is None and look.verdict != "right so far":
             found = day
             console.print(f"day {day}: {look.sentence}", style="bold", soft_wrap=True)
         elif day % 5 == 0:
@@ -95,20 +95,20 @@ def run_demo_over_time(home: Path) -> None:
 
 @dataclass(frozen=True)
 class _Look:
-    """What the account says after a look, and whether it said another thing before."""
+    """What the account says after a look."""
 
     sentence: str
-    changed: bool
+    verdict: str
 
 
 def _look(folder: Path, day: int, settings: EvaluationSettings) -> _Look | None:
     """Let a day's file come, and look; None where it was looked at before."""
     _write_day(folder, day)
-    result = tick(settings)
+    result = check_once(settings)
     if result.problems or result.failed:
         raise CongruenceError("; ".join([*result.problems, *(str(outcome.error) for outcome in result.failed)]))
-    said = zip(result.sentences, result.looks.values(), strict=True)
-    return next((_Look(sentence, finding.changed_the_verdict) for sentence, finding in said), None)
+    (account,) = result.accounts.values()
+    return next((_Look(sentence, account.monitor.verdict) for sentence in result.sentences), None)
 
 
 def _write_day(folder: Path, day: int) -> None:

@@ -23,12 +23,12 @@ from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reading import comparable_versions, read_version
+from congruence.tasks.mlflow.version_tags import alias_holder, set_alias
 from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.monitor.account import read_account
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.watching.account import Accounts
-from congruence.tasks.watching.aliases import move_alias
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,13 @@ def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: Evalu
         model = decision.candidate.model
         beaten = passed | ({decision.baseline.label} if decision.baseline is not None else set())
         numbers = {label.removeprefix(f"{model.name}/") for label in beaten if label != model.label}
-        holder = move_alias(model, alias, settings.tracking, beaten=numbers)
-        newer = f"alias {alias} stays on {model.name}/{holder}, which is newer"
-        said[model.label] = newer if holder != model.version else f"alias {alias} is now on {model.label}"
+        holder = alias_holder(model.name, alias, settings.tracking)
+        if holder is not None and holder not in numbers and int(holder) > int(model.version):
+            said[model.label] = f"alias {alias} stays on {model.name}/{holder}, which is newer"
+            continue
+        if holder != model.version:
+            set_alias(model, alias, settings.tracking)
+        said[model.label] = f"alias {alias} is now on {model.label}"
     return [
         replace(item, notes=(*item.notes, said[item.candidate.label])) if item.candidate.label in said else item
         for item in decisions
@@ -185,17 +189,17 @@ def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: Evalu
 
 def _decide(candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings) -> GateDecision:
     parts = {}
-    own_rows = {split.name for split in settings.splits if split.new_rows_only}
+    named = {split.name: split for split in settings.splits}
     for split, version in candidate.splits.items():
         baseline_of = gate_settings
-        if split in own_rows:  # no two versions are looked at on the same rows there
+        if named[split].new_dates_only:  # no two versions are looked at on the same rows there
             baseline_of = gate_settings.without_baseline()
         baseline = gate_baseline(
             version, baseline_of.baseline, settings.tracking, first_version=gate_settings.first_version
         )
         decided = apply_gate(version, baseline, baseline_of, seed=settings.seed)
         if gate_settings.not_changed:
-            monitor = Accounts.of(settings).read(version.model, split).monitor
+            monitor = read_account(version.model, named[split], settings).monitor
             decided = replace(decided, checks=(*decided.checks, not_changed(monitor, split)))
         parts[split] = decided
         for read in (version, baseline):

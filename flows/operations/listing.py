@@ -108,17 +108,17 @@ def over_time_address(model: str, settings: TrackingSettings) -> str:
         TrackingError: nobody has looked at the model, or MLflow does not answer.
     """
     # Loaded here: what draws pages is of no use to a list.
-    from congruence.tasks.mlflow.looks import logged_model_run
-    from congruence.tasks.mlflow.over_time import OVER_TIME_FILE
+    from congruence.tasks.monitor.page import OVER_TIME_FILE, over_time_run
 
     name = re.split("[/@]", model.removeprefix("models:/"))[0]
-    run = logged_model_run(name, settings)
-    if run is None:
+    found = over_time_run(name, settings)
+    if found is None:
         raise TrackingError(f"{name}: no look at it is logged; `congruence watch` makes them")
+    experiment, run_id = found
     base = web_page(settings)
     if base is not None:
-        return run_link(base, str(run.info.experiment_id), str(run.info.run_id), f"artifacts/{OVER_TIME_FILE}")
-    return _artifact(str(run.info.run_id), OVER_TIME_FILE, settings).as_uri()
+        return run_link(base, experiment, run_id, f"artifacts/{OVER_TIME_FILE}")
+    return _artifact(run_id, OVER_TIME_FILE, settings).as_uri()
 
 
 def _file(label: str, found: ListedEvaluation, settings: TrackingSettings) -> Path:

@@ -132,12 +132,8 @@ def _in_home(home: ObjectStore, named: Named, predictions: bool) -> Iterator[Lef
         return None if named.has_split(split) and not predictions else ("predictions", f"of split {split}")
 
     def of_looks(key: str) -> tuple[str, str] | None:
-        name = Path(key).name
-        if name.endswith(".parquet"):
-            needed = named.has_split(name.partition("-")[0])
-        else:  # beside the identities of a split's rows are copies of what MLflow holds, which watchers read again
-            needed = not name.endswith(".rows.npy") or named.has_split(name.partition(".")[0])
-        return None if needed else ("rows of looks", "at splits as they were")
+        # Beside rows of which keys were counted before are copies of what MLflow holds, which watchers read again.
+        return ("rows of looks", "that were made") if key.endswith(".parquet") else None
 
     indexed = _index_files(home, named)
     rules: dict[str, Callable[[str], tuple[str, str] | None]] = {

@@ -29,7 +29,7 @@ def split_of_rows(split: Split, rows: npt.NDArray[np.int64], path: Path, name: s
         with whole_file(path) as stream:
             _write(split, rows, stream)
     at = {"name": name, "uri": str(path), "format": "parquet", "key": split.key_column}
-    return split.settings.model_copy(update={**at, "image_root": None, "last": None, "new_rows_only": False})
+    return split.settings.model_copy(update={**at, "image_root": None, "last": None, "new_dates_only": False})
 
 
 def _write(split: Split, rows: npt.NDArray[np.int64], stream: BinaryIO) -> None:

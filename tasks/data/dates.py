@@ -1,4 +1,4 @@
-"""Dates in the names of files: ``day={date}/*.parquet``, and the window of the last days."""
+"""Dates in the names of files: ``day={date}/*.parquet``, and which of them are read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,24 @@ from congruence.tasks.data.errors import SplitError
 
 _FIELD = re.compile(r"\{date(?::(?P<format>[^}]*))?\}")
 _PARTS = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%j": r"\d{3}"}
+
+
+@dataclass(frozen=True)
+class DateWindow:
+    """Which dates are read: all by default.
+
+    Attributes:
+        last: so many days, counted back from the newest date that there is.
+        since: the first date.
+        until: the last date.
+    """
+
+    last: int | None = None
+    since: date | None = None
+    until: date | None = None
+
+
+ALL_DATES = DateWindow()
 
 
 @dataclass(frozen=True)
@@ -62,13 +80,15 @@ class DatedPath:
                 "pattern of uri narrower"
             ) from None
 
-    def within(self, paths: Sequence[str], days: int | None) -> list[str]:
-        """The paths of the last ``days`` days, counted back from the newest date that there is; all where None."""
+    def within(self, paths: Sequence[str], window: DateWindow) -> list[str]:
+        """Returns the paths whose dates are within the window."""
         dates = [self.date_of(path) for path in paths]
-        if days is None or not dates:
-            return list(paths)
-        first = max(dates) - timedelta(days=days - 1)
-        return [path for path, when in zip(paths, dates, strict=True) if when >= first]
+        if not dates:
+            return []
+        first, last = window.since or date.min, window.until or date.max
+        if window.last is not None:
+            first = max(first, max(dates) - timedelta(days=window.last - 1))
+        return [path for path, when in zip(paths, dates, strict=True) if first <= when <= last]
 
     @property
     def _expression(self) -> re.Pattern[str]:

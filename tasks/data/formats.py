@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from congruence.tasks.data.arrays import describe_npy, describe_npz, describe_zarr, one_npz, open_arrays
+from congruence.tasks.data.dates import DateWindow
 from congruence.tasks.data.errors import SplitChangedError, SplitError, changed
 from congruence.tasks.data.files import file_state, joint_state
 from congruence.tasks.data.huggingface import HuggingFaceTable, is_saved_dataset
@@ -77,7 +78,8 @@ class Format:
         Raises:
             SplitError: it cannot be inferred, or nothing lies there.
         """
-        location = Location.of(settings.uri, settings.storage_options, settings.last)
+        window = DateWindow(settings.last, settings.since, settings.until)
+        location = Location.of(settings.uri, settings.storage_options, window)
         form = _detect(location) if settings.format == "auto" else settings.format
         alternatives = [*settings.input_columns, *settings.model_input_columns] if form == "webdataset" else []
         return cls(form, location, tuple(name for name in alternatives if ";" in name))

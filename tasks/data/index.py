@@ -41,7 +41,7 @@ from congruence.tasks.data.parts import (
     write_part,
 )
 from congruence.tasks.data.roles import checked_inputs, described_columns
-from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.settings import WINDOW_KEYS, SplitSettings
 from congruence.tasks.data.tables import Table
 from congruence.tasks.runtime.files import load_record, save_record
 
@@ -318,7 +318,7 @@ def _as_indexed(rows: ParquetTable, inputs: InputColumns) -> bool:
 
 
 def _described(settings: SplitSettings) -> str:
-    return settings.model_dump_json(exclude={"name", "uri", "storage_options", "shard_rows", "last", "new_rows_only"})
+    return settings.model_dump_json(exclude={"name", "uri", "storage_options", "shard_rows", *WINDOW_KEYS})
 
 
 def _name(*parts: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import fsspec
 
-from congruence.tasks.data.dates import DatedPath
+from congruence.tasks.data.dates import ALL_DATES, DatedPath, DateWindow
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.runtime.files import is_local
 
@@ -20,18 +20,17 @@ class Location:
     path: str
     options: Mapping[str, Any] = field(repr=False)
     dates: DatedPath | None = None
-    last: int | None = None
-    """Days of the window that is read, counted back from the newest date."""
+    window: DateWindow = ALL_DATES
 
     @classmethod
-    def of(cls, uri: str, storage_options: Mapping[str, Any], last: int | None = None) -> "Location":
+    def of(cls, uri: str, storage_options: Mapping[str, Any], window: DateWindow = ALL_DATES) -> "Location":
         """The location of ``uri``; raises SplitError where no installed file system answers to its protocol."""
         try:
             filesystem, path = fsspec.core.url_to_fs(uri, **storage_options)
         except (ImportError, ValueError) as error:
             raise SplitError(f"{uri}: {error}; use a path or install the file system, for example s3fs") from error
         path = path.rstrip("/") or path
-        return cls(uri, filesystem, path, dict(storage_options), DatedPath.of(path), last)
+        return cls(uri, filesystem, path, dict(storage_options), DatedPath.of(path), window)
 
     @property
     def is_local(self) -> bool:
@@ -67,7 +66,7 @@ class Location:
         if self.is_glob:
             pattern = self.path if self.dates is None else self.dates.glob
             found = [path for path in self.filesystem.glob(pattern) if not self.filesystem.isdir(path)]
-            found = found if self.dates is None else self.dates.within(found, self.last)
+            found = found if self.dates is None else self.dates.within(found, self.window)
         elif self.filesystem.isdir(self.path):
             found = [path for path in self.filesystem.find(self.path) if path.endswith(tuple(suffixes))]
             found = [path for path in found if not _is_marker(path, self.path)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 from congruence.tasks.data.formats import Format
@@ -37,6 +38,17 @@ def open_kept(settings: SplitSettings, plans: Path) -> Split | None:
     """
     name, index = kept_index(settings, plans)
     return None if index is None else Split(settings, plans, name, index)
+
+
+def dates_of(settings: SplitSettings) -> list[date]:
+    """Returns the dates of the files of a split, in order; none where its uri has no ``{date}``. No file is opened.
+
+    Raises:
+        SplitError: no such file or folder, or a name without a date where the uri has one.
+    """
+    form = Format.of(settings)
+    dates = form.location.dates
+    return [] if dates is None else sorted({dates.date_of(path) for path in form.paths()})
 
 
 def first_table(uri: str) -> Table:

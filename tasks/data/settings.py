@@ -2,6 +2,7 @@
 
 import os
 import re
+from datetime import date
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -15,6 +16,8 @@ Name = Annotated[str, Field(min_length=1)]
 SHARD_ROWS, LONG_TABLE_SHARD_ROWS, LONG_TABLE = 2048, 16384, 500_000
 _WINDOW = re.compile(r"^\s*(?P<number>\d+)\s*(?P<unit>day|week)s?\s*$")
 _DAYS = {"day": 1, "week": 7}
+WINDOW_KEYS = ("last", "since", "until", "new_dates_only")
+"""The keys that say of which dates files are read, and say nothing of what is in them."""
 
 
 def window_days(written: object) -> object:
@@ -76,8 +79,12 @@ class SplitSettings(Strict):
     """Column of how long, or of how much, each row's count is: insured years, kilometres; a number above 0."""
     last: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(window_days)] = None
     """Of a ``uri`` with ``{date}`` only the last days: ``30 days``, counted back from the newest date that there is."""
-    new_rows_only: bool = False
-    """A version in use is looked at by ``watch`` on rows that no look at it has seen; other commands read all rows."""
+    since: date | None = None
+    """Of a ``uri`` with ``{date}`` only this date and later ones."""
+    until: date | None = None
+    """Of a ``uri`` with ``{date}`` only this date and earlier ones."""
+    new_dates_only: bool = False
+    """A version in use is looked at by ``watch`` on the dates after its last look; other commands read all of them."""
     shard_rows: Annotated[int, Field(ge=1)] | None = None
     """Rows of one shard, the unit of work, of resumption and of storage: by default 2048, and 16384 in tables of
     500,000 rows and more."""
@@ -99,10 +106,10 @@ class SplitSettings(Strict):
 
     @model_validator(mode="after")
     def _a_window_has_dates(self) -> Self:
-        if self.last is not None and "{date" not in self.uri:
+        named = [key for key in WINDOW_KEYS if getattr(self, key)]
+        if named and "{date" not in self.uri:
             raise ValueError(
-                f"last: uri has no {{date}} to count days by (found {self.uri}); write for example "
-                "day={date}/*.parquet"
+                f"{named[0]}: uri has no {{date}} to go by (found {self.uri}); write for example day={{date}}/*.parquet"
             )
         return self
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,22 +102,15 @@ class Split:
         return schema.field(name).type
 
     @property
-    def has_keys(self) -> bool:
-        """Whether rows have names of their own, by a column or by the format; else they are numbered."""
-        return self._row_key is None
+    def period(self) -> str:
+        """The first and the last date of its files as an ISO 8601 interval, ``2026-03-01/2026-03-07``; "" without any.
 
-    def input_digests(self) -> bytes:
-        """The digest of each row's input, ``ROW_BYTES`` a row; from the index alone.
-
-        Raises:
-            SplitError: the index is damaged.
+        Of a copy of some rows they are the dates of its settings.
         """
-        return self._row_digests(0, self.rows)
-
-    def date_of(self, row: int) -> date | None:
-        """The date in the name of the row's file, where the uri says where it is."""
-        dates = self._index.form.location.dates
-        return None if dates is None else dates.date_of(self.place(row))
+        dates, settings = self._index.form.location.dates, self.settings
+        found = [dates.date_of(layout.path) for layout in self._index.layouts] if dates is not None else []
+        first, last = (min(found), max(found)) if found else (settings.since, settings.until)
+        return f"{first}/{last}" if first is not None and last is not None else ""
 
     def place(self, row: int) -> str:
         """The file that row ``row`` of the split lies in, and where in that file."""

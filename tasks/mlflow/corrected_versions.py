@@ -28,7 +28,6 @@ from congruence.tasks.contract.resolved import METADATA_KEY
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.mlflow.connection import connect, experiment_id, with_retries
-from congruence.tasks.mlflow.fitted_rows import fitted_rows, log_fitted_rows
 from congruence.tasks.mlflow.identity import PREFIX, identity_digest
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, resolve
@@ -44,7 +43,7 @@ from congruence.tasks.recalibration.model import (
     write_description,
 )
 from congruence.tasks.recalibration.packed_encoder import pack_encoder
-from congruence.tasks.recalibration.rows import FITTED_ON, described, fitted_on
+from congruence.tasks.recalibration.rows import FITTED_ON, FITTED_UNTIL, described, fitted_on
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 MADE_FROM = PREFIX + "recalibration"
@@ -146,7 +145,7 @@ def register_recalibrated(
         example = _example(origin.split)
         answered, read_by = _try(folder, example, origin)
         signature = _signature(folder / PARENT, example, answered)
-        return _register(settings.tracking, origin, fitted, folder, signature, read_by, settings.home_folder / "looks")
+        return _register(settings.tracking, origin, fitted, folder, signature, read_by)
 
 
 def _packed(
@@ -195,7 +194,6 @@ def _register(
     folder: Path,
     signature: ModelSignature,
     read_by: PredictionSettings,
-    rows_folder: Path,
 ) -> ModelVersion:
     client, parent = connect(tracking), origin.parent
     name = f"{tracking.experiment}/{EXPERIMENT}/{parent.name}"
@@ -206,7 +204,6 @@ def _register(
     with mlflow.start_run(experiment_id=place, run_name=name, description=what), without_notices():
         mlflow.log_params({"parent": parent.uri, "rows": fitted.rows, "split": origin.split.name, "seed": origin.seed})
         mlflow.log_param("split_digest", origin.split.digest)
-        log_fitted_rows(origin.split, origin.half, fitted_rows(parent, rows_folder, tracking))
         info = mlflow.pyfunc.log_model(
             name="recalibrated",
             python_model=recalibrated_model.__file__,
@@ -222,6 +219,8 @@ def _register(
         FITTED_ON: fitted_on(origin.split.digest),
         MADE_FROM: origin.digest,
     }
+    if until := max(origin.split.period.partition("/")[2], parent.tags.get(FITTED_UNTIL, "")):
+        tags[FITTED_UNTIL] = until
     description = (
         f"Version {parent.version} with its predictive distributions corrected where they are wrong: {fitted.said}. "
         f"Fitted on {rows}. The parent's model is packed into this one."

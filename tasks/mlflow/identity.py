@@ -25,6 +25,7 @@ PREFIX = "congruence."
 IDENTITY = PREFIX + "identity"
 STATE = PREFIX + "state"
 OPEN, COMPLETE = "open", "complete"
+PERIOD = PREFIX + "period"
 GATE_PROTOCOL = "cce_gate_protocol"
 FORMAT = "4"  # to be counted up where the same settings give other numbers: evaluations of before are made again
 
@@ -36,6 +37,7 @@ class EvaluationIdentity:
     ``metric_list`` is the list that was asked for: a metric that does not exist for a family leaves no gap to fill.
     ``settings_digest`` covers the settings that change a number beyond split and protocol (``tasks.settings_digest``).
     ``target`` names the columns that are predicted, for the experiment's name; which they are, the split's digest says.
+    ``period`` is that of the split's files, where they come by date: such an evaluation is a look (``tasks.monitor``).
     """
 
     model: ModelVersion
@@ -45,6 +47,7 @@ class EvaluationIdentity:
     metric_list: tuple[str, ...]
     settings_digest: str = ""
     target: str = ""
+    period: str = ""
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> EvaluationIdentity:
@@ -57,12 +60,13 @@ class EvaluationIdentity:
             metric_list=evaluation.requested_metrics,
             settings_digest=evaluation.settings_digest,
             target=evaluation.split.target,
+            period=evaluation.split.period,
         )
 
     @property
     def run_name(self) -> str:
-        """The name of its run, which says version and split."""
-        return f"{self.model.label} on {self.split_name}"
+        """The name of its run, which says version, split and dates."""
+        return f"{self.model.label} on {self.split_name}" + (f", {dates_in_words(self.period)}" if self.period else "")
 
     @property
     def tags(self) -> dict[str, str]:
@@ -79,12 +83,18 @@ class EvaluationIdentity:
             PREFIX + "metrics_digest": metric_list_digest(self.metric_list),
             PREFIX + "settings_digest": self.settings_digest,
             PREFIX + "format": FORMAT,
-        }
+        } | ({PERIOD: self.period} if self.period else {})
 
     @property
     def digest(self) -> str:
         """32 hexadecimal digits."""
         return identity_digest(self.tags)
+
+
+def dates_in_words(period: str) -> str:
+    """Returns ``2026-03-01 to 2026-03-07``, or the one date, of an ISO 8601 interval of dates."""
+    first, _, last = period.partition("/")
+    return first if first == last else f"{first} to {last}"
 
 
 def identity_digest(parts: Mapping[str, Any]) -> str:
@@ -94,15 +104,10 @@ def identity_digest(parts: Mapping[str, Any]) -> str:
 
 def find_evaluation(identity: EvaluationIdentity, settings: TrackingSettings) -> str | None:
     """The id of the run that holds this evaluation, if it is complete."""
-    return find_by_digest(identity.digest, identity.split_name, settings)
-
-
-def find_by_digest(digest: str, split: str, settings: TrackingSettings) -> str | None:
-    """The same of the evaluation whose identity has this digest."""
     client = connect(settings)
 
     def find() -> list[Run]:
-        return runs_of(client, digest, experiments_of(client, split, settings))
+        return runs_of(client, identity.digest, experiments_of(client, identity.split_name, settings))
 
     runs = with_retries("looking for finished evaluations", find, settings)
     return next((str(run.info.run_id) for run in runs if run.data.tags.get(STATE) == COMPLETE), None)

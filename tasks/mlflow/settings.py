@@ -72,7 +72,3 @@ class TrackingSettings(Strict):
     def gate_experiment_name(self, model: str) -> str:
         """The experiment of the gate's decisions on a registered model's versions, whatever the splits."""
         return f"{self.experiment}/gates/{model}"
-
-    def looks_experiment_name(self, model: str) -> str:
-        """The experiment of a registered model over time: a run for each look at one of its versions."""
-        return f"{self.experiment}/looks/{model}"

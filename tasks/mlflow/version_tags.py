@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mlflow import MlflowClient
 
 from congruence.tasks.mlflow.connection import connect, with_retries
-from congruence.tasks.mlflow.identity import PREFIX, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_pages import described
@@ -19,26 +15,12 @@ from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.meanings import verdict
 
-FAILURE = PREFIX + "failure."
 FAILED = "failed"
 _LONGEST_MESSAGE = 1000
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The failed attempts at one evaluation: how many, when the last one was (seconds since 1970), and its error."""
-
-    attempts: int
-    time: float
-    message: str
-
-    def next_try(self, first_wait: float, longest_wait: float) -> float:
-        """When the evaluation may be tried again, seconds since 1970: waits double from failure to failure."""
-        return self.time + min(first_wait * 2.0 ** min(self.attempts - 1, 60), longest_wait)
-
-
 def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
-    """Write headline tags and description of a registered version; earlier failures of this evaluation go."""
+    """Write headline tags and description of a registered version; the mark of a failure goes."""
     model = evaluation.model
     if not model.version:
         return
@@ -62,27 +44,18 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
     if text != present.description:
         client.update_model_version(model.name, model.version, text)
     stale = ("what_is_wrong",) if headline and evaluation.wrong is None else ()
-    for key in (FAILURE + EvaluationIdentity.of(evaluation).digest, "cce_error", *stale):
+    for key in ("cce_error", *stale):
         if key in present.tags:
             client.delete_model_version_tag(model.name, model.version, key)
 
 
-def log_failure(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> Failure:
-    """Show on the version that its evaluation failed and why, and count the attempts."""
-    before = read_failure(identity, settings)
-    text = mask_text(message)[:_LONGEST_MESSAGE]
-    failure = Failure(attempts=1 + (before.attempts if before else 0), time=time.time(), message=text)
-    client, model = connect(settings), identity.model
-    tags = {FAILURE + identity.digest: json.dumps(vars(failure)), "cce_error": f"{identity.split_name}: {text}"}
-    if settings.headline_split in (None, identity.split_name):
+def log_failure(model: ModelVersion, split: str, message: str, settings: TrackingSettings) -> None:
+    """Show on the version that its evaluation failed and why, until one succeeds."""
+    tags = {"cce_error": mask_text(f"{split}: {message}")[:_LONGEST_MESSAGE]}
+    if settings.headline_split in (None, split):
         tags["cce_status"] = FAILED
     if model.version:
         set_version_tags(model, tags, settings)
-        # A worker that was lost may have gone on and completed the evaluation meanwhile.
-        done = find_evaluation(identity, settings)
-        if done is not None:
-            with_retries(f"taking that off {model.label}", lambda: _untag(client, model, tags, done), settings)
-    return failure
 
 
 def set_version_tags(model: ModelVersion, tags: Mapping[str, str], settings: TrackingSettings) -> None:
@@ -94,29 +67,6 @@ def set_version_tags(model: ModelVersion, tags: Mapping[str, str], settings: Tra
             client.set_model_version_tag(model.name, model.version, key, value)
 
     with_retries(f"tagging {model.label}", tag, settings)
-
-
-def _untag(client: MlflowClient, model: ModelVersion, tags: Mapping[str, str], done: str) -> None:
-    """Take the marks of a failed attempt off a version whose evaluation is complete."""
-    present = client.get_model_version(model.name, model.version).tags
-    status = client.get_run(done).data.tags.get("cce_status")
-    for key in tags:
-        if key == "cce_status" and status is not None:
-            client.set_model_version_tag(model.name, model.version, key, status)
-        elif key in present:
-            client.delete_model_version_tag(model.name, model.version, key)
-
-
-def read_failure(identity: EvaluationIdentity, settings: TrackingSettings) -> Failure | None:
-    """The failed attempts at this evaluation so far; a success or an unregistered model has none."""
-    client, model = connect(settings), identity.model
-    if not model.version:
-        return None
-    entry = with_retries(
-        f"reading the tags of {model.label}", lambda: client.get_model_version(model.name, model.version), settings
-    )
-    written = entry.tags.get(FAILURE + identity.digest)
-    return Failure(**json.loads(written)) if written else None
 
 
 def alias_holder(name: str, alias: str, settings: TrackingSettings) -> str | None:

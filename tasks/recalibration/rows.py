@@ -14,6 +14,9 @@ from congruence.tasks.models.registry import ModelVersion
 FITTED_ON = "congruence.fitted_on"
 """Tag of a version: the digest of the split of which it has seen targets."""
 
+FITTED_UNTIL = "congruence.fitted_until"
+"""Tag of a version: the last date of the rows it was fitted on, where these come by date. Looks at it begin after."""
+
 _DIGITS = 32
 
 

@@ -62,7 +62,8 @@ def finite_metrics(values: Mapping[str, float]) -> dict[str, MetricValue]:
 class SplitSummary:
     """The split that was evaluated: ``rows`` in all, of which ``valid_rows`` could be.
 
-    ``target`` names the columns that are predicted, joined by "+".
+    ``target`` names the columns that are predicted, joined by "+"; ``period`` is the first and the last date of its
+    files, ``2026-03-01/2026-03-07``, where they come by date.
     """
 
     name: str
@@ -70,6 +71,7 @@ class SplitSummary:
     rows: int
     valid_rows: int
     target: str = ""
+    period: str = ""
 
 
 class Columns(Protocol):

@@ -170,7 +170,9 @@ def score_version(
         frame[ROW_WEIGHT] = over_all_rows(weights, rows.valid)
     return Evaluation(
         model=version,
-        split=SplitSummary(split.name, split.digest, split.rows, int(rows.valid.sum()), split.settings.target_name),
+        split=SplitSummary(
+            split.name, split.digest, split.rows, int(rows.valid.sum()), split.settings.target_name, split.period
+        ),
         protocol=protocol,
         metrics=summary,
         scores=frame,

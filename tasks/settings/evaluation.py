@@ -15,6 +15,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.settings import PredictSettings
+from congruence.tasks.monitor.settings import WatchSettings
 from congruence.tasks.scores.names import MetricName, is_taken
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.home import default_home
@@ -22,7 +23,6 @@ from congruence.tasks.settings.protocol import ProtocolSettings
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.settings.strict import Strict
 from congruence.tasks.settings.yaml_file import checked, read_keys
-from congruence.tasks.watching.settings import NotificationSettings, WatchSettings
 
 _LOCAL_DIR = "local-dir:"
 
@@ -65,7 +65,6 @@ class EvaluationSettings(Strict):
         description="which new inputs `score` withholds: a share such as 5 %, or levels (unusual: 1 %, wrong: 5 %)",
     )
     watch: WatchSettings = WatchSettings()
-    notify: NotificationSettings | None = Field(default=None, description="where failures and changed verdicts go")
     home: Annotated[Path, AfterValidator(Path.expanduser)] | None = Field(
         default=None, description="by default $CONGRUENCE_HOME, else .congruence here"
     )
@@ -126,10 +125,10 @@ class EvaluationSettings(Strict):
     @model_validator(mode="after")
     def _baseline_has_rows_to_be_compared_on(self) -> EvaluationSettings:
         compares = self.gate is not None and self.gate.baseline is not None
-        if compares and all(split.new_rows_only for split in self.splits):
+        if compares and all(split.new_dates_only for split in self.splits):
             raise ValueError(
-                "gate.baseline: versions are compared on the same rows, and a split with new_rows_only is looked at on "
-                "rows of each version; add a split without new_rows_only, or take baseline out"
+                "gate.baseline: versions are compared on the same rows, and a split with new_dates_only is looked "
+                "at on dates of each version; add a split without it, or take baseline out"
             )
         return self
 

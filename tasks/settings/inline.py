@@ -13,7 +13,7 @@ _SAFE_CLUSTERS = ("threads", "local", "cuda")
 def require_inert(settings: EvaluationSettings) -> None:
     """Refuse inline settings that would choose what code runs on the worker.
 
-    A command and a custom encoder are code. So is a registry, whose models are loaded; and a cluster that somebody else
+    A custom encoder is code. So is a registry, whose models are loaded; and a cluster that somebody else
     names, whose scheduler, class or image the worker would trust. They belong into an evaluation file on the worker,
     which only those can write who may log in there.
 
@@ -22,7 +22,6 @@ def require_inert(settings: EvaluationSettings) -> None:
     """
     tracking = settings.tracking
     found: dict[str, Any] = {
-        "notify.command": settings.notify is not None and settings.notify.command,
         "encoder.kind: custom": settings.encoder.kind == "custom",
         f"cluster.kind: {settings.cluster.kind}": settings.cluster.kind not in _SAFE_CLUSTERS,
         "tracking.uri": tracking.uri,

@@ -142,22 +142,15 @@ def clean_aged(data: Path, home: Path, **options: Any) -> list[Any]:
     return list({part.kind: part for part in parts}.values())
 
 
-def test_rows_of_looks_at_a_split_as_it_was_go(data: Path, home: Path) -> None:
-    kept = open_split(settings(data, "kept").splits[0]).digest
+def test_rows_of_looks_that_were_made_go(data: Path, home: Path) -> None:
     clean([settings(data, "kept")], lambda _: True)
-    names = [
-        f"{kept}.rows.npy",
-        f"{kept[:16]}-ab.parquet",
-        "0123.npy",
-        f"{'0' * 32}.rows.npy",
-        f"{'0' * 16}-ab.parquet",
-    ]
+    names = ["0123.pit.npy", "0123.keys.npy", "ab.parquet", "cd.parquet"]
     (home / "looks").mkdir()
     for name in names:
         (home / "looks" / name).write_bytes(b"12345")
     (left,) = clean_aged(data, home)
     assert (left.kind, left.size) == ("rows of looks", 10)
-    assert {path.name for path in (home / "looks").iterdir()} == set(names[:3])
+    assert {path.name for path in (home / "looks").iterdir()} == set(names[:2])
 
 
 def test_other_encoders_of_the_same_split_go_and_several_files_are_all_kept(data: Path, home: Path) -> None:

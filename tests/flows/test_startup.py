@@ -97,13 +97,13 @@ def test_the_home_folder_is_that_of_option_file_environment_default_and_is_said(
 
 
 def test_served_runs_keep_their_data_where_serve_was_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from congruence.flows.scheduling import deployed_flows as scheduled
+    from congruence.flows import deployed as scheduled
 
     file = write_file(tmp_path, home=str(tmp_path / "file"))
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
-    assert scheduled._settings(file, None, None).home_folder == tmp_path / "file"
+    assert scheduled._settings(file, None).home_folder == tmp_path / "file"
     monkeypatch.setenv("CONGRUENCE_SERVED_HOME", str(tmp_path / "option"))
-    assert scheduled._settings(file, None, None).home_folder == tmp_path / "option"
+    assert scheduled._settings(file, None).home_folder == tmp_path / "option"
 
 
 PIPELINE = [

@@ -16,7 +16,6 @@ from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.runs import ERROR, fail_run, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.version_tags import log_failure
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation
 
@@ -79,13 +78,3 @@ def test_a_run_that_completes_while_it_is_marked_is_complete(
     monkeypatch.setattr(MlflowClient, moment, late)
     fail_run(identity, LOST, tracked)
     require_complete(run_id)
-
-
-def test_a_failure_that_is_told_after_the_end_is_taken_off_the_version(
-    evaluation: Evaluation, tracked: TrackingSettings
-) -> None:
-    identity, client = EvaluationIdentity.of(evaluation), MlflowClient()
-    log_evaluation(evaluation, tracked)
-    before = client.get_model_version("angle", "1").tags
-    log_failure(identity, LOST, tracked)
-    assert client.get_model_version("angle", "1").tags == before

@@ -1,4 +1,4 @@
-"""MLflow on PostgreSQL: evaluations land once, and of many who claim a version at once one wins."""
+"""MLflow on PostgreSQL: evaluations land once, whoever logs them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from mlflow import MlflowClient
 
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import log_evaluation
-from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.watching.claims import claim, new_owner, release
 
 pytestmark = pytest.mark.skipif(PostgreSQL.missing() is not None, reason=str(PostgreSQL.missing()))
-LEASE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -39,21 +36,13 @@ def settings(cluster: PostgreSQL, tmp_path: Any) -> Iterator[TrackingSettings]:
 
 
 @pytest.mark.slow
-def test_an_evaluation_lands_once_and_one_of_many_claims_wins(
-    make_evaluation: Any, settings: TrackingSettings, cluster: PostgreSQL
-) -> None:
+def test_an_evaluation_lands_once(make_evaluation: Any, settings: TrackingSettings, cluster: PostgreSQL) -> None:
     client = MlflowClient()
     client.create_registered_model("angle")
     client.create_model_version("angle", source="/nowhere")
     evaluation = make_evaluation(model=resolve("models:/angle/1"))
-    wanted = EvaluationIdentity.of(evaluation)
-    owners = [new_owner() for _ in range(6)]
-    with ThreadPoolExecutor(len(owners)) as threads:
-        won = list(threads.map(lambda owner: claim(wanted, owner, LEASE, settings), owners))
-    assert sum(won) == 1
     with ThreadPoolExecutor(3) as threads:
         logged = set(threads.map(lambda _: log_evaluation(evaluation, settings), range(3)))
-    release(wanted, owners[won.index(True)], settings)
     experiment = client.get_experiment_by_name("congruence/test")
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.run_id in logged
@@ -61,7 +50,6 @@ def test_an_evaluation_lands_once_and_one_of_many_claims_wins(
     assert read_version(run.info.run_id, settings).metrics == evaluation.metrics
     tags = client.get_model_version("angle", "1").tags
     assert float(tags["cce"]) > 0
-    assert not [key for key in tags if key.startswith("congruence.claim")]
     assert cluster.password not in str(tags | run.data.tags | run.data.params)
 
     cluster.stop()

@@ -32,7 +32,7 @@ from congruence.tasks.mlflow.machine import performance_report, system_metrics
 from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.runs import RunContent, log_once, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.version_tags import log_failure, read_failure
+from congruence.tasks.mlflow.version_tags import log_failure
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.wrong import WhatIsWrong
@@ -412,19 +412,13 @@ def test_a_run_of_many_numbers_has_all_of_them(settings, client, split):
     assert len(client.get_run(run.info.run_id).data.metrics) == 1200
 
 
-def test_failures_are_counted_shown_and_taken_back(make_evaluation, versions, settings, client, split):
+def test_failures_are_shown_and_taken_back(make_evaluation, versions, settings, client, split):
     evaluation = make_evaluation(model=versions[1], split=split)
-    identity = EvaluationIdentity.of(evaluation)
-    assert read_failure(identity, settings) is None
-    log_failure(identity, "column 'scale' is missing", settings)
-    second = log_failure(identity, "postgresql://ann:hunter2@db is away", settings)
-    assert second.attempts == 2
-    assert read_failure(identity, settings) == second
+    log_failure(versions[1], split, "postgresql://ann:hunter2@db is away", settings)
     tags = client.get_model_version("angle", "2").tags
     assert tags["cce_status"] == "failed"
     assert tags["cce_error"] == f"{split}: postgresql://***@db is away"
     log_evaluation(evaluation, settings)
-    assert read_failure(identity, settings) is None
     tags = client.get_model_version("angle", "2").tags
     assert "cce_error" not in tags
     assert tags["cce_status"] == "as expected if true"

@@ -1,4 +1,4 @@
-"""`congruence watch`, `serve`, `receive` and `webhook`: evaluations that start by themselves."""
+"""`congruence watch`, `serve`, `receive` and `webhook`: scheduled and triggered evaluations."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ from congruence.tasks.settings.home import SERVED
 def watch(
     file: File,
     every: Annotated[
-        str | None, typer.Option(help="Time between two looks: 90s, 5m, 1h; by default watch.every of the file.")
+        str | None, typer.Option(help="Time between two passes: 90s, 5m, 1h; by default watch.every of the file.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Look once and leave, for a scheduler of your own.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one pass and exit, for cron.")] = False,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """Evaluate registry versions that lack an evaluation, until stopped; any number of watchers may run.
+    """Evaluate registry versions that lack an evaluation, until stopped; one such command runs in a home folder.
 
     Exit status with --once: 1 where a version could not be evaluated, 3 where a version evaluated now failed the file's
     gate, 4 where none failed it but on one it is undecided.
     """
     with Errors(debug):
         settings = open_file(file, home)
-        from congruence.flows.prefect.session import session
-        from congruence.tasks.watching.settings import every_seconds
+        from congruence.tasks.monitor.settings import every_seconds
 
         pause = every_seconds(every) if every is not None else None
-        announce("starting; the first look follows in some seconds")
-        with session():
-            from congruence.flows.scheduling.poll import report, tick
-            from congruence.flows.scheduling.poll import watch as keep_watching
+        announce("starting; the first pass follows in some seconds")
+        from congruence.flows.watch import check_once, only_watch, report
+        from congruence.flows.watch import watch as keep_watching
 
-            if not once:
-                keep_watching(settings, every=pause)
-                return
-            result = tick(settings)
-        report(result, alone=True)
+        if not once:
+            keep_watching(settings, every=pause)
+            return
+        with only_watch(settings):
+            result = check_once(settings)
+        report(result)
         if result.failed or result.problems:
             raise typer.Exit(FAILED)
         leave_by(result.decisions)
@@ -62,7 +61,7 @@ def serve(
     with Errors(debug):
         settings = open_file(file, home)
         os.environ[SERVED] = str(settings.home)
-        from congruence.flows.scheduling.serve import serve as serve_deployments
+        from congruence.flows.deployed import serve as serve_deployments
 
         serve_deployments(settings, file, cron=cron, name=name)
 

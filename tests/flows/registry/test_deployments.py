@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,12 @@ import pytest
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.responses import DeploymentResponse
+from prefect.concurrency.sync import concurrency
 from prefect.settings import PREFECT_API_URL
 
-from congruence.flows.scheduling.deployed_flows import UnevaluatedError, _settings, evaluate_version, watch_registry
+from congruence.flows.deployed import UnevaluatedError, _settings, evaluate_version, watch_registry
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import load_settings
 
@@ -57,7 +61,7 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> No
     prefect("deploy", "--all", "--prefect-file", "prefect.yaml")
     asyncio.run(create_pool_of_pods())
     watch, _ = asyncio.run(read("watch-registry/watch"))
-    assert watch.entrypoint == "congruence.flows.scheduling.deployed_flows.watch_registry"
+    assert watch.entrypoint == "congruence.flows.deployed.watch_registry"
     assert [str(item.schedule.cron) for item in watch.schedules] == ["*/15 * * * *"]
     assert watch.global_concurrency_limit is not None
     assert watch.global_concurrency_limit.limit == 1
@@ -71,28 +75,45 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> No
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_scheduled_run_fails_loudly_and_tells_somebody(registry: Any) -> None:
+def test_a_run_that_cannot_evaluate_a_version_fails(registry: Any) -> None:
     registry.register("good")
     evaluate_version(model="good/1", settings=registry.settings())
     assert "cce" in MlflowClient().get_model_version("good", "1").tags
-
-    notices = registry.folder / "notices.txt"
     registry.register("bad", fails=True)
-    watched = registry.file(models=["good", "bad"], notify={"command": ["tee", "-a", str(notices)]})
     with pytest.raises(UnevaluatedError, match="bad/1 on circle"):
-        watch_registry(file=watched)
-    assert "bad/1 on circle failed" in notices.read_text()
-    assert "of flow watch-registry is Failed" in notices.read_text()
+        watch_registry(file=registry.file(models=["good", "bad"]))
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_scheduled_run_whose_gate_fails_fails_again_where_all_is_found(registry: Any) -> None:
+def test_a_gate_that_did_not_pass_is_a_verdict_and_no_failure_to_try_again(registry: Any) -> None:
     registry.register("judged")
     settings = registry.settings(gate={"maximum": {"cce_mean": 0.0001}})
-    once = evaluate_version.with_options(retries=0)
-    for _ in range(2):
-        with pytest.raises(UnevaluatedError, match="judged/1: gate failed: cce_mean is"):
-            once(model="judged/1", settings=settings)
+    for _ in range(2):  # evaluated, and found
+        state = evaluate_version(model="judged/1", settings=settings, return_state=True)
+        assert (state.type, state.name) == (StateType.COMPLETED, "GateFailed")
+        assert "judged/1: gate failed: cce_mean is" in str(state.message)
+    passed = registry.settings(gate={"maximum": {"cce_mean": 9.0}})
+    assert evaluate_version(model="judged/1", settings=passed, return_state=True).name == "Completed"
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_runs_on_one_model_wait_for_each_other(registry: Any) -> None:
+    registry.register("busy")
+    settings = registry.settings(models=["busy"])
+    evaluate_version(settings=settings)
+    ended: list[str] = []
+
+    def run() -> None:
+        watch_registry(settings=settings)
+        ended.append("busy")
+
+    with concurrency("congruence busy", occupy=1):
+        other = threading.Thread(target=contextvars.copy_context().run, args=(run,))
+        other.start()
+        other.join(timeout=8.0)
+        assert ended == []
+    other.join(timeout=60.0)
+    assert ended == ["busy"]
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -104,7 +125,6 @@ def test_a_scheduled_run_without_settings_says_what_to_give() -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"notify": {"command": ["touch", "/tmp/owned"]}}, r"notify\.command"),
         ({"encoder": {"kind": "custom", "path": "os:system"}}, "encoder.kind: custom"),
         ({"cluster": {"kind": "address", "address": "tcp://elsewhere:8786"}}, "cluster.kind: address"),
         ({"cluster": {"kind": "spec", "file": "/tmp/cluster.yaml"}}, "cluster.kind: spec"),
@@ -116,5 +136,5 @@ def test_inline_settings_choose_nothing_that_runs_on_the_worker(
 ) -> None:
     inline = registry.content(models=["good"]) | changes
     with pytest.raises(SettingsError, match=rf"settings: {named} cannot be given with a run.*file"):
-        _settings(None, inline, None)
-    assert _settings(registry.file(models=["good"], **changes), None, None).models == ["good"]
+        _settings(None, inline)
+    assert _settings(registry.file(models=["good"], **changes), None).models == ["good"]

@@ -1,4 +1,4 @@
-"""`congruence serve` registers a schedule and a trigger once; its processes are in the end-to-end exercise."""
+"""`congruence serve` registers a schedule and a trigger once, and what cannot be served is said."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from congruence.flows.scheduling.deployed_flows import watch_registry
-from congruence.flows.scheduling.serve import serve, served_deployments
+from congruence.flows.deployed import serve, served_deployments, watch_registry
 from congruence.tasks.runtime.errors import SettingsError
 
 
@@ -33,9 +32,11 @@ def test_the_deployments_are_registered_once_with_schedule_and_trigger(registry:
     scheduled, announced = deployments["circle"], deployments["circle-new-version"]
     assert [item.schedule.cron for item in scheduled.schedules] == ["*/5 * * * *"]
     assert announced.schedules == []
+    assert scheduled.global_concurrency_limit.limit == 1
+    assert scheduled.concurrency_options.collision_strategy == "CANCEL_NEW"
     for deployment in (scheduled, announced):
         assert deployment.parameters == {"file": str(file)}
-        assert deployment.entrypoint == "congruence.flows.scheduling.deployed_flows.watch_registry"
+        assert deployment.entrypoint == "congruence.flows.deployed.watch_registry"
     (automation,) = (item for item in automations if str(announced.id) in str(item.actions))
     assert automation.trigger.expect == {"mlflow.model_version.created"}
     assert automation.actions[0].parameters == {"file": str(file), "model": "{{ event.payload.model }}"}
@@ -48,7 +49,7 @@ def test_what_cannot_be_served_is_said_at_once(registry: Any) -> None:
     settings = registry.settings(models=["angle"])
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="prefect server"):
         serve(settings, file)
-    with pytest.raises(SettingsError, match="'hourly' is no cron line"):
+    with pytest.raises(SettingsError, match="invalid cron expression 'hourly'"):
         served_deployments(file, "circle", "hourly")
 
 

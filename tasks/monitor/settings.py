@@ -1,4 +1,4 @@
-"""The evaluation file's ``watch:`` and ``notify:``."""
+"""The evaluation file's ``watch:``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def every_seconds(text: str) -> float:
     except ValueError as error:
         raise SettingsError(f"--every: {error}") from error
     if not seconds > 0:
-        raise SettingsError(f"--every: {text} is no time at all; write 90s, 5m, 2h or 1d")
+        raise SettingsError(f"--every: must be greater than zero, found {text}; write 90s, 5m, 2h or 1d")
     return seconds
 
 
@@ -49,12 +49,12 @@ Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 
 
 class MonitorSettings(Strict):
-    """When looks at a version on new rows, all together, call it wrong or changed.
+    """When looks at a version on new dates, all together, call it wrong or changed.
 
     Attributes:
         level: the share of right versions, at most, that are ever called wrong, over any number of looks at a split.
         average_run_length: looks at a right version, on average and at least, until a change is called falsely.
-        least_rows: a look waits for so many new rows.
+        least_rows: a look waits until the new dates have so many rows.
     """
 
     level: float = Field(default=0.05, gt=0.0, lt=1.0)
@@ -70,14 +70,12 @@ class WatchSettings(Strict):
         aliases: only versions that hold one of these aliases.
         tags: only versions that carry these tags with these values.
         in_use: the aliases that say which versions are in use; by default any alias does. These are looked at again
-            on the new rows of a split that has ``new_rows_only``; other versions, once.
+            on the new dates of a split that has ``new_dates_only``; other versions, once.
         monitor: when looks over time call a version wrong or changed.
         in_process_rows: splits of features that are no longer, and need no encoder, are evaluated in the watcher's own
             process, without a cluster; by default none is.
         every: time between two looks at the registry.
-        retry_after: wait after a failed evaluation; it doubles with every further failure.
-        retry_at_most: longest such wait.
-        lease: how long a claim on a version holds without a sign of life; after that another watcher takes over.
+        retry_after: ``congruence watch`` tries a version that failed again after so long.
     """
 
     models: list[str] = []
@@ -87,20 +85,4 @@ class WatchSettings(Strict):
     monitor: MonitorSettings = MonitorSettings()
     in_process_rows: int = Field(default=0, ge=0)
     every: Seconds = 60.0
-    retry_after: Seconds = 300.0
-    retry_at_most: Seconds = 86400.0
-    lease: Annotated[float, BeforeValidator(parse_duration), Field(ge=3)] = 600.0
-
-
-class NotificationSettings(Strict):
-    """Where notices go. A notice is JSON with ``text`` (as Slack and Mattermost read it), ``title`` and ``message``.
-
-    Attributes:
-        webhook: address to which it is posted.
-        command: program and arguments to which it is given on standard input.
-        timeout: seconds to wait for either.
-    """
-
-    webhook: Annotated[str | None, Field(repr=False)] = None
-    command: list[str] = []
-    timeout: float = Field(default=20.0, gt=0)
+    retry_after: Seconds = 3600.0

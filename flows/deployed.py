@@ -1,0 +1,270 @@
+"""The flows that a Prefect server starts (on a schedule, on a new version, by hand) and `congruence serve`.
+
+Parameters are an evaluation file on the worker, or the same content inline; either is checked against its schema before
+the run is accepted, and inline content chooses nothing that runs on the worker. A run that could not evaluate a version
+ends as Failed. A gate that did not pass is a verdict, not a failure: the run ends as completed, under the name
+GateFailed or GateUndecided, to which an automation can listen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import prefect
+from prefect import flow, get_run_logger, tags
+from prefect.artifacts import create_table_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
+from prefect.concurrency.sync import concurrency
+from prefect.deployments.runner import RunnerDeployment
+from prefect.events import DeploymentEventTrigger
+from prefect.exceptions import ObjectAlreadyExists
+from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Completed
+from prefect.types.entrypoint import EntrypointType
+
+from congruence.flows.cli.console import say
+from congruence.flows.cli.environment import embed_servers
+from congruence.flows.evaluation.existing_results import asked_versions, find_all
+from congruence.flows.evaluation.pipeline import evaluate
+from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.evaluation.tracking import use_tracking
+from congruence.flows.operations.gate import gate_outcomes
+from congruence.flows.receiver import EVENT
+from congruence.flows.watch import check_once, watched_patterns, watched_versions
+from congruence.kernels.errors import CongruenceError
+from congruence.tasks.comparison.gate import GateDecision, worst
+from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
+from congruence.tasks.settings.home import SERVED
+from congruence.tasks.settings.inline import require_inert
+
+DAY = 24 * 3600
+QUARTER_HOURLY = "*/15 * * * *"
+AT_ONCE = 2
+
+
+class UnevaluatedError(CongruenceError):
+    """A run could not evaluate some versions: names them with the reasons."""
+
+
+def _run_name() -> str:
+    parameters: dict[str, Any] = flow_run.parameters
+    return f"{flow_run.flow_name} {parameters.get('model') or parameters.get('file') or 'inline settings'}"
+
+
+@flow(name="watch-registry", flow_run_name=_run_name, validate_parameters=True, timeout_seconds=DAY)
+def watch_registry(
+    file: Path | None = None, settings: EvaluationSettings | None = None, model: str | None = None
+) -> State[None] | None:
+    """Evaluate the registry versions that lack an evaluation, and look at those in use on new dates, once.
+
+    Runs for the same registered model wait for each other.
+
+    Args:
+        file: the evaluation file on the worker, with a ``watch:`` section.
+        settings: its content, in place of a file, without what runs on the worker (a custom encoder, another registry,
+            a cluster elsewhere).
+        model: only this version (``models:/name/3``, as the event of a new version says it), and only if it is watched.
+
+    Raises:
+        UnevaluatedError: a version could not be evaluated.
+    """
+    chosen = _settings(file, settings)
+    use_tracking(chosen)
+    versions = [version for version in watched_versions(chosen) if model in (None, version.uri)]
+    with _alone(versions), _tagged(chosen):
+        result = check_once(chosen, model=model, evaluate=_evaluate)
+    for sentence in result.sentences:
+        get_run_logger().info("%s", sentence)
+    return _ended(result.made, result.decisions, result.problems)
+
+
+@flow(
+    name="evaluate-version",
+    flow_run_name=_run_name,
+    validate_parameters=True,
+    retries=2,
+    retry_delay_seconds=60,
+    timeout_seconds=DAY,
+)
+def evaluate_version(
+    model: str | None = None, file: Path | None = None, settings: EvaluationSettings | None = None
+) -> State[None] | None:
+    """Evaluate one version (or those that the file names), watched or not, and apply the file's gate.
+
+    Args:
+        model: ``models:/name/3``.
+        file: the evaluation file on the worker.
+        settings: its content, in place of a file, as for ``watch_registry``.
+
+    Raises:
+        UnevaluatedError: a version could not be evaluated.
+    """
+    chosen = _settings(file, settings)
+    chosen = chosen if model is None else chosen.model_copy(update={"models": [model]})
+    use_tracking(chosen)
+    with _alone(asked_versions(chosen)), _tagged(chosen):
+        outcomes = _evaluate(chosen)
+    return _ended(outcomes, gate_outcomes(chosen, outcomes), [])
+
+
+def _settings(file: Path | str | None, settings: EvaluationSettings | dict[str, Any] | None) -> EvaluationSettings:
+    if (file is None) == (settings is None):
+        raise SettingsError("give either file (an evaluation file on the worker) or settings (its content inline)")
+    if file is None:
+        chosen = EvaluationSettings.model_validate(settings)
+        require_inert(chosen)
+    else:
+        chosen = load_settings(Path(file))
+    if given := os.environ.get(SERVED):
+        chosen = chosen.model_copy(update={"home": Path(given)})
+    embed_servers(chosen.home_folder)
+    return chosen
+
+
+def _tagged(settings: EvaluationSettings) -> Any:
+    return tags("congruence", *(f"split:{split.name}" for split in settings.splits))
+
+
+def _evaluate(settings: EvaluationSettings) -> list[VersionOutcome]:
+    """As `congruence evaluate`, in this run."""
+    splits = ", ".join(split.name for split in settings.splits)
+    found = find_all(settings)
+    return evaluate(settings, f"{', '.join(settings.models)} on {splits}") if found is None else found
+
+
+@contextmanager
+def _alone(versions: Iterable[ModelVersion]) -> Iterator[None]:
+    """Hold the one place that Prefect has for runs on each of these registered models, and wait for it.
+
+    A run that died gives it back when its lease ends, five minutes later at most.
+    """
+    names = sorted({f"congruence {re.sub('[/%&<>]', '-', version.name)}" for version in versions})
+    with get_client(sync_client=True) as client:
+        for name in names:
+            with suppress(ObjectAlreadyExists):  # by another run at the same moment
+                client.upsert_global_concurrency_limit_by_name(name, 1)
+    with concurrency(names, occupy=1):
+        yield
+
+
+def _ended(
+    outcomes: Sequence[VersionOutcome], decisions: Sequence[GateDecision], problems: Sequence[str]
+) -> State[None] | None:
+    """The table of a run's versions, and how the run ends.
+
+    Raises:
+        UnevaluatedError: a version or a split could not be evaluated.
+    """
+    gates = {item.candidate.label: item.outcome for item in decisions}
+    rows = [
+        {
+            "version": outcome.label,
+            "split": outcome.split,
+            "status": outcome.status,
+            "gate": gates.get(outcome.label, ""),
+            "run": outcome.run_id or "",
+            "error": outcome.error or "",
+        }
+        for outcome in outcomes
+    ]
+    if rows:
+        create_table_artifact(table=rows, key="congruence-run", description="Versions evaluated by this run")
+    failed = [f"{item.label} on {item.split}: {item.error}" for item in outcomes if item.status == "failed"]
+    if failed or problems:
+        raise UnevaluatedError("\n".join([*failed, *problems]))
+    verdict = worst(item.outcome for item in decisions)
+    if verdict == "passed":
+        return None
+    lines = [f"{item.candidate.label}: gate {item.outcome}: {'; '.join(item.reasons)}" for item in decisions]
+    for line in lines:
+        get_run_logger().warning("%s", line)
+    return Completed(name=f"Gate{verdict.capitalize()}", message="\n".join(lines))
+
+
+def served_deployments(file: Path, name: str, cron: str, pool: str | None = None) -> list[RunnerDeployment]:
+    """Returns the deployments ``name``, on a schedule, and ``name-new-version``, on the event that the receiver posts.
+
+    Of the first one run is under way at a time; another that comes due meanwhile is cancelled.
+
+    Args:
+        file: the evaluation file.
+        name: tells the deployments of several files on one Prefect server.
+        cron: when to look, in UTC.
+        pool: the work pool whose workers carry out the runs; by default the process that serves them.
+
+    Raises:
+        SettingsError: ``cron`` is no cron line.
+    """
+    parameters = {"file": str(file.resolve())}
+    shared: dict[str, Any] = {"tags": ["congruence"], "entrypoint_type": EntrypointType.MODULE_PATH}
+    if pool is not None:
+        # Not through a pipe to the worker, which would break in the hands of the run where the worker is killed; the
+        # run's page has its lines.
+        shared |= {"work_pool_name": pool, "job_variables": {"stream_output": False}}
+    try:
+        scheduled: Any = watch_registry.to_deployment(
+            name,
+            cron=cron,
+            parameters=parameters,
+            concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
+            description=f"Evaluate the registry versions that {file.name} watches and that lack an evaluation",
+            **shared,
+        )
+    except ValueError as error:
+        raise SettingsError(
+            f'--cron: invalid cron expression {cron!r}; write for example "{QUARTER_HOURLY}"'
+        ) from error
+    trigger = DeploymentEventTrigger(
+        name=f"{name}: a new version in MLflow",
+        expect={EVENT},
+        match={"prefect.resource.id": "mlflow.model-version.*"},
+        parameters={**parameters, "model": "{{ event.payload.model }}"},
+    )
+    announced: Any = watch_registry.to_deployment(
+        f"{name}-new-version",
+        triggers=[trigger],
+        parameters=parameters,
+        description=f"Evaluate a version that {file.name} watches as soon as it is registered",
+        **shared,
+    )
+    return [scheduled, announced]
+
+
+def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURLY, name: str | None = None) -> None:
+    """Register the deployments and carry out their runs until stopped by SIGTERM or Ctrl-C.
+
+    Args:
+        settings: the content of ``file``, for the checks before anything is registered.
+        file: the evaluation file; each run reads it again.
+        cron: when to look, in UTC.
+        name: of the deployments; by default the file's.
+
+    Raises:
+        SettingsError: no Prefect server, no models to watch, or no cron line.
+    """
+    watched_patterns(settings)
+    if not PREFECT_API_URL.value():
+        raise SettingsError(
+            "PREFECT_API_URL: not set; start a Prefect server (prefect server start) and point at it "
+            "(export PREFECT_API_URL=http://127.0.0.1:4200/api), or use `congruence watch`, which needs none"
+        )
+    storage = Path(tempfile.gettempdir()) / "runner_storage"  # Prefect's own, of whichever user was first
+    if storage.exists() and not os.access(storage, os.W_OK | os.X_OK):
+        raise SettingsError(
+            f"TMPDIR: {storage}, where Prefect keeps what its runs need, is {storage.owner()}'s; give it a temporary "
+            "folder of your own (export TMPDIR=$(mktemp -d))"
+        )
+    deployments: Any = served_deployments(file, name or file.stem, cron)
+    say(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
+    # Not paused at the end: another process may serve the same, and what comes meanwhile is carried out at the return.
+    prefect.serve(*deployments, limit=AT_ONCE, print_starting_message=False, pause_on_shutdown=False)

@@ -1,1 +1,0 @@
-"""Evaluations that nobody starts by hand: polling, schedules, deployments."""
