@@ -118,11 +118,10 @@ def check_once(
     result = WatchResult()
     for split in settings.splits if chosen else []:
         try:
-            fitted = with_fitted_encoder(settings)
             if split.new_dates_only:
-                _look(fitted, split, watched, chosen, result, evaluate)
+                _look(settings, split, watched, chosen, result, evaluate)
             else:
-                result.outcomes += _evaluated(fitted, split, chosen, evaluate)
+                result.outcomes += _evaluated(settings, split, chosen, evaluate)
         except TrackingError:
             raise
         except Exception as error:  # the other splits go on, and so does the watch
@@ -167,9 +166,12 @@ def watched_patterns(settings: EvaluationSettings) -> list[str]:
 def _evaluated(
     settings: EvaluationSettings, split: SplitSettings, versions: list[ModelVersion], evaluate: Evaluate
 ) -> list[VersionOutcome]:
-    """The outcomes of versions on one split; the settings' encoder has its statistics."""
+    """The outcomes of versions on one split, or on a part of it, to which its own statistics are then fitted."""
+    alone = {"splits": [split]}
+    fits_itself = settings.statistics_split.name == split.name
+    fitted = with_fitted_encoder(settings.model_copy(update=alone) if fits_itself else settings)
     uris = [version.uri for version in versions]
-    narrowed = settings.model_copy(update={"models": uris, "splits": [split], "gate": None})
+    narrowed = fitted.model_copy(update={**alone, "models": uris, "gate": None})
     if settings.watch.in_process_rows == 0:
         return evaluate(narrowed)
     opened = open_planned(split, narrowed)
