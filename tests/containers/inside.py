@@ -39,11 +39,6 @@ class Inside(Stage):
         """Those of these flow runs that are yet to end."""
         return [run for run in runs if self.prefect(f"flow_runs/{run}", method="GET")["state_type"] not in FINAL]
 
-    def claims(self, label: str) -> list[str]:
-        """The tags by which watchers hold a version."""
-        tags = MlflowClient(self.known["MLFLOW_TRACKING_URI"]).get_model_version(*label.split("/")).tags
-        return [key for key in tags if key.startswith("congruence.claim")]
-
     def attempts(self, split: str) -> int:
         """Evaluations that were begun and given up."""
         return len(self.evaluations(split, ViewType.DELETED_ONLY))
