@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from congruence.tasks.runtime.atomic_files import whole_file
 from mlflow.entities import Run
 
 from congruence.kernels.arrays import Array
@@ -24,6 +23,7 @@ from congruence.tasks.mlflow.finished import WRONG, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, PERIOD, PREFIX, STATE, all_runs, dates_in_words, experiments_of
 from congruence.tasks.mlflow.reading import logged_pit, read_scores
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.runtime.files import whole_file
 from congruence.tasks.scores.evaluation import Metric, truth_p_value, truth_p_values
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
