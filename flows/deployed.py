@@ -71,8 +71,8 @@ def watch_registry(
 
     Args:
         file: the evaluation file on the worker, with a ``watch:`` section.
-        settings: its content, in place of a file, without what runs on the worker (a custom encoder, another registry,
-            a cluster elsewhere).
+        settings: its content, in place of a file, without what runs on the worker (a custom encoder, another registry
+            or home folder, a cluster elsewhere).
         model: only this version (``models:/name/3``, as the event of a new version says it), and only if it is watched.
 
     Raises:

@@ -155,8 +155,6 @@ _DESCRIPTIONS = {
     "withhold. Read `report.html` of a run first.",
     "gate": "Decisions of the gate: one run for each, with the table of its reasons in `gate.json`. A version passed, "
     "failed, or is undecided because the split is too small to tell.",
-    "over time": "Looks at the versions of a registered model over time: `over-time.html` of the run of the model "
-    "shows all of them, and under it stands one run for each look.",
 }
 
 

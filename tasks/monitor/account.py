@@ -24,7 +24,7 @@ from congruence.tasks.mlflow.identity import COMPLETE, PERIOD, PREFIX, STATE, al
 from congruence.tasks.mlflow.reading import logged_pit, read_scores
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.files import whole_file
-from congruence.tasks.scores.evaluation import Metric, truth_p_value, truth_p_values
+from congruence.tasks.scores.evaluation import MetricValue, truth_p_value, truth_p_values
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
@@ -51,7 +51,7 @@ class LoggedLook:
     made: int
     digest: str
     rows: int
-    metrics: dict[str, Metric] = field(repr=False)
+    metrics: dict[str, MetricValue] = field(repr=False)
     wrong: tuple[str, ...] = ()
 
     @classmethod

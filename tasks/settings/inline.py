@@ -6,6 +6,7 @@ from typing import Any
 
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.home import default_home
 
 _SAFE_CLUSTERS = ("threads", "local", "cuda")
 
@@ -13,9 +14,9 @@ _SAFE_CLUSTERS = ("threads", "local", "cuda")
 def require_inert(settings: EvaluationSettings) -> None:
     """Refuse inline settings that would choose what code runs on the worker.
 
-    A custom encoder is code. So is a registry, whose models are loaded; and a cluster that somebody else
-    names, whose scheduler, class or image the worker would trust. They belong into an evaluation file on the worker,
-    which only those can write who may log in there.
+    A custom encoder is code. So is a registry, whose models are loaded, and a home folder other than the worker's own,
+    which may hold one; and a cluster that somebody else names, whose scheduler, class or image the worker would trust.
+    They belong into an evaluation file on the worker, which only those can write who may log in there.
 
     Raises:
         SettingsError: names every such key.
@@ -26,6 +27,7 @@ def require_inert(settings: EvaluationSettings) -> None:
         f"cluster.kind: {settings.cluster.kind}": settings.cluster.kind not in _SAFE_CLUSTERS,
         "tracking.uri": tracking.uri,
         "tracking.registry_uri": tracking.registry_uri,
+        "home": settings.home_folder != default_home(),
     }
     named = [key for key, given in found.items() if given]
     if named:

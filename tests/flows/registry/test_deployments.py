@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from prefect.settings import PREFECT_API_URL
 
 from congruence.flows.deployed import UnevaluatedError, _settings, evaluate_version, watch_registry
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.settings.evaluation import load_settings
+from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
+from congruence.tasks.settings.home import VARIABLE
 
 INFRA = Path(__file__).parents[3] / "infra"
 
@@ -74,10 +76,17 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> No
     assert automation.actions[0].parameters["model"] == "{{ event.payload.model }}"
 
 
+@pytest.fixture
+def inline(registry: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., EvaluationSettings]:
+    """Settings that come with a run: the worker's home folder is named by its environment."""
+    monkeypatch.setenv(VARIABLE, str(registry.folder))
+    return lambda **changes: registry.settings(**{"home": None, **changes})
+
+
 @pytest.mark.usefixtures("prefect_server")
-def test_a_run_that_cannot_evaluate_a_version_fails(registry: Any) -> None:
+def test_a_run_that_cannot_evaluate_a_version_fails(registry: Any, inline: Callable[..., EvaluationSettings]) -> None:
     registry.register("good")
-    evaluate_version(model="good/1", settings=registry.settings())
+    evaluate_version(model="good/1", settings=inline())
     assert "cce" in MlflowClient().get_model_version("good", "1").tags
     registry.register("bad", fails=True)
     with pytest.raises(UnevaluatedError, match="bad/1 on circle"):
@@ -85,21 +94,23 @@ def test_a_run_that_cannot_evaluate_a_version_fails(registry: Any) -> None:
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_gate_that_did_not_pass_is_a_verdict_and_no_failure_to_try_again(registry: Any) -> None:
+def test_a_gate_that_did_not_pass_is_a_verdict_and_no_failure_to_try_again(
+    registry: Any, inline: Callable[..., EvaluationSettings]
+) -> None:
     registry.register("judged")
-    settings = registry.settings(gate={"maximum": {"cce_mean": 0.0001}})
+    settings = inline(gate={"maximum": {"cce_mean": 0.0001}})
     for _ in range(2):  # evaluated, and found
         state = evaluate_version(model="judged/1", settings=settings, return_state=True)
         assert (state.type, state.name) == (StateType.COMPLETED, "GateFailed")
         assert "judged/1: gate failed: cce_mean is" in str(state.message)
-    passed = registry.settings(gate={"maximum": {"cce_mean": 9.0}})
+    passed = inline(gate={"maximum": {"cce_mean": 9.0}})
     assert evaluate_version(model="judged/1", settings=passed, return_state=True).name == "Completed"
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_runs_on_one_model_wait_for_each_other(registry: Any) -> None:
+def test_runs_on_one_model_wait_for_each_other(registry: Any, inline: Callable[..., EvaluationSettings]) -> None:
     registry.register("busy")
-    settings = registry.settings(models=["busy"])
+    settings = inline(models=["busy"])
     evaluate_version(settings=settings)
     ended: list[str] = []
 
@@ -129,12 +140,12 @@ def test_a_scheduled_run_without_settings_says_what_to_give() -> None:
         ({"cluster": {"kind": "address", "address": "tcp://elsewhere:8786"}}, "cluster.kind: address"),
         ({"cluster": {"kind": "spec", "file": "/tmp/cluster.yaml"}}, "cluster.kind: spec"),
         ({"tracking": {"uri": "http://elsewhere"}}, r"tracking\.uri"),
+        ({"home": "/tmp/elsewhere"}, "home"),
     ],
 )
 def test_inline_settings_choose_nothing_that_runs_on_the_worker(
-    registry: Any, changes: dict[str, Any], named: str
+    registry: Any, inline: Callable[..., EvaluationSettings], changes: dict[str, Any], named: str
 ) -> None:
-    inline = registry.content(models=["good"]) | changes
     with pytest.raises(SettingsError, match=rf"settings: {named} cannot be given with a run.*file"):
-        _settings(None, inline)
+        _settings(None, inline(models=["good"], **changes))
     assert _settings(registry.file(models=["good"], **changes), None).models == ["good"]

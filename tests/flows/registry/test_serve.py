@@ -66,9 +66,9 @@ def test_an_announced_version_is_evaluated_if_it_is_watched(registry: Any) -> No
     registry.register("announced")
     registry.register("announced")
     registry.register("other")
-    settings = registry.settings(models=["announced"])
+    file = registry.file(models=["announced"])
     for model in ("models:/announced/2", "models:/other/1"):
-        watch_registry(settings=settings, model=model)
+        watch_registry(file=file, model=model)
     client = MlflowClient()
     versions = [("announced", "1"), ("announced", "2"), ("other", "1")]
     assert ["cce" in client.get_model_version(*version).tags for version in versions] == [False, True, False]
