@@ -36,6 +36,7 @@ from congruence.kernels.congruence.coded_draws import POOL_BITS
 from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.streams import positioned_stream
 
 TAIL = 1e-7
@@ -56,8 +57,11 @@ _CHUNK = 2**16
 
 
 def table_width(predictive: Distribution) -> int:
-    """Counts between the tails of the widest of n laws; 0 of laws that are not counts."""
-    return _table(predictive)[1] if predictive.is_discrete and len(predictive) else 0
+    """Cells that n distributions state, or counts between the tails of the widest of them; 0 where they state more."""
+    if not predictive.has_steps or len(predictive) == 0:
+        return 0
+    cells = predictive[:1].cells(np.zeros(1))
+    return _table(predictive)[1] if cells is None else cells.ends.shape[1]
 
 
 def _table(predictive: Distribution) -> tuple[Array, int]:
@@ -68,43 +72,56 @@ def _table(predictive: Distribution) -> tuple[Array, int]:
 
 @dataclass(frozen=True)
 class JumpScores:
-    """Scores of counts by rows: means over the jumps of the laws, (n, 4), and what these would have if they were true.
+    """Scores by rows: means over the jumps of counts, or over the cells that are stated, (n, 4), and their null.
 
-    That takes a table of each law, which is made when it is first asked for.
+    The null takes a table of each distribution of counts, which is made when it is first asked for.
     """
 
     values: Array = field(repr=False)
     predictive: Distribution = field(repr=False)
+    cells: Cells | None = field(default=None, repr=False)
+    """Where these are stated."""
 
     @classmethod
     def of(cls, y: Array, predictive: Distribution) -> JumpScores | None:
-        """Of counts y (n,); None of laws that are not counts, or too wide for a table: their jumps are small."""
-        if not predictive.is_discrete or y.ndim != 1 or len(y) == 0 or table_width(predictive) > LARGEST_TABLE:
+        """Of outcomes y (n,); None where all is stated, and of counts too wide for a table (small jumps)."""
+        if y.ndim != 1 or not 0 < table_width(predictive) <= LARGEST_TABLE:
             return None
         return cls.at(y, predictive)
 
     @classmethod
     def at(cls, y: Array, predictive: Distribution) -> JumpScores:
-        """Of counts y (n,) whose laws are known to need no wide table."""
-        return cls(mean_scores(*predictive.pit_range(y)), predictive)
+        """Of outcomes y (n,) whose laws are known to need no wide table."""
+        cells = predictive.cells(y)
+        return cls(mean_scores(*(predictive.pit_range(y) if cells is None else cells.range)), predictive, cells)
 
     @cached_property
     def ends(self) -> Array:
-        """F_i at successive counts between the tails, (n, K)."""
+        """F_i at successive counts between the tails, or at the ends of cells, (n, K)."""
+        if self.cells is not None:
+            return np.broadcast_to(self.cells.ends, (len(self), self.cells.ends.shape[1]))
         law, (first, width) = self.predictive, _table(self.predictive)
         counts = first[:, None] + np.arange(width)
         ends = np.array(law.cdf(counts) if law.counts is None else law.counts.cumulative(counts))
         ends[:, -1] = 1.0
         return ends
 
+    @property
+    def starts(self) -> Array:
+        """F_i below each count, or where each cell starts, (n, K)."""
+        if self.cells is not None:
+            return np.broadcast_to(self.cells.starts, self.ends.shape)
+        return np.concatenate([np.zeros((len(self), 1)), self.ends[:, :-1]], axis=1)
+
     @cached_property
     def variance(self) -> Array:
         """Of each score if the model is the truth, (n, 4)."""
         if len(self) > _READ_AT_ONCE:
             parts = row_slices(len(self), _READ_AT_ONCE)
-            return np.concatenate([JumpScores(self.values[rows], self.predictive[rows]).variance for rows in parts])
-        starts, ends = _starts(self.ends), self.ends
-        return np.asarray(np.einsum("nk,nkj->nj", ends - starts, mean_scores(starts, ends) ** 2))
+            return np.concatenate([self[rows].variance for rows in parts])
+        starts, ends = self.starts, self.ends
+        mass = np.diff(ends, axis=1, prepend=0.0)  # cells that are one are counted once
+        return np.asarray(np.einsum("nk,nkj->nj", mass, mean_scores(starts, ends) ** 2))
 
     def pool(self, first: int, seed: int) -> Array:
         """The score of each row, which begin at position ``first`` of the split, and 15 drawn ones, (n, 16, 4)."""
@@ -116,7 +133,7 @@ class JumpScores:
         flat, row = ends + np.arange(n)[:, None], np.arange(n)[:, None]
         place = np.searchsorted(flat.ravel(), (u + row).ravel(), side="left").reshape(u.shape)
         place = np.clip(place, row * width, row * width + width - 1)
-        starts = _starts(ends)
+        starts = self.starts
         if width <= size:  # few counts: each is scored once, whatever is drawn
             drawn = mean_scores(starts, ends).reshape(n * width, len(ORDERS))[place]
         else:
@@ -127,15 +144,11 @@ class JumpScores:
         return len(self.values)
 
     def __getitem__(self, rows: Any) -> JumpScores:
-        part = JumpScores(self.values[rows], self.predictive[rows])
+        cells = None if self.cells is None else self.cells[rows]
+        part = JumpScores(self.values[rows], self.predictive[rows], cells)
         if "variance" in vars(self):
             vars(part)["variance"] = self.variance[rows]
         return part
-
-
-def _starts(ends: Array) -> Array:
-    """F_i below each count."""
-    return np.concatenate([np.zeros((len(ends), 1)), ends[:, :-1]], axis=1)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class VersionRows:
         counts, targets = None, np.asarray(y, dtype=np.float64)
         if plan.by_jumps is None:
             counts = JumpScores.of(targets, law)
-        elif plan.by_jumps and law.is_discrete:
+        elif plan.by_jumps and law.has_steps:
             counts = JumpScores.at(targets, law)
         return cls(pit, pit_scores(pit) if counts is None else counts.values, own, counts, weights)
 

@@ -19,7 +19,7 @@ def dependence_scores(y: Array, predictive: Distribution) -> Array:
     if y.ndim == 2:
         spread = predictive.std()
         return np.asarray((y - predictive.mean()) / np.where(spread > 0.0, spread, 1.0))
-    if predictive.is_discrete:
+    if predictive.has_steps:
         return mean_scores(*predictive.pit_range(y))
     return pit_scores(pit_values(y, predictive))
 

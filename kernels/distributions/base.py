@@ -11,12 +11,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, Literal, NoReturn, Protocol, Self
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_finite, to_numpy
 from congruence.kernels.distributions import quadrature
+from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.moments import polynomial_diagonal
 from congruence.kernels.errors import InvalidInputError
@@ -25,6 +26,7 @@ from congruence.kernels.streams import stream
 
 Seed = int | np.random.Generator
 Uniforms = Callable[[int, str], Array]
+Stated = Literal["all", "cells", "draws"]
 
 _TAIL_LEVELS = np.array([1e-13, 1e-10, 1e-7, 1e-5, 1e-3, 1e-2, 0.05, 0.15, 0.3])
 KNOT_LEVELS = np.concatenate([_TAIL_LEVELS, [0.5], 1.0 - _TAIL_LEVELS[::-1]])
@@ -57,6 +59,28 @@ class Distribution(ABC):
     def draws(self) -> Array | None:
         """The values (n, l), or (n, l, q), where a row is known by l exchangeable draws alone; else None."""
         return None
+
+    @property
+    def stated(self) -> Stated:
+        """What a row says of its outcome: "all" of a distribution; the probabilities of some "cells"; or a few "draws".
+
+        What lies between quantiles, or within a bin, is an interpolation of ours: a prediction is not judged by it.
+        """
+        return "all" if self.draws is None else "draws"
+
+    def cells(self, y: Array) -> Cells | None:  # noqa: ARG002
+        """Where rows state "cells" alone: these, and those of outcomes y (n,); None where they state more."""
+        return None
+
+    @property
+    def quantile_levels(self) -> Array | None:
+        """The levels (K,) at which all rows state a quantile, where they state nothing else; None otherwise."""
+        return None
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether outcomes are known up to a step of probability alone: those of counts, and those in cells."""
+        return self.is_discrete or self.stated == "cells"
 
     @property
     def mixture(self) -> tuple[Array, Sequence[Distribution]] | None:
@@ -168,8 +192,13 @@ class Distribution(ABC):
     def pit_range(self, y: Any) -> tuple[Array, Array]:
         """The ends of the interval over which the probability integral transform of y is uniform if Y is the truth.
 
-        P(Y < y) and P(Y <= y) for a distribution that is known; draws of an unknown one (``Samples``) have wider ends.
+        P(Y < y) and P(Y <= y) for a distribution that is known; draws of an unknown one (``Samples``) have wider ends,
+        and those of a distribution that states cells are the ends of the cell of y, (n,) or one for all rows.
         """
+        if self.stated == "cells":
+            cells = self.cells(np.broadcast_to(np.asarray(y, dtype=np.float64), len(self)))
+            assert cells is not None
+            return cells.range
         return self.cdf_left(y), self.cdf(y)
 
     def predictive_quantile(self, q: Any) -> Array:

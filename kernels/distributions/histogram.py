@@ -11,7 +11,8 @@ import numpy as np
 from scipy.special import erfc, erfcinv, erfinv, wofz
 
 from congruence.kernels.arrays import Array, row_slices, to_numpy
-from congruence.kernels.distributions.base import ScalarDistribution
+from congruence.kernels.distributions.base import ScalarDistribution, Stated
+from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.discrete_support import (
     count_below,
     cumulative,
@@ -100,6 +101,15 @@ class Histogram(ScalarDistribution):
             )
             variances[:, 0], variances[:, -1] = ((1.0 - 2.0 / np.pi) * scale**2 for scale in (lower, upper))
         return means, variances
+
+    @property
+    def stated(self) -> Stated:
+        return "cells"
+
+    def cells(self, y: Array) -> Cells:
+        """See Distribution: the bins, with what lies beyond the borders; a value at a border is in the bin below it."""
+        place = count_below(self._edges[:, 1:-1], y[:, None], or_equal=False)[:, 0]
+        return Cells(self._cumulative[:, 1:], place, self._cumulative[:, :-1])
 
     def __len__(self) -> int:
         return len(self.probabilities)

@@ -14,8 +14,9 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array, to_numpy
-from congruence.kernels.distributions.base import KNOT_LEVELS, ScalarDistribution, align, as_numbers
+from congruence.kernels.distributions.base import KNOT_LEVELS, ScalarDistribution, Stated, align, as_numbers
 from congruence.kernels.distributions.bounded_normal import TruncatedNormal
+from congruence.kernels.distributions.cells import Cells, cells_between
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 
@@ -104,6 +105,18 @@ class Quantiles(ScalarDistribution):
             QuantileTail.of(self.tails, -1.0, levels[:2], values[:, :2]),
             QuantileTail.of(self.tails, 1.0, 1.0 - levels[:-3:-1], -values[:, :-3:-1]),
         )
+
+    @property
+    def stated(self) -> Stated:
+        return "cells"
+
+    @property
+    def quantile_levels(self) -> Array:
+        return self.levels
+
+    def cells(self, y: Array) -> Cells:
+        """See Distribution: those between the given levels."""
+        return cells_between(self.levels, self.values, y)
 
     def outside(self, y: Any) -> Array:
         """-1 where y lies below the quantile at the first level, 1 where above that at the last one, else 0."""

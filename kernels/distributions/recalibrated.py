@@ -18,7 +18,8 @@ from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, ScalarDistribution
+from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, ScalarDistribution, Stated
+from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.inversion import smallest_reaching
@@ -66,7 +67,7 @@ def score_intervals(law: Distribution, y: Any) -> tuple[Array, Array]:
 
     If the distribution is the truth, a standard normal number falls between them as often as its level is. The
     continuation of the tails is that of ``Recalibrated``; of draws (``Samples``) the place among them is known, and no
-    more.
+    more. Between quantiles, and beyond them, a target has the place that is interpolated.
     """
     y = np.asarray(y, dtype=np.float64)
     if isinstance(law, Samples):
@@ -251,6 +252,19 @@ class Recalibrated(_ThroughMap, ScalarDistribution):
         if "_nodes" in self.__dict__:
             chosen.__dict__["_nodes"] = np.atleast_2d(self._nodes[rows])
         return chosen
+
+    @property
+    def stated(self) -> Stated:
+        return self.base.stated
+
+    def cells(self, y: Array) -> Cells | None:
+        """See Distribution: those of the base, at the probabilities that the map gives them."""
+        cells = self.base.cells(y)
+        if cells is None:
+            return None
+        shape = len(self), cells.ends.shape[1]
+        starts, ends = (np.broadcast_to(each, shape) for each in (cells.starts, cells.ends))
+        return Cells(self.score_map.below(ndtri(ends)), cells.place, self.score_map.below(ndtri(starts)))
 
     @cached_property
     def _continued(self) -> Continued:

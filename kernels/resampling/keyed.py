@@ -42,6 +42,4 @@ def row_choices(positions: Array, count: int, among: int, seed: int, purpose: st
 
 def row_draws(predictive: Distribution, positions: Array, count: int, seed: int, purpose: str) -> Array:
     """``count`` independent draws from the law of each row, (n, count) or (n, count, q)."""
-    return predictive.sample_by(
-        lambda numbers, use: row_uniforms(positions, numbers, seed, f"{purpose}{use}"), count
-    )
+    return predictive.sample_by(lambda numbers, use: row_uniforms(positions, numbers, seed, f"{purpose}{use}"), count)

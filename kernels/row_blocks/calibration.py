@@ -100,8 +100,9 @@ class RowsOfBlock:
         """See ``CalibrationRows``."""
         targets, known, found, weights = self.rows.targets(), self.given.plan, {}, self.rows.weights()
         laws = {plan.name: self.rows.predictive(plan.name) for plan in plans}
-        # A million texts take seconds; without jumps no PIT value is randomised.
-        keys = self.rows.blocks.keys(self.rows.block) if any(law.may_jump for law in laws.values()) else None
+        # A million texts take seconds; without steps no PIT value is randomised.
+        steps = any(law.may_jump or law.has_steps for law in laws.values())
+        keys = self.rows.blocks.keys(self.rows.block) if steps else None
         for plan in plans:
             law = laws[plan.name]
             quantiles = None if plan.own is None else own_quantiles(targets, law, known.settings.levels)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
+from congruence.kernels.conditional_calibration.coverage import LevelRows
 from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
 from congruence.tasks.report.metric_groups import Row, grouped
@@ -167,12 +168,13 @@ def _segments(evaluation: Evaluation) -> list[Segment]:
     pit, cce, floor = (scores[name].iloc[rows].to_numpy(float) for name in ("pit", "cce", "cce_noise_floor"))
     if_true = floor * floor_share(evaluation.metrics)
     predictive, targets = evaluation.predictive, evaluation.targets
-    counts, jumps, found = None, None, FoundBlocks()
+    counts, jumps, levels, found = None, None, None, FoundBlocks()
     if predictive is not None and targets is not None:
         y, laws = targets[rows], predictive[rows]
         counts, jumps = CountRows.of(y, laws), JumpScores.of(y, laws)
+        levels = LevelRows.of(laws.quantile_levels, jumps)
         found = blocks_of_version(dependence_of(scores, rows), y, laws)
     if found.refused:
         return []
     some = evaluation.features.loc[scores.index[rows]]
-    return weak_segments(some, pit, cce, if_true, counts, jumps, found.blocks)
+    return weak_segments(some, pit, cce, if_true, counts, jumps, levels, found.blocks)

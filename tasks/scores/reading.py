@@ -11,6 +11,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores, count_reading, count_readings
+from congruence.kernels.conditional_calibration.coverage import LevelRows, level_reading, level_readings
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
@@ -40,6 +41,7 @@ from congruence.tasks.sentences.counts import (
     count_fault,
     what_is_wrong_with_counts,
 )
+from congruence.tasks.sentences.levels import LevelPlace, level_fault, what_is_wrong_with_levels
 
 PLACES_ALONE = 0.01
 """False discovery rate over the places of a version that the test of the whole split does not contradict."""
@@ -59,6 +61,7 @@ def read_what_is_wrong(
     slices: pd.DataFrame,
     counts: CountRows | None = None,
     jumps: JumpScores | None = None,
+    levels: LevelRows | None = None,
     blocks: DependentBlocks | None = None,
 ) -> WhatIsWrong:
     """Read one version.
@@ -75,7 +78,9 @@ def read_what_is_wrong(
         rows: numbers of the valid rows in the split, (v,).
         slices: labels of the valid rows, one column per slice; none that is a function of the target.
         counts: the valid rows, where they are counts with many zeros, which are read in their own terms.
-        jumps: scores of the valid rows, where they are counts of any kind: what is read then takes no random numbers.
+        jumps: scores of the valid rows, where they are counts of any kind, or in cells that the version states: what is
+            read then takes no random numbers.
+        levels: the valid rows of a version that states quantiles, which are read by what these cover.
         blocks: of the valid rows, where they depend on each other.
     """
     assert calibration.reading is not None
@@ -88,6 +93,10 @@ def read_what_is_wrong(
     if counts is not None:
         sentences, table = _read_counts(
             counts, of_slices or groups, calibration.test, metrics, contradicted, level, blocks
+        )
+    elif levels is not None:
+        sentences, table = _read_levels(
+            levels, of_slices or groups, calibration.test, metrics, contradicted, level, blocks
         )
     else:
         places = _read_groups(of_slices, read, blocks) or by_region
@@ -238,6 +247,45 @@ def _read_counts(
     if nothing_named and cce_status(metrics) == NOT_AS_IF_TRUE:
         sentences = [CONTRADICTED]
     return sentences, _table_of_counts(places, level)
+
+
+def _read_levels(
+    levels: LevelRows,
+    groups: dict[str, Array],
+    test: ConditionalCalibrationTest,
+    metrics: dict[str, MetricValue],
+    contradicted: bool,
+    level: float,
+    blocks: DependentBlocks | None,
+) -> tuple[list[str], pd.DataFrame]:
+    """The sentences on predicted quantiles, and what they cover by slice or region."""
+    readings, q_values = level_readings(levels, groups, blocks)
+    places = [LevelPlace(name, q_values[name], found) for name, found in readings.items()]
+    places.sort(key=lambda place: (not place.is_named(level), -place.reading.size))
+    overall = level_reading(levels, blocks=blocks)
+    sentences = what_is_wrong_with_levels(
+        overall, places, p_value=test.p_value, contradicted=contradicted, level=level, draws=test.draws
+    )
+    if len(sentences) == 1 and not contradicted and cce_status(metrics) == NOT_AS_IF_TRUE:
+        sentences = [CONTRADICTED]
+    return sentences, _table_of_levels(places, level)
+
+
+def _table_of_levels(places: Sequence[LevelPlace], level: float) -> pd.DataFrame:
+    covered = [(place, next(iter(place.reading.intervals or place.reading.levels), None)) for place in places]
+    return pd.DataFrame(
+        {
+            "place": place.name,
+            "rows": place.reading.rows,
+            "fault": level_fault(place.reading) if place.is_named(level) else "",
+            "stated": np.nan if widest is None else widest.probability,
+            "holds": np.nan if widest is None else widest.observed,
+            "holds_low": np.nan if widest is None else widest.low,
+            "holds_high": np.nan if widest is None else widest.high,
+            "q_value": place.q_value,
+        }
+        for place, widest in covered
+    )
 
 
 def _table_of_counts(places: Sequence[CountPlace], level: float) -> pd.DataFrame:

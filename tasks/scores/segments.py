@@ -19,6 +19,7 @@ from sklearn.tree import DecisionTreeRegressor
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.counts import CountReading, CountRows, JumpScores, count_readings
+from congruence.kernels.conditional_calibration.coverage import LevelReading, LevelRows, level_readings
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
 from congruence.kernels.congruence.result import excess_over
 from congruence.kernels.dependence.blocks import DependentBlocks
@@ -27,6 +28,7 @@ from congruence.kernels.streams import stream
 from congruence.tasks.scores.summary import is_numeric
 from congruence.tasks.sentences.calibration import LEVEL, NEGLIGIBLE, reading_clause, short_name
 from congruence.tasks.sentences.counts import count_clause, count_fault
+from congruence.tasks.sentences.levels import level_clause, level_fault
 
 DEPTH, LEAVES = 3, 8
 FEWEST_ROWS = 400
@@ -50,14 +52,15 @@ class Segment:
 
     Attributes:
         name: "age up to 30, area from 3".
-        reading: of its held-out rows; of counts with many zeros, what is observed and expected.
+        reading: of its held-out rows; of counts with many zeros, what is observed and expected; of predicted quantiles,
+            what they cover.
         q_value: over the segments that were tried.
         excess: the mean CCE of its held-out rows beyond what is expected of a true version, see ``excess_over``.
         ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
     """
 
     name: str
-    reading: GroupReading | CountReading
+    reading: GroupReading | CountReading | LevelReading
     q_value: float
     excess: float
     ranges: tuple[tuple[str, float, float], ...] = ()
@@ -67,6 +70,8 @@ class Segment:
         """In two to four words."""
         if isinstance(self.reading, CountReading):
             return count_fault(self.reading)
+        if isinstance(self.reading, LevelReading):
+            return level_fault(self.reading)
         return short_name(self.reading.dominant, self.reading.strength)
 
     @property
@@ -74,6 +79,8 @@ class Segment:
         """With its size and 95 % interval."""
         if isinstance(self.reading, CountReading):
             return count_clause(self.reading)
+        if isinstance(self.reading, LevelReading):
+            return level_clause(self.reading)
         return reading_clause(self.reading)
 
 
@@ -89,6 +96,7 @@ def weak_segments(
     expected: Array,
     counts: CountRows | None = None,
     jumps: JumpScores | None = None,
+    levels: LevelRows | None = None,
     blocks: DependentBlocks | None = None,
 ) -> list[Segment]:
     """The segments in which the version is wrong on held-out rows, the most wrong first; none where none is.
@@ -103,7 +111,9 @@ def weak_segments(
         cce: CCE at the rows, (n,).
         expected: what it would be there if the version were true, (n,).
         counts: the rows, where they are counts with many zeros, which are read in their own terms.
-        jumps: scores of the rows, where they are counts of any kind: random numbers hide what few claims say.
+        jumps: scores of the rows, where they are counts of any kind, or lie in cells that the version states: random
+            numbers hide what few claims say.
+        levels: the rows of a version that states quantiles, which are read by what these cover.
         blocks: of the rows, where they depend on each other: halves are of whole blocks.
     """
     columns = _columns(features)
@@ -135,9 +145,11 @@ def weak_segments(
     of_name = {names[leaf]: parts for leaf, parts in ranges.items()}
     leaves = tree.apply(table[second])
     held_out = {name: leaves == leaf for leaf, name in names.items()}
-    readings: Mapping[str, GroupReading | CountReading]
+    readings: Mapping[str, GroupReading | CountReading | LevelReading]
     if counts is not None:
         readings, q_values = count_readings(counts[second], held_out, held_blocks)
+    elif levels is not None:
+        readings, q_values = level_readings(levels[second], held_out, held_blocks)
     else:
         readings, q_values = group_readings((pit if jumps is None else jumps)[second], held_out, held_blocks)
     own, if_true = cce[second], expected[second]
@@ -154,12 +166,12 @@ def weak_segments(
     return sorted(found, key=lambda segment: -_weight(segment.reading))
 
 
-def _is_worth_naming(reading: GroupReading | CountReading) -> bool:
-    return reading.is_off if isinstance(reading, CountReading) else abs(reading.strength) >= NEGLIGIBLE
+def _is_worth_naming(reading: GroupReading | CountReading | LevelReading) -> bool:
+    return reading.is_off if isinstance(reading, CountReading | LevelReading) else abs(reading.strength) >= NEGLIGIBLE
 
 
-def _weight(reading: GroupReading | CountReading) -> float:
-    return reading.size if isinstance(reading, CountReading) else reading.strength**2 * reading.share
+def _weight(reading: GroupReading | CountReading | LevelReading) -> float:
+    return reading.size if isinstance(reading, CountReading | LevelReading) else reading.strength**2 * reading.share
 
 
 def _columns(features: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
+from congruence.kernels.conditional_calibration.coverage import LevelRows
 from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.version_calibration import FEWEST_ROWS
 from congruence.kernels.dependence.blocks import RowDependence
@@ -242,6 +243,7 @@ def _what_is_wrong(
         names = target_names(given.split, targets.shape[1])
         vectors = calibration, predictive, targets, names, metrics, given.keys, given.seed
         return read_vector_targets(*vectors, given.blocks.blocks)
+    jumps = JumpScores.of(targets, predictive)
     return read_what_is_wrong(
         calibration,
         regions,
@@ -250,7 +252,8 @@ def _what_is_wrong(
         given.numbers,
         given.labels.drop(columns=given.split.settings.target_columns, errors="ignore"),
         CountRows.of(targets, predictive),
-        JumpScores.of(targets, predictive),
+        jumps,
+        LevelRows.of(predictive.quantile_levels, jumps),
         given.blocks.blocks,
     )
 

@@ -29,7 +29,9 @@ class WhatIsWrong:
             ``factor`` of the targets' spread over the predicted, ``q_value``, and for slices and regions ``pit``, what
             the PIT interpreter says. Of counts with many zeros, in the place of shift, factor and ``pit``: the sums
             ``observed`` and ``expected``, their ``ratio`` with ``ratio_low`` and ``ratio_high`` (95 %), and the shares
-            ``zeros_observed``, ``zeros_expected``, ``ones_...`` and ``more_...`` (two and more).
+            ``zeros_observed``, ``zeros_expected``, ``ones_...`` and ``more_...`` (two and more). Of versions that state
+            quantiles: what the widest central interval ``holds`` of the targets where ``stated`` is right, with
+            ``holds_low`` and ``holds_high`` (95 %).
         method: how it was tested, in a sentence.
         region: name of the region of the inputs that is most wrong; None for vector targets.
         row: the number of its medoid in the split.

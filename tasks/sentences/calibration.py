@@ -153,7 +153,7 @@ def change_sentence(before: str, after: str, places: Sequence[str], found: Chang
 def places_in_words(places: Sequence[str], most: int = 4) -> str:
     """ "digit 7, digit 8 and digit 9"; of more than ``most`` the first, and how many there are beside."""
     shown = list(places) if len(places) <= most else [*places[:most], f"{len(places) - most} more"]
-    return _listed(shown)
+    return listed(shown)
 
 
 def change(first: GroupReading, second: GroupReading) -> Change | None:
@@ -276,7 +276,8 @@ def p_value_in_words(p: float, draws: int = 0) -> str:
     return f"p {'≤' if is_least else '='} {p:.2g}"
 
 
-def _listed(parts: Sequence[str]) -> str:
+def listed(parts: Sequence[str]) -> str:
+    """ "a, b and c"."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 

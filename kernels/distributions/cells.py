@@ -1,0 +1,120 @@
+"""Cells of probability: what a few quantiles, or a histogram, say of an outcome, and nothing beyond them.
+
+A model that gives its quantiles q_1 <= ... <= q_K at levels tau_1 < ... < tau_K has said how probable each of the
+K + 1 cells between them is. Where inside a cell the outcome falls is left open: only the cell of an outcome is judged.
+
+An outcome that equals a quantile belongs to the cell below it, since P(Y <= q_k) = tau_k. That holds where outcomes tie
+with quantiles by accident. Where many do, Y has an atom there, and P(Y <= q_k) is above tau_k even if q_k is right:
+
+- of few values with a large share of the outcomes (zeros, a cap), a level whose quantile is such a value is left out,
+  so that the cells beside it are one: its mass is known, whatever the atom's is. The level stays where more outcomes
+  lie beyond the atom than its cell has room for: then no mass of the atom makes it right.
+- of many values (whole numbers, a grid), the outcomes that tie with a level are dealt out to the cells beside it,
+  evenly over the rows, so that as many as possible of the levels hold on average.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+
+FEWEST_TIES, LEAST_TIED = 10, 0.01
+"""Outcomes that tie with a quantile, and their share, from which they are no accident."""
+
+ATOM = 0.05
+"""Share of the outcomes that are equal from which they are an atom by themselves."""
+
+MOST_ATOMS = 3
+"""Of more, outcomes have a grid."""
+
+_GOLDEN = 0.6180339887498949  # fractions of its multiples fill (0, 1) evenly from any row on
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of n rows, and which of them holds each outcome.
+
+    Attributes:
+        ends: probability up to the end of each cell, increasing to 1, (n, C), or (1, C) where all rows have the same.
+        place: number of the cell that holds the outcome, (n,).
+        starts: probability below each cell, as ``ends``. Cells of one number of start and end are one cell.
+    """
+
+    ends: Array = field(repr=False)
+    place: Array
+    starts: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, ends: Array, place: Array) -> Cells:
+        """From ends that increase."""
+        return cls(ends, place, np.concatenate([np.zeros((len(ends), 1)), ends[:, :-1]], axis=1))
+
+    @property
+    def range(self) -> tuple[Array, Array]:
+        """Start and end of the outcome's cell, (n,) each."""
+        if len(self.ends) == 1:
+            return self.starts[0, self.place], self.ends[0, self.place]
+        rows = np.arange(len(self.place))
+        return self.starts[rows, self.place], self.ends[rows, self.place]
+
+    def __getitem__(self, rows: Any) -> Cells:
+        """Of some rows: a slice, an index array or a mask."""
+        if len(self.ends) == 1:
+            return Cells(self.ends, np.atleast_1d(self.place[rows]), self.starts)
+        ends, starts = np.atleast_2d(self.ends[rows]), np.atleast_2d(self.starts[rows])
+        return Cells(ends, np.atleast_1d(self.place[rows]), starts)
+
+
+def cells_between(levels: Array, values: Array, y: Array) -> Cells:
+    """The K + 1 cells between quantiles ``values`` (n, K) at ``levels`` (K,), and those of outcomes y (n,)."""
+    below = y[:, None] > values
+    place, ties = np.count_nonzero(below, axis=1), values == y[:, None]
+    ends = np.append(levels, 1.0)[None, :]
+    tied = ties.any(axis=1)
+    if np.count_nonzero(tied) < max(FEWEST_TIES, LEAST_TIED * len(y)):
+        return Cells.of(ends, place)
+    found, count = np.unique(y, return_counts=True)
+    atoms = found[count >= ATOM * len(y)]
+    if len(atoms) > MOST_ATOMS:
+        return Cells.of(ends, place + _dealt(levels, values, y, ties))
+    light = ties & ~np.isin(y, atoms)[:, None]
+    if np.count_nonzero(light.any(axis=1)) >= max(FEWEST_TIES, LEAST_TIED * len(y)):
+        place = place + _dealt(levels, values, y, light)
+    return _around_atoms(ends, values, y, place, atoms)
+
+
+def _around_atoms(ends: Array, values: Array, y: Array, place: Array, atoms: Array) -> Cells:
+    """Without the ends that are quantiles at an atom, as far as an atom explains the outcomes beside it."""
+    n, count = values.shape
+    kept = np.ones((n, count + 1), dtype=bool)
+    place = np.array(place)
+    starts = np.concatenate([[0.0], ends[0, :-1]])
+    for atom in atoms:
+        at = values == atom
+        rows = np.flatnonzero(at.any(axis=1))
+        first, last = np.argmax(at[rows], axis=1), count - 1 - np.argmax(at[rows, ::-1], axis=1)
+        where = place[rows]
+        kept[rows] &= ~np.pad(at[rows], ((0, 0), (0, 1)))
+        under, over = (where == first) & (y[rows] < atom), where == last + 1
+        if np.sum(over) > np.sum(ends[0, last + 1] - ends[0, last]):
+            kept[rows, last] = True
+        if np.sum(under) > np.sum(ends[0, first] - starts[first]):
+            kept[rows, first] = True
+            place[rows[(y[rows] == atom) & (first < last)]] += 1
+    merged = np.where(kept, ends, 1.0)
+    merged = np.minimum.accumulate(merged[:, ::-1], axis=1)[:, ::-1]
+    below = np.maximum.accumulate(np.where(kept, ends, 0.0), axis=1)
+    return Cells(merged, place, np.concatenate([np.zeros((n, 1)), below[:, :-1]], axis=1))
+
+
+def _dealt(levels: Array, values: Array, y: Array, ties: Array) -> Array:
+    """How many of the levels that a row's outcome ties with it is counted above, (n,)."""
+    n, tied = len(y), np.count_nonzero(ties, axis=0)
+    lacking = levels * n - np.count_nonzero(y[:, None] < values, axis=0)
+    share = np.clip(lacking / np.maximum(tied, 1), 0.0, 1.0)
+    order = np.cumsum(ties.any(axis=1)) * _GOLDEN % 1.0
+    return np.asarray(np.count_nonzero(ties & (order[:, None] >= share), axis=1))

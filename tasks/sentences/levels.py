@@ -1,0 +1,126 @@
+"""Readings of predicted quantiles in plain English: what intervals hold, and how many targets lie below a quantile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from congruence.kernels.conditional_calibration.coverage import Coverage, LevelReading, percent_of
+from congruence.tasks.sentences.calibration import MOST_SENTENCES, listed, p_value_in_words, percent, rest
+
+MOST_LISTED = 9
+"""Of more levels a sentence lists none."""
+
+
+@dataclass(frozen=True)
+class LevelPlace:
+    """A slice or region, and what its targets say of the quantiles; ``q_value`` over all places that were read."""
+
+    name: str
+    q_value: float
+    reading: LevelReading
+
+    def is_named(self, level: float) -> bool:
+        """Whether the place has a fault: beyond chance over all places, and worth naming."""
+        return self.q_value <= level and self.reading.is_off
+
+
+def level_fault(reading: LevelReading) -> str:
+    """The fault in a few words: "90 % interval holds 71 %"."""
+    (first, *_) = reading.faults
+    held = share_of(first.observed)
+    return f"{first.name[4:]} holds {held}" if first.is_interval else f"{held} below {first.name[4:]}"
+
+
+def level_clause(reading: LevelReading) -> str:
+    """The fault with its size: "the 90 % interval holds 71 % of the targets (66 to 76 %)", and a second one."""
+    return "; ".join(_clause(each) for each in reading.faults)
+
+
+def what_is_wrong_with_levels(
+    overall: LevelReading,
+    places: Sequence[LevelPlace],
+    *,
+    p_value: float,
+    contradicted: bool,
+    level: float,
+    draws: int = 0,
+) -> list[str]:
+    """At most five sentences on a version that states quantiles.
+
+    Args:
+        overall: all rows.
+        places: slices or regions, the largest fault first.
+        p_value: of the conditional calibration test.
+        contradicted: whether that test contradicts the version.
+        level: of q-values over the places.
+        draws: of the conditional calibration test, see ``p_value_in_words``.
+    """
+    named = [place for place in places if place.is_named(level)]
+    everywhere = contradicted and overall.is_off and overall.p_value <= level
+    p = p_value_in_words(min(p_value, overall.p_value) if everywhere else p_value, draws)
+    if not everywhere and not named:
+        return [_nothing_named(overall, p, contradicted)]
+    if everywhere:
+        sentences = [f"The predictions are wrong ({p}): over all rows, {level_clause(overall)}.", *_list(overall)]
+    elif contradicted:
+        sentences = [f"The predictions are right on average over all rows, but not everywhere ({p})."]
+    else:
+        sentences = [f"The test of all rows finds no fault ({p}), but single places have one beyond chance."]
+    apart = [place for place in named if not everywhere or _differs(place.reading, overall)]
+    shown = apart[: MOST_SENTENCES - 1 - len(sentences)]
+    sentences += [
+        f"On {place.name} ({place.reading.rows:,} rows, {percent(place.reading.share)}) {level_clause(place.reading)}."
+        for place in shown
+    ]
+    same = len(named) - len(apart) if everywhere else 0
+    return [*sentences, *rest("place", len(places), len(named), len(apart) - len(shown), same)][:MOST_SENTENCES]
+
+
+def share_of(share: float) -> str:
+    """A share of the targets: "71 %", and "99.4 %" where whole percents say little."""
+    return f"{100.0 * share:.0f} %" if 0.05 <= share <= 0.95 else f"{100.0 * share:.1f} %"
+
+
+def _clause(fault: Coverage) -> str:
+    held = f"{share_of(fault.observed)} of the targets ({_ends(fault)})"
+    return f"{fault.name} holds {held}" if fault.is_interval else f"{held} lie at or below {fault.name}"
+
+
+def _ends(fault: Coverage) -> str:
+    return f"{share_of(fault.low).removesuffix(' %')} to {share_of(fault.high)}"
+
+
+def _list(reading: LevelReading) -> list[str]:
+    """How many targets lie at or below each quantile."""
+    if not 2 <= len(reading.levels) <= MOST_LISTED:
+        return []
+    levels = listed([percent_of(each.probability).removesuffix(" %") for each in reading.levels])
+    shares = listed([share_of(each.observed).removesuffix(" %") for each in reading.levels])
+    return [f"At or below the quantiles of {levels} % lie {shares} % of the targets."]
+
+
+def _nothing_named(overall: LevelReading, p: str, contradicted: bool) -> str:
+    if contradicted:
+        return (
+            f"The predictions are wrong somewhere ({p}), but over all rows and in every place the quantiles hold what "
+            "they say, within 5 % or chance."
+        )
+    widest = next(iter(overall.intervals or overall.levels), None)
+    held = "" if widest is None else f"{_stated(widest)}; "
+    return f"No fault found: the targets lie between the predicted quantiles as they should ({held}{p})."
+
+
+def _stated(coverage: Coverage) -> str:
+    held = share_of(coverage.observed)
+    return f"{coverage.name} holds {held}" if coverage.is_interval else f"{held} at or below {coverage.name}"
+
+
+def _differs(reading: LevelReading, overall: LevelReading) -> bool:
+    """Whether a place has another fault than all rows: a share whose interval excludes theirs, by a quarter or more."""
+    (first, *_) = reading.faults
+    same = [each for each in (*overall.intervals, *overall.levels) if each.name == first.name]
+    if not same or same[0] not in overall.faults:
+        return True
+    apart = abs(first.observed - same[0].observed) >= 0.25 * abs(same[0].observed - first.probability)
+    return apart and not first.low <= same[0].observed <= first.high

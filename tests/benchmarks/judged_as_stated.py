@@ -1,0 +1,105 @@
+"""Level and power of the calibration test of predictions that state a few quantiles.
+
+    python tests/benchmarks/judged_as_stated.py [--levels 2 3 5 9 19] [--rows 200 500 2000] [--splits 200]
+        [--power 40] [--truths normal]
+
+Targets follow known laws whose location and spread depend on the inputs. Three predictions: their own quantiles
+("right"), the same with one of them moved until its level is wrong by a fifth of the distance to the nearer end ("one
+level"), and the same around the median with 1.25 times the spread ("spread"). The record is judged_as_stated.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import scipy.stats
+from simulations import AT, head, machine, row, share
+
+from congruence.kernels import RBF, Quantiles
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+
+SETTINGS = CalibrationSettings(draws=199)
+ZEROS = "zero-inflated"
+LAWS = {
+    "normal": scipy.stats.norm(),
+    "gamma(2)": scipy.stats.gamma(2.0),
+    "t3": scipy.stats.t(3.0),
+    "lognormal": scipy.stats.lognorm(0.8),
+}
+TRUTHS = (*LAWS, ZEROS)
+
+
+def levels_of(count: int) -> np.ndarray:
+    """Levels as models are asked for them: those of one interval of 90 %, and some between."""
+    return np.linspace(0.05, 0.95, count) if count < 99 else np.arange(1, 100) / 100.0
+
+
+class Truth:
+    """A law at every row of inputs x (n, 2): its quantiles, and draws."""
+
+    def __init__(self, name: str, x: np.ndarray) -> None:
+        self.name = name
+        self.location, self.spread = 2.0 * x[:, :1], np.exp(0.4 * x[:, 1:])
+        # The share of zeros depends on the input, from .3 to .7.
+        self.zeros = 0.5 + 0.2 * np.tanh(x[:, :1])
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """At levels (K,) or (n, K)."""
+        if self.name != ZEROS:
+            return self.location + self.spread * LAWS[self.name].ppf(levels)
+        above = np.maximum(levels - self.zeros, 0.0) / (1.0 - self.zeros)
+        return self.spread * LAWS["gamma(2)"].ppf(above)
+
+    def draws(self, rng: np.random.Generator) -> np.ndarray:
+        """One a row, (n,)."""
+        return self.quantiles(rng.random(self.spread.shape))[:, 0]
+
+
+def predictions(truth: Truth, levels: np.ndarray) -> dict[str, np.ndarray]:
+    """Quantiles (n, K): right ones, and wrong ones."""
+    right = truth.quantiles(levels)
+    moved = levels.copy()
+    place = np.argmin(np.abs(levels - 0.7))
+    moved[place] -= 0.2 * min(levels[place], 1.0 - levels[place])
+    middle = truth.quantiles(np.array([0.5]))
+    return {
+        "right": right,
+        "one level": np.sort(truth.quantiles(moved), axis=1),
+        "spread": middle + 1.25 * (right - middle),
+    }
+
+
+def rejected(name: str, count: int, n: int, splits: int, of_power: int) -> None:
+    """Print a row of the table."""
+    levels, found = levels_of(count), {}
+    rng = np.random.default_rng([n, count, TRUTHS.index(name)])
+    x = rng.standard_normal((n, 2))
+    prepared = prepare_calibration(x, input_kernel=RBF(0.5), settings=SETTINGS)
+    truth = Truth(name, x)
+    stated = predictions(truth, levels)
+    for split in range(splits):
+        y = truth.draws(rng)
+        for kind, values in stated.items():
+            if split >= of_power and kind != "right":
+                continue
+            p = prepared.version(y, Quantiles(levels, values), read=False).test.p_value
+            found.setdefault(kind, []).append(p <= AT)
+    row(name, count, f"{n:,}", *(share(np.array(hits)) for hits in found.values()))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--levels", type=int, nargs="+", default=[2, 3, 5, 9, 19])
+    parser.add_argument("--rows", type=int, nargs="+", default=[200, 500, 2000])
+    parser.add_argument("--splits", type=int, default=200)
+    parser.add_argument("--power", type=int, default=40, help="splits in which the wrong predictions are tested, too")
+    parser.add_argument("--truths", nargs="+", default=list(TRUTHS))
+    given = parser.parse_args()
+    machine()
+    head("truth", "levels", "rows", "right", "one level wrong by a fifth", "spread wrong by 1.25")
+    for truth_name in given.truths:
+        for level_count in given.levels:
+            for rows in given.rows:
+                rejected(truth_name, level_count, rows, given.splits, given.power)

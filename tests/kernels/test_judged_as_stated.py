@@ -1,0 +1,141 @@
+"""Predictions that state a few quantiles, or bins, are judged by these: cells, null, level, power, coverage, words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from congruence.kernels import RBF, Histogram, Normal, Quantiles, Samples
+from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.calibration.pit_scores import mean_scores
+from congruence.kernels.conditional_calibration.counts import JumpScores
+from congruence.kernels.conditional_calibration.coverage import LevelRows, level_reading, level_readings
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.distributions.normal_score_map import NormalScoreMap
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.tasks.sentences.levels import LevelPlace, level_fault, what_is_wrong_with_levels
+
+LEVELS = np.array([0.05, 0.5, 0.95])
+RNG = np.random.default_rng(3)
+
+
+def of_normal(n: int, spread: float = 1.0) -> Quantiles:
+    return Quantiles(LEVELS, np.tile(spread * scipy.stats.norm.ppf(LEVELS), (n, 1)))
+
+
+def test_a_distribution_says_what_it_states() -> None:
+    histogram = Histogram([0.0, 1.0, 2.0], [[0.3, 0.7]])
+    assert [law.stated for law in (Normal([0.0], [1.0]), of_normal(1), histogram, Samples([[1.0, 2.0]]))] == [
+        "all",
+        "cells",
+        "cells",
+        "draws",
+    ]
+    assert Normal([0.0], [1.0]).cells(np.zeros(1)) is None
+    np.testing.assert_allclose(histogram.pit_range(np.array([1.0])), [[0.0], [0.3]])
+    np.testing.assert_allclose(histogram.pit_range(9.0), [[0.3], [1.0]])
+
+
+def test_an_outcome_is_known_up_to_its_cell_and_one_at_a_quantile_lies_in_the_cell_below() -> None:
+    y = np.array([-9.0, 0.0, 0.1, 1.6448536269514722, 7.0])
+    low, high = of_normal(5).pit_range(y)
+    np.testing.assert_allclose(low, [0.0, 0.05, 0.5, 0.5, 0.95])
+    np.testing.assert_allclose(high, [0.05, 0.5, 0.95, 0.95, 1.0])
+    pit = pit_values(np.full(4000, -0.1), of_normal(4000))
+    assert scipy.stats.kstest((pit - 0.05) / 0.45, "uniform").pvalue > 0.01
+
+
+def test_scores_of_cells_have_mean_zero_and_the_stated_variance() -> None:
+    scores = JumpScores.of(np.zeros(3), of_normal(3))
+    assert scores is not None
+    mass, possible = np.diff([0.0, *LEVELS, 1.0]), mean_scores(np.array([0.0, *LEVELS]), np.array([*LEVELS, 1.0]))
+    np.testing.assert_allclose(mass @ possible, 0.0, atol=1e-12)
+    np.testing.assert_allclose(scores.variance, np.tile(mass @ possible**2, (3, 1)))
+    drawn = np.concatenate([scores.pool(3 * place, 1)[:, 1:] for place in range(700)], axis=1)
+    np.testing.assert_allclose(drawn.var(axis=1), scores.variance, rtol=0.1)
+    np.testing.assert_allclose(scores[1:].pool(1, 5), scores.pool(0, 5)[1:])
+
+
+def test_cells_beside_an_atom_are_one_where_the_atom_explains_the_outcomes() -> None:
+    n = 1000
+    y = np.where(np.arange(n) < 600, 0.0, np.arange(n) / n)
+    law = Quantiles(LEVELS, np.column_stack([np.zeros(n), np.zeros(n), np.full(n, 0.95)]))
+    low, high = law.pit_range(y)
+    np.testing.assert_allclose(np.unique([low, high], axis=1).T, [[0.0, 0.95], [0.95, 1.0]])
+    # With fewer zeros than the median of 0 needs, more lie above it than .45: it stays.
+    few = np.where(np.arange(n) < 200, 0.0, np.arange(n) / n)
+    low, high = law.pit_range(few)
+    np.testing.assert_allclose(np.unique([low, high], axis=1).T, [[0.0, 0.5], [0.5, 0.95], [0.95, 1.0]])
+    assert np.mean(high <= 0.5) == 0.2
+
+
+def test_ties_on_a_grid_are_dealt_out_so_that_right_levels_hold() -> None:
+    y = RNG.poisson(6.0, size=5000).astype(float)
+    law = Quantiles(LEVELS, np.tile(scipy.stats.poisson.ppf(LEVELS, 6.0), (5000, 1)))
+    held = [np.mean(law.pit_range(y)[1] <= level) for level in LEVELS]
+    np.testing.assert_allclose(held, LEVELS, atol=2e-3)
+
+
+def test_a_recalibrated_version_states_the_cells_of_its_base() -> None:
+    law = recalibrated(of_normal(5), NormalScoreMap.affine(np.zeros(5), np.full(5, 2.0)))
+    low, high = law.pit_range(np.array([-9.0, -1.0, 0.1, 1.0, 7.0]))
+    ends = [0.0, *scipy.stats.norm.cdf(scipy.stats.norm.ppf(LEVELS) / 2.0), 1.0]
+    np.testing.assert_allclose(low, np.array(ends)[[0, 1, 2, 2, 3]], atol=1e-12)
+    np.testing.assert_allclose(high, np.array(ends)[[1, 2, 3, 3, 4]], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("truth", "power"), [(scipy.stats.norm(), 0.9), (scipy.stats.gamma(2.0), 0.9), (scipy.stats.t(3.0), 0.5)]
+)
+def test_level_and_power_of_three_levels(truth, power: float) -> None:
+    n, splits = 500, 60
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((n, 2))
+    prepared = prepare_calibration(x, input_kernel=RBF(0.5), settings=CalibrationSettings(draws=199, directions=30))
+    spread = np.exp(0.4 * x[:, 1])
+    right = Quantiles(LEVELS, spread[:, None] * truth.ppf(LEVELS))
+    wide = Quantiles(LEVELS, spread[:, None] * (truth.median() + 1.25 * (truth.ppf(LEVELS) - truth.median())))
+    found = []
+    for _ in range(splits):
+        y = spread * truth.rvs(size=n, random_state=rng)
+        found.append([prepared.version(y, law, read=False).test.p_value for law in (right, wide)])
+    rejected = np.mean(np.array(found) <= 0.05, axis=0)
+    assert rejected[0] <= 0.12
+    assert rejected[1] >= power
+
+
+def said(y: np.ndarray, law: Quantiles, groups: dict[str, np.ndarray], p: float) -> list[str]:
+    rows = LevelRows.of_targets(y, law)
+    assert rows is not None
+    readings, q_values = level_readings(rows, groups)
+    places = [LevelPlace(name, q_values[name], reading) for name, reading in readings.items()]
+    contradicted = p < 0.025
+    level = 0.05 if contradicted else 0.01
+    return what_is_wrong_with_levels(level_reading(rows), places, p_value=p, contradicted=contradicted, level=level)
+
+
+def test_faults_are_told_as_coverage() -> None:
+    n = 4000
+    age = RNG.uniform(20.0, 90.0, size=n)
+    groups = {"age up to 60": age <= 60.0, "age above 60": age > 60.0}
+    y = RNG.standard_normal(n)
+    assert said(y, of_normal(n), groups, 0.4)[0].startswith("No fault found: the targets lie between the predicted")
+    (first, second, *_) = said(1.4 * y, of_normal(n), groups, 1e-4)
+    assert first.startswith("The predictions are wrong (p < 0.001): over all rows, the 90 % interval holds 7")
+    assert second.startswith("At or below the quantiles of 5, 50 and 95 % lie 1")
+    shifted = said(y + 0.3, of_normal(n), groups, 1e-4)[0]
+    assert "% of the targets (" in shifted
+    assert "lie at or below the 50 % quantile" in shifted
+    there = said(np.where(age > 60.0, 1.6 * y, y), of_normal(n), groups, 1e-4)
+    assert any(each.startswith("On age above 60 (") and "the 90 % interval holds" in each for each in there)
+    assert not any("tails" in each or "spread" in each for each in [first, shifted, *there])
+
+
+def test_intervals_of_coverage_hold_the_share() -> None:
+    reading = level_reading(LevelRows(LEVELS, JumpScores.of(1.4 * RNG.standard_normal(800), of_normal(800))))
+    (interval,) = reading.intervals
+    true = 1.0 - 2.0 * scipy.stats.norm.sf(1.6448536269514722 / 1.4)
+    assert interval.low < true < interval.high
+    assert level_fault(reading).startswith("90 % interval holds 7")
