@@ -65,6 +65,11 @@ def row_words(positions: Array, count: int, seed: int, purpose: str) -> Array:
     return _scramble(own[:, None] + np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
 
+def row_uniforms(positions: Array, seed: int, purpose: str) -> Array:
+    """One uniform number inside (0, 1) for each row, (n,): of its position in the split, seed and purpose alone."""
+    return np.asarray(((row_words(positions, 1, seed, purpose)[:, 0] >> np.uint64(11)) + 0.5) * 2.0**-53)
+
+
 def hashed_keys(keys: Any) -> Array:
     """64-bit numbers that stand for the keys, (n,): near numbers stay near."""
     array = np.asarray(keys)

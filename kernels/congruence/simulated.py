@@ -28,6 +28,7 @@ from congruence.kernels.congruence.signed_splits import coefficients_of, signed_
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargement
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.streams import row_uniforms
 from congruence.kernels.threads import map_on_threads
 
 SPLITS = 16
@@ -83,6 +84,7 @@ class SimulatedVersion:
             threads: that share the test's work.
         """
         weights = None if roots is None else roots.astype(np.float32)[:, None]
+        targets = predictive.placed(targets, row_uniforms(positions, self.seed, "places of targets in their cells"))
         leading = np.ascontiguousarray(vectors[:, : self.directions])
         if self.blocks is not None:
             if self.tested is not None:

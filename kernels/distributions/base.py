@@ -72,6 +72,16 @@ class Distribution(ABC):
         """Where rows state "cells" alone: these, and those of outcomes y (n,); None where they state more."""
         return None
 
+    def placed(self, y: Array, share: Array) -> Array:
+        """Outcomes y (n,), those that are known up to a cell at a ``share`` (n,) of its probability, as we interpolate.
+
+        At random shares they follow what is interpolated if the cells are right, whatever the outcomes do within them.
+        """
+        if self.stated != "cells":
+            return y
+        start, end = self.pit_range(y)
+        return self.quantile(start + share * (end - start))
+
     @property
     def quantile_levels(self) -> Array | None:
         """The levels (K,) at which all rows state a quantile, where they state nothing else; None otherwise."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from congruence.kernels import RBF, Histogram, Normal, Quantiles, Samples
+from congruence.kernels import RBF, Histogram, Normal, Quantiles, Samples, prepare
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import mean_scores
 from congruence.kernels.conditional_calibration.counts import JumpScores
@@ -139,3 +139,19 @@ def test_intervals_of_coverage_hold_the_share() -> None:
     true = 1.0 - 2.0 * scipy.stats.norm.sf(1.6448536269514722 / 1.4)
     assert interval.low < true < interval.high
     assert level_fault(reading).startswith("90 % interval holds 7")
+
+
+def test_the_congruence_test_leaves_open_where_a_target_lies_in_its_cell() -> None:
+    n, splits = 300, 40
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((n, 2))
+    prepared = prepare(x, input_kernel=RBF(0.5), regularization=0.1)
+    truth = scipy.stats.gamma(2.0)
+    right, low = (Quantiles(LEVELS, np.tile(truth.ppf(LEVELS) - shift, (n, 1))) for shift in (0.0, 0.6))
+    found = []
+    for _ in range(splits):
+        y = truth.rvs(size=n, random_state=rng)
+        found.append([prepared.congruence_test(y, law, draws=99).p_value for law in (right, low)])
+    rejected = np.mean(np.array(found) <= 0.05, axis=0)
+    assert rejected[0] <= 0.15
+    assert rejected[1] >= 0.9
