@@ -123,10 +123,11 @@ def covered(predictive: Distribution, y: Any, level: float, *, interval: tuple[A
 
     Of draws (``Samples``) the share of the place of y_i among them that lies between the two levels, in [0, 1]: the
     probability that its randomised PIT does, so that the coverage of the truth is ``level`` for any number of draws.
+    Likewise of predicted quantiles and bins, the share of the cell that holds y_i.
     ``interval`` is the ``central_interval`` where it is known already.
     """
     targets = matched_targets(predictive, y)
-    if predictive.draws is not None:
+    if predictive.stated != "all":
         _require_level(level)
         below, above = predictive.pit_range(targets)
         inside = np.minimum(above, (1.0 + level) / 2.0) - np.maximum(below, (1.0 - level) / 2.0)
