@@ -16,7 +16,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from congruence.flows.cli.app import app
-from congruence.tasks.scores.meanings import MEANINGS
+from congruence.tasks.scores.metrics.metric import Metric
+from congruence.tasks.scores.metrics.registry import METRICS
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
@@ -76,10 +77,20 @@ def settings() -> str:
 def metrics() -> str:
     """Every metric with a meaning, as reports and MLflow explain it."""
     rows = [
-        (f"`{name}`", said.label, said.unit, said.better, _with_interval(said.reading, said.interval))
-        for name, said in MEANINGS.items()
+        (
+            f"`{metric.name}`",
+            metric.label,
+            metric.unit,
+            _better(metric),
+            _with_interval(metric.reading, metric.interval),
+        )
+        for metric in METRICS.values()
     ]
     return _table(("metric", "in tables", "unit", "better", "how to read it"), rows)
+
+
+def _better(metric: Metric) -> str:
+    return metric.better if isinstance(metric.better, str) else f"{metric.better:g}"
 
 
 def _with_interval(reading: str, interval: str) -> str:

@@ -50,7 +50,7 @@ from congruence.tasks.monitor.account import Account, counted_keys, read_account
 from congruence.tasks.monitor.page import log_over_time
 from congruence.tasks.recalibration.rows import FITTED_UNTIL
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 log = logging.getLogger(__name__)

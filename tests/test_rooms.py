@@ -67,8 +67,8 @@ def _module(path: Path) -> str:
     return "congruence." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-SHARED = {"congruence.tasks.models.registry", "congruence.tasks.scores.names"}
-"""Names of versions and of metrics, which every room of tasks may know: they are rooms of their own."""
+SHARED = ("congruence.tasks.models.registry", "congruence.tasks.scores.metrics")
+"""Names of versions, and the metrics, which every room of tasks may know: they are rooms of their own."""
 
 
 def _room(module: str) -> str:
@@ -77,8 +77,8 @@ def _room(module: str) -> str:
     What the evaluation file may say of a room of tasks (its ``settings``) lies in that room and belongs to the
     settings, on which all rooms stand.
     """
-    if module in SHARED:
-        return module
+    if room := next((room for room in SHARED if module == room or module.startswith(f"{room}.")), ""):
+        return room
     if module.startswith("congruence.tasks.") and module.rpartition(".")[2] in ("settings", "gate_settings"):
         return "congruence.tasks.settings"
     return ".".join(module.split(".")[:3])

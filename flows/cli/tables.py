@@ -13,7 +13,8 @@ from rich.text import Text
 from congruence.flows.cli.console import results
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
-from congruence.tasks.scores.meanings import HEADLINES, meaning, significant, size_of_fault
+from congruence.tasks.scores.metrics.registry import metric_of, shown
+from congruence.tasks.scores.verdict import significant, size_of_fault
 
 STATUS = {"evaluated": "evaluated now", "found": "evaluated before"}
 VERDICTS = {
@@ -97,7 +98,7 @@ def _print_wrong(outcomes: list[VersionOutcome], out: Console) -> None:
 
 
 def _print_fitting(split: str, outcomes: list[VersionOutcome], descriptions: dict[str, str], out: Console) -> None:
-    present = [name for name in HEADLINES if any(name in outcome.metrics for outcome in outcomes)]
+    present = [name for name in shown("headlines") if any(name in outcome.metrics for outcome in outcomes)]
     fewest = min(1, len(present))
     for kept, words in product(range(len(present), fewest - 1, -1), (STATUS, _NARROW_STATUS)):
         table = _table(split, outcomes, descriptions, present[:kept], words)
@@ -107,7 +108,7 @@ def _print_fitting(split: str, outcomes: list[VersionOutcome], descriptions: dic
     if any("nll_mean" not in item.metrics for item in outcomes) and "nll_mean" in present[:kept]:
         out.print("NLL none: a target was given no probability (an infinite NLL), or the predictions have no density")
     if left := present[kept:]:
-        names = ", ".join(meaning(name).label for name in left)
+        names = ", ".join(metric_of(name).label for name in left)
         out.print(f"no room for {names}: see MLflow, or --json", soft_wrap=True, markup=False)
 
 
@@ -128,7 +129,7 @@ def _table(
     if descriptions:
         table.add_column("what it is", overflow="fold")
     for name in metrics:
-        table.add_column(meaning(name).label, justify="right", no_wrap=True)
+        table.add_column(metric_of(name).label, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("status", no_wrap=True)
     for outcome in sorted(outcomes, key=_by_error):

@@ -12,7 +12,7 @@ from congruence.tasks.encoders.identity import EncoderIdentity, encoder_identity
 from congruence.tasks.mlflow.finished import Conditions
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.digest import settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

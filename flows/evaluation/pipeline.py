@@ -49,7 +49,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.folders import in_use
 from congruence.tasks.runtime.json_logging import log_fields
-from congruence.tasks.scores.meanings import HEADLINES
+from congruence.tasks.scores.metrics.registry import shown
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.solve import SolveWork
@@ -213,7 +213,7 @@ def _forget(parts: list[EvaluatedRows], versions: list[ModelVersion], kept: dict
 def _table_artifact(split: Split, outcomes: list[VersionOutcome]) -> None:
     rows: list[dict[str, Any]] = [
         {"version": outcome.label, "status": outcome.status}
-        | {name: str(metric) for name, metric in outcome.metrics.items() if name in HEADLINES}
+        | {name: str(metric) for name, metric in outcome.metrics.items() if name in shown("headlines")}
         | ({"error": outcome.error} if outcome.error else {})
         for outcome in outcomes
     ]

@@ -31,7 +31,8 @@ from congruence.tasks.models.registry import RegistryError, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
-from congruence.tasks.scores.meanings import COMPARED, meaning, probability, significant
+from congruence.tasks.scores.metrics.registry import metric_of, shown
+from congruence.tasks.scores.verdict import probability, significant
 
 _LARGEST = 5
 
@@ -213,11 +214,11 @@ def _how_to_read(comparison: Comparison, chosen: bool) -> str:
 
 
 def _overview(comparison: Comparison) -> Table:
-    names = [name for name in COMPARED if any(name in version.metrics for version in comparison.versions)]
+    names = [name for name in shown("compared") if any(name in version.metrics for version in comparison.versions)]
     table = Table()
     table.add_column("version")
     for name in names:
-        table.add_column(meaning(name).label, justify="right")
+        table.add_column(metric_of(name).label, justify="right")
     for version in comparison.versions:
         pair = comparison.pairs.get(version.label)
         differences = {} if pair is None else pair.differences
@@ -245,5 +246,5 @@ def _against_baseline(label: str, pair: PairedComparison) -> Table:
         won = "" if points is None else f"{points.won}:{points.lost}"
         p_value = "" if item.p_value is None else probability(item.p_value)
         interval = f"{item.low:+.3g} to {item.high:+.3g}"
-        table.add_row(meaning(name).label, f"{item.difference:+.3g}", interval, p_value, won)
+        table.add_row(metric_of(name).label, f"{item.difference:+.3g}", interval, p_value, won)
     return table

@@ -14,7 +14,7 @@ from congruence.flows.operations.init_design import NAMES_A_ROW, proposed_design
 from congruence.tasks.data.digests import is_text
 from congruence.tasks.data.opening import first_table
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.scores.names import is_taken
+from congruence.tasks.scores.metrics.columns import is_taken
 
 TARGET_NAMES = ("target", "y", "label")
 KEY_NAMES = ("key", "id", "row_id", "uuid")

@@ -17,7 +17,7 @@ from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.evaluation import cce_status
-from congruence.tasks.scores.meanings import significant
+from congruence.tasks.scores.verdict import significant
 
 REPORT_FILE = "report.html"
 

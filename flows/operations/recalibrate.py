@@ -59,7 +59,8 @@ from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.folders import in_use
 from congruence.tasks.scores.correction import PreviewRow, judgement
 from congruence.tasks.scores.evaluation import EACH_OF_TWO
-from congruence.tasks.scores.meanings import meaning, probability
+from congruence.tasks.scores.metrics.registry import metric_of
+from congruence.tasks.scores.verdict import probability
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 HELD_OUT = "-held-out"
@@ -144,7 +145,7 @@ def _judgements(
         after, before = (read_version(str(runs[version.label]), settings.tracking) for version in (made, parent))
         differences = compare_pair(after, before, seed=settings.seed).differences
         rows = [
-            PreviewRow(meaning(name).label, item.second, item.first, item.standard_error)
+            PreviewRow(metric_of(name).label, item.second, item.first, item.standard_error)
             for name, item in differences.items()
             if name in JUDGED
         ]

@@ -12,7 +12,7 @@ from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, SIGNIFICANCE
-from congruence.tasks.scores.names import REGION
+from congruence.tasks.scores.metrics.columns import REGION
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.sentences.calibration import Change, change, change_sentence
 

@@ -8,7 +8,7 @@ point, and points are drawn independently: paired bootstrap and permutation (``k
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,17 +16,17 @@ from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import pit_scores
-from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.congruence.difference import LEVEL, difference_of_influences
 from congruence.kernels.congruence.influence import CongruenceInfluence
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile, two_sided_p_value
 from congruence.kernels.errors import ProtocolError
-from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric
 from congruence.kernels.weights import mean_one
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.dependence import dependence_of
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns
-from congruence.tasks.scores.names import EFFECTS, MEANS, ROW_WEIGHT
+from congruence.tasks.scores.metrics.columns import ROW_WEIGHT
+from congruence.tasks.scores.metrics.registry import METRICS, mean_columns
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end
@@ -116,7 +116,7 @@ def effect_differences(first: ComparedVersion, second: ComparedVersion, rows: Ar
     where both effects are near 0 (``effects.LeaveOneOut.influence``).
     """
     found = {}
-    for name, column in EFFECTS.items():
+    for name, column in [(each.name, each.influence) for each in METRICS.values() if each.influence]:
         a, b = first.metrics.get(name), second.metrics.get(name)
         if a is None or b is None or column not in first.scores or column not in second.scores:
             continue
@@ -173,14 +173,14 @@ def point_differences(
     points = int(np.count_nonzero(rows))
     weights = first.scores[ROW_WEIGHT].to_numpy(float)[rows] if ROW_WEIGHT in first.scores else None
     counted = None if weights is None else mean_one(weights, points)
-    blocks = pair_blocks(first, second, rows, MEANS.values())
+    blocks = pair_blocks(first, second, rows, mean_columns().values())
     resampling = PairedResampling(points, resamples, seed, counted, blocks)
     found: dict[str, MetricDifference] = {}
-    for name, (column, prepare, summary) in _POINT_METRICS.items():
-        if column in first.scores and column in second.scores:
-            one, two = (version.scores[column].to_numpy(float)[rows] for version in (first, second))
+    for name, metric in METRICS.items():
+        if metric.is_compared and metric.column in first.scores and metric.column in second.scores:
+            one, two = (version.scores[metric.column].to_numpy(float)[rows] for version in (first, second))
             if np.isfinite(one).all() and np.isfinite(two).all():
-                item = resampling.compare(PointMetric(prepare(one), prepare(two), summary))
+                item = resampling.compare(PointMetric(metric.prepared(one), metric.prepared(two), metric.reduced))
                 found[name] = MetricDifference(**vars(item), rows=points)
     return found
 
@@ -218,21 +218,6 @@ def pair_blocks(
 
 def infinite_metrics(scores: Columns) -> frozenset[str]:
     """The means that are infinite: a target to which the prediction gave no probability makes the NLL so."""
-    return frozenset(name for name, column in MEANS.items() if column in scores and np.isposinf(scores[column]).any())
-
-
-def _below_levels(pit: Array) -> Array:
-    return (pit[:, None] <= even_levels()).astype(np.float32)
-
-
-def _calibration_error(observed: Array) -> Array:
-    return np.asarray(np.abs(observed - even_levels()).mean(axis=-1))
-
-
-_Function = Callable[[Array], Array]
-_POINT_METRICS: dict[str, tuple[str, _Function, _Function]] = {
-    **{name: (column, np.asarray, mean_of) for name, column in MEANS.items()},
-    "rmse": ("squared_error", np.asarray, root_of),
-    "ece": ("pit", _below_levels, _calibration_error),
-}
-"""By name: the column of scores, what is taken of each point's, and what is made of the means."""
+    return frozenset(
+        name for name, column in mean_columns().items() if column in scores and np.isposinf(scores[column]).any()
+    )

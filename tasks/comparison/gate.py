@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pandas as pd
 
 from congruence.kernels.errors import InvalidInputError
@@ -19,9 +20,9 @@ from congruence.kernels.monitoring import Monitor
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import CCE, SQUARED_CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
-from congruence.tasks.comparison.stake import skill_of
 from congruence.tasks.comparison.versions import PairedComparison, compare_pair
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, NOT_CALIBRATED, ROW_CORRELATION, cce_status
+from congruence.tasks.scores.metrics.registry import METRICS
 
 Outcome = Literal["failed", "undecided", "passed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of the rules is the gate's
@@ -285,7 +286,7 @@ def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
         return GateCheck(str(rule), "undecided", "; ".join(pair.notes), split=pair.first.split.name, metric=name)
     if name in pair.differences:
         item = pair.differences[name]
-        skill = skill_of(pair.second, name, item.second) if rule.margin.of_skill else 0.0
+        skill = _skill(pair.second, name, item.second) if rule.margin.of_skill else 0.0
         return _check(rule, pair, item, rule.margin.absolute(item.second, skill))
     infinite = [version for version in (pair.first, pair.second) if name in infinite_metrics(version.scores)]
     if not infinite:
@@ -294,6 +295,19 @@ def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
     said = " and ".join(version.label for version in infinite)
     reason = f"{name} of {said} is infinite: a target was given no probability"
     return GateCheck(str(rule), outcome, reason, split=pair.first.split.name, metric=name)
+
+
+def _skill(version: ComparedVersion, metric: str, value: float) -> float:
+    """How much lower ``value`` of ``metric`` is than that of the law of all targets of the split, not below 0.
+
+    0, too, where the split has no single numeric column of targets: then nothing is known to be at stake.
+    """
+    marginal = METRICS[metric].marginal
+    if marginal is None or "target" not in version.scores:
+        return 0.0
+    targets = pd.to_numeric(version.scores["target"], errors="coerce").to_numpy(np.float64)
+    targets = targets[version.scores["valid"].to_numpy(bool) & np.isfinite(targets)]
+    return max(0.0, marginal(targets) - value) if len(targets) > 1 else 0.0
 
 
 def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference, limit: float) -> GateCheck:

@@ -9,21 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from congruence.tasks.scores.names import EFFECTS
+from congruence.tasks.scores.metrics.registry import METRICS, metric_of
 from congruence.tasks.settings.strict import Strict
-
-COMPARABLE = ("cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece", *EFFECTS)
-DEFAULT_MARGINS: dict[str, float | str] = {
-    "cce_mean": "5 %",
-    "nll_mean": "5 % of skill",  # a value may be 0 or negative, and a number of nats is large beside rare counts
-    "crps_mean": "5 % of skill",
-    "mae": "5 % of skill",
-    "rmse": "5 % of skill",
-    "ece": 0.01,  # a share would vanish for a calibrated baseline
-    **dict.fromkeys(EFFECTS, 0.01),  # of the variance of the score: a spread wrong by a tenth has 0.015
-}
-SKILLED = ("nll_mean", "crps_mean", "mae", "rmse")
-"""The metrics of which the law of all targets has a value, see ``tasks.comparison.stake``."""
 
 _SHARE = re.compile(r"^\s*(?P<number>\d+(\.\d*)?|\.\d+)\s*%\s*(?P<skill>of\s+skill)?\s*$")
 Limit = Annotated[float, Field(allow_inf_nan=False)]
@@ -135,9 +122,10 @@ class GateSettings(Strict):
     @field_validator("not_worse_on", "better_on")
     @classmethod
     def _comparable(cls, names: list[str]) -> list[str]:
+        comparable = [name for name, metric in METRICS.items() if metric.margin is not None]
         for name in names:
-            if name not in COMPARABLE:
-                raise ValueError(f"'{name}' cannot be compared; choose from {', '.join(COMPARABLE)}")
+            if name not in comparable:
+                raise ValueError(f"'{name}' cannot be compared; choose from {', '.join(comparable)}")
         return names
 
     @field_validator("margin")
@@ -150,7 +138,7 @@ class GateSettings(Strict):
                     "nll_mean: a share of an NLL, which may be zero or negative, means nothing; give a share of the "
                     'skill, for example "5 % of skill", or nats, for example 0.01'
                 )
-            if margin.of_skill and name not in SKILLED:
+            if margin.of_skill and metric_of(name).marginal is None:
                 raise ValueError(f'{name}: the law of all targets has none to compare with; write "5 %" or a number')
         return margins
 
@@ -186,4 +174,6 @@ class GateSettings(Strict):
 
     def margin_of(self, name: str) -> Margin:
         """By how much the metric may be worse than the baseline's."""
-        return Margin.of(self.margin.get(name, DEFAULT_MARGINS[name]))
+        margin = self.margin.get(name, METRICS[name].margin)
+        assert margin is not None  # of what can be compared
+        return Margin.of(margin)

@@ -26,7 +26,7 @@ from congruence.tasks.comparison.differences import (
 )
 from congruence.tasks.comparison.explored import Explored, difference, rows_apart
 from congruence.tasks.scores.evaluation import SplitSummary
-from congruence.tasks.scores.names import MEANS
+from congruence.tasks.scores.metrics.registry import mean_columns
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def compare_pair(
     except TooFewBlocksError as error:
         differences, refused = {}, str(error)
         notes = (*notes, refused)
-    columns = {CCE: "cce", **{name: column for name, column in MEANS.items() if name in differences}}
+    columns = {CCE: "cce", **{name: column for name, column in mean_columns().items() if name in differences}}
     points = {name: _points_won(first, second, column, rows) for name, column in columns.items()}
     largest, some = rows_apart(first, second, rows)
     return PairedComparison(

@@ -40,8 +40,9 @@ from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
-from congruence.tasks.scores.meanings import HEADLINES, meaning, verdict
-from congruence.tasks.scores.names import is_of_the_version
+from congruence.tasks.scores.metrics.columns import version_columns
+from congruence.tasks.scores.metrics.registry import metric_of, shown
+from congruence.tasks.scores.verdict import verdict
 
 SLICES_FILE = "tables/slices.json"
 POINTS_FILE = "tables/points.json"
@@ -149,7 +150,7 @@ def write_artifacts(
     for path, text in texts.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text)
-    own = [str(name) for name in evaluation.scores.columns if is_of_the_version(str(name))]
+    own = [str(name) for name in evaluation.scores.columns if name in version_columns()]
     write_parquet(evaluation.scores, folder / SCORES_FILE, single=own)
     if evaluation.influence is not None:
         influence = evaluation.influence
@@ -162,7 +163,7 @@ def write_artifacts(
 
 def rows_digest(evaluation: Evaluation) -> str:
     """Returns 32 hexadecimal digits of the rows: the reference rows, and key, validity, target and slices of all."""
-    shared = [name for name in evaluation.scores.columns if not is_of_the_version(str(name))]
+    shared = [name for name in evaluation.scores.columns if name not in version_columns()]
     digest = hashlib.sha256(pd.util.hash_pandas_object(evaluation.scores[shared], index=False).to_numpy().tobytes())
     if evaluation.influence is not None:
         digest.update(pd.util.hash_pandas_object(evaluation.influence["key"], index=False).to_numpy().tobytes())
@@ -258,7 +259,7 @@ def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
         f"{split.rows:,} rows evaluated under protocol `{evaluation.protocol.name}`, `{evaluation.protocol.digest}`).",
         *([] if evaluation.wrong is None else ["", " ".join(evaluation.wrong.sentences)]),
         "",
-        *(_described(name, metrics[name]) for name in HEADLINES if name in metrics),
+        *(_described(name, metrics[name]) for name in shown("headlines") if name in metrics),
         "",
         f"{f'Read the {report} first' if settings.report else 'It has no report'}; beside it stand {versions}. The "
         f"extremes are in `{POINTS_FILE}`, every row's key, target and scores in `{SCORES_FILE}`; "
@@ -268,7 +269,7 @@ def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
 
 
 def _described(name: str, metric: MetricValue) -> str:
-    means = meaning(name)
+    means = metric_of(name)
     kind = f" ({means.interval})" if metric.low is not None and means.interval else ""
     return f"- {means.label} (`{name}`): {metric}{kind}"
 
@@ -294,5 +295,6 @@ def _log_to_source_run(client: MlflowClient, evaluation: Evaluation, run_id: str
         return
     when = int(client.get_run(run_id).info.start_time)
     split, metrics = evaluation.split.name, evaluation.metrics
-    headlines = [Metric(f"{split}/{name}", metrics[name].value, when, 0) for name in HEADLINES if name in metrics]
+    names = [name for name in shown("headlines") if name in metrics]
+    headlines = [Metric(f"{split}/{name}", metrics[name].value, when, 0) for name in names]
     client.log_batch(model.run_id, metrics=headlines)

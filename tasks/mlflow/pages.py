@@ -20,7 +20,7 @@ from mlflow import MlflowClient
 from congruence.tasks.mlflow.connection import connect, tracking_address, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.mlflow_requests import all_pages
-from congruence.tasks.scores.meanings import meaning
+from congruence.tasks.scores.metrics.registry import metric_of, shown
 
 # Without it a link opens in MLflow's view of language models, which has neither the registry nor the list of runs.
 _VIEW = "workflowType=machine_learning"
@@ -65,23 +65,6 @@ TAG = f"mlflow.sharedViewState.{KEY}"
 DESCRIPTION = "mlflow.note.content"
 STATUS = "cce_status"
 
-COLUMNS = ("cce_mean", "cce_expected", "cce_p_value", "nll_mean", "crps_mean", "ece", "mae")
-CHARTS = (
-    "cce_mean",
-    "cce_expected",
-    "cce_excess",
-    "cce_p_value",
-    "calibration_p_value",
-    "calibration_effect_bias",
-    "calibration_effect_spread",
-    "nll_mean",
-    "crps_mean",
-    "ece",
-    "mae",
-    "coverage_90",
-)
-"""The metrics that have a chart; MLflow puts all others into its own section, which starts folded."""
-
 _MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that the tag does not either
 _CHARTS, _OTHERS = "congruence-charts", "congruence-others"
 _METRICS_SECTION = "Model metrics"  # MLflow's own name: charts of metrics that the view does not know go there
@@ -91,8 +74,11 @@ _prepared: set[tuple[str | None, str]] = set()
 
 
 def view_of_evaluations() -> str:
-    """The value of the tag ``TAG``: evaluations sorted by mean CCE, in ``COLUMNS`` and the status, with ``CHARTS``."""
-    metrics = [f"metrics.`{name}`" for name in COLUMNS]
+    """The value of the tag ``TAG``: evaluations sorted by mean CCE, in its columns and the status, with its charts.
+
+    MLflow puts metrics without a chart into its own section, which starts folded.
+    """
+    metrics = [f"metrics.`{name}`" for name in shown("list")]
     status = f"tags.`{STATUS}`"
     state: dict[str, Any] = {
         "orderByKey": metrics[0],
@@ -101,7 +87,7 @@ def view_of_evaluations() -> str:
         "columnOrder": [status, *metrics],
         "columnWidths": {**dict.fromkeys(metrics, _METRIC_WIDTH), status: _STATUS_WIDTH},
         "runsHiddenMode": "FIRST_20_RUNS",
-        "compareRunCharts": [_chart(name) for name in CHARTS],
+        "compareRunCharts": [_chart(name) for name in shown("charts")],
         "compareRunSections": [
             {"uuid": _CHARTS, "name": "Evaluation", "display": True, "isReordered": True},
             {"uuid": _OTHERS, "name": _METRICS_SECTION, "display": False, "isReordered": True},
@@ -163,7 +149,7 @@ def _chart(name: str) -> dict[str, Any]:
         "type": "BAR",
         "uuid": f"congruence-{name}",
         "metricKey": name,
-        "displayName": meaning(name).label,
+        "displayName": metric_of(name).label,
         "metricSectionId": _CHARTS,
         "runsCountToCompare": 20,
         "deleted": False,

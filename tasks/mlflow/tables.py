@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.names import SCORES
+from congruence.tasks.scores.metrics.columns import explained_columns
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _LONGEST_TEXT = 120
@@ -24,8 +24,9 @@ _MOST_SLICE_COLUMNS = 8
 def points_table(evaluation: Evaluation, rows: int) -> pd.DataFrame:
     """The ``rows`` highest and lowest CCE and every column's quantiles, one table with a column ``part``."""
     scores = evaluation.valid_scores
-    columns = [name for name in SCORES if name in scores and name not in ("valid", "reason")]
-    extra = [name for name in scores.columns if name not in SCORES][:_MOST_SLICE_COLUMNS]
+    explained = explained_columns()
+    columns = [name for name in explained if name in scores and name not in ("valid", "reason")]
+    extra = [name for name in scores.columns if name not in explained][:_MOST_SLICE_COLUMNS]
     count = min(rows, len(scores) // 2)
     from congruence.tasks.plots.evaluation import extreme_rows  # and with it Matplotlib, which no other table needs
 

@@ -7,7 +7,7 @@ import re
 from congruence.tasks.mlflow.pages import KEY, list_page, run_page
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.meanings import verdict
+from congruence.tasks.scores.verdict import verdict
 
 _HEADING = "**Evaluations by congruence**"
 

@@ -13,7 +13,7 @@ from congruence.tasks.mlflow.version_pages import described
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.meanings import verdict
+from congruence.tasks.scores.verdict import verdict
 
 FAILED = "failed"
 _LONGEST_MESSAGE = 1000

@@ -18,7 +18,7 @@ from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.moments import standardisation
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.scores.names import MetricName, requested_metrics
+from congruence.tasks.scores.metrics.registry import METRICS_ASKED, MetricName, requested_metrics
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.settings.protocol import ProtocolSettings
 from congruence.tasks.settings.strict import Strict
@@ -41,7 +41,7 @@ class TableEvaluationSettings(Strict):
     protocol: ProtocolSettings = ProtocolSettings()
     predictions: PredictionSettings | None = Field(default=None, description="where the model's metadata do not say")
     key: str | None = None
-    metrics: list[MetricName] | None = Field(default=None, description="narrows the metrics; all that apply by default")
+    metrics: list[MetricName] | None = Field(default=None, description=METRICS_ASKED)
     seed: int = 0
 
 

@@ -23,12 +23,13 @@ from congruence.tasks.plots.style import figure_of, png, shorten
 from congruence.tasks.runtime.collector import collector_paused
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
-from congruence.tasks.scores.meanings import BAND, COLUMN_LABELS, COMPARED, meaning
+from congruence.tasks.scores.metrics.columns import column_labels
+from congruence.tasks.scores.metrics.definitions import BAND
+from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.scores.reading_pit import FEWEST_INTERPRETED
 from congruence.tasks.scores.summary import slice_groups
 
-LOSSES = {name: f"mean {COLUMN_LABELS[name]}" for name in ("absolute_error", "nll", "crps")}
-SHOWN = tuple(name for name in COMPARED if name != "rmse")  # which says what the mean absolute error says
+LOSSES = ("absolute_error", "nll", "crps")
 _READING = f"dot: value; bar: 95 % confidence interval; green: {BAND}; lower is better"
 _NAME_LETTERS, _VALUE_LETTERS = 20, 28
 
@@ -151,7 +152,10 @@ def rejection_curves(evaluation: Evaluation) -> dict[str, RejectionCurve]:
 
 def rejection_panels(curves: Mapping[str, RejectionCurve], criterion: str) -> Figure:
     """``plots.rejection_curves`` of curves by their loss columns, of which there are some."""
-    return plots.rejection_curves({LOSSES[name]: curve for name, curve in curves.items()}, criterion=criterion)
+    labels = column_labels()
+    return plots.rejection_curves(
+        {f"mean {labels[name]}": curve for name, curve in curves.items()}, criterion=criterion
+    )
 
 
 def _cce_by_slice(evaluation: Evaluation) -> Figure:
@@ -195,13 +199,14 @@ def versions_figure(metrics: Mapping[str, Mapping[str, MetricValue]]) -> Figure:
 
     Behind the mean CCE lies the band in which it would be if the version were true.
     """
-    shown = [name for name in SHOWN if any(name in values for values in metrics.values())]
+    names = [name for name in shown("compared") if any(name in values for values in metrics.values())]
     panels = {
-        meaning(name).label: {label: _measured(name, values) for label, values in metrics.items() if name in values}
-        for name in shown
+        metric_of(name).label: {label: _measured(name, values) for label, values in metrics.items() if name in values}
+        for name in names
+        if name != "rmse"  # which says what the mean absolute error says
     }
     # A version that ignores its input is tens of times further from the truth than one that is true.
-    return plots.versions(panels, names=list(metrics), logarithmic=[meaning("cce_mean").label], note=_READING)
+    return plots.versions(panels, names=list(metrics), logarithmic=[metric_of("cce_mean").label], note=_READING)
 
 
 def _measured(name: str, values: Mapping[str, MetricValue]) -> Measured:

@@ -13,14 +13,12 @@ from congruence.tasks.report.packing import LETTERS, as_json, category_column, n
 from congruence.tasks.report.rendering import records, render
 from congruence.tasks.scores.correction import listed
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, cce_status
-from congruence.tasks.scores.meanings import COLUMN_LABELS, COMPARED, meaning, significant
-from congruence.tasks.scores.names import EFFECTS
+from congruence.tasks.scores.metrics.columns import column_labels
+from congruence.tasks.scores.metrics.definitions import EFFECTS
+from congruence.tasks.scores.metrics.registry import metric_of, shown
+from congruence.tasks.scores.verdict import significant
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "rows", "comparison")
-MATRIX = (*COMPARED, *EFFECTS)
-DECIDING = ("cce_mean", "nll_mean", "crps_mean", "mae", "ece")
-"""The metrics on which versions win, in the order in which they are named."""
-
 _POINTS = 12
 _PAIRS = 20
 
@@ -69,7 +67,8 @@ class ComparisonData:
 
 def comparison_data(comparison: Comparison) -> ComparisonData:
     """Everything that the report of ``comparison`` shows."""
-    metrics = tuple(name for name in MATRIX if any(name in version.metrics for version in comparison.versions))
+    names = (*shown("compared"), *EFFECTS)
+    metrics = tuple(name for name in names if any(name in version.metrics for version in comparison.versions))
     matrix: dict[str, dict[str, Cell]] = {}
     for version in comparison.versions:
         found = comparison.pairs[version.label].differences if version.label in comparison.pairs else {}
@@ -93,7 +92,7 @@ def comparison_report(comparison: Comparison) -> str:
         split=comparison.split,
         baseline=comparison.baseline,
         data=comparison_data(comparison),
-        meaning=meaning,
+        metric_of=metric_of,
         as_if_true=[version.label for version in comparison.versions if cce_status(version.metrics) == AS_IF_TRUE],
         pairs=[
             (label, pair, records(pair.largest.drop(columns="row").head(_POINTS)))
@@ -113,9 +112,9 @@ def _cell(value: float, difference: MetricDifference | None) -> Cell:
 def _sentence(label: str, baseline: str, cells: dict[str, Cell]) -> str:
     """On what a version is better and worse than the baseline, by how much, and on what chance explains all."""
     sides: dict[str, list[str]] = {"better": [], "worse": [], "": []}
-    for name in DECIDING:
+    for name in shown("wins"):
         if (cell := cells.get(name)) is not None and cell.difference is not None:
-            sides[cell.side].append(_by(name, cell.difference) if cell.side else meaning(name).label)
+            sides[cell.side].append(_by(name, cell.difference) if cell.side else metric_of(name).label)
     parts = [f"{side} on {listed(sides[side])}" for side in ("better", "worse") if sides[side]]
     if not parts:
         return f"{label} and {baseline} differ on nothing by more than chance explains."
@@ -127,7 +126,7 @@ def _summary(baseline: str, matrix: dict[str, dict[str, Cell]]) -> str:
     """Who wins, on what, by how much, or that nobody does."""
 
     def on(cells: dict[str, Cell], side: str) -> list[str]:
-        return [name for name in DECIDING if name in cells and cells[name].side == side]
+        return [name for name in shown("wins") if name in cells and cells[name].side == side]
 
     clear = {label: on(cells, "better") for label, cells in matrix.items()
              if on(cells, "better") and not on(cells, "worse")}  # fmt: skip
@@ -160,7 +159,7 @@ def _first(cells: dict[str, Cell], names: list[str]) -> float:
 
 def _by(name: str, difference: MetricDifference) -> str:
     low, high = sorted((abs(difference.low), abs(difference.high)))
-    label, size = meaning(name).label, significant(abs(difference.difference))
+    label, size = metric_of(name).label, significant(abs(difference.difference))
     return f"{label} by {size} ({significant(low)} to {significant(high)})"
 
 
@@ -177,8 +176,8 @@ def _pair(label: str, pair: PairedComparison) -> dict[str, Any] | None:
     found = pair.explored
     if found is None:
         return None
-    frame, score = found.frame, COLUMN_LABELS[found.score]
-    labels = COLUMN_LABELS | {"difference": f"difference of {score}"}
+    frame, score = found.frame, column_labels()[found.score]
+    labels = column_labels() | {"difference": f"difference of {score}"}
     columns = []
     for name in frame.columns:
         if name in ("row", "key") or name in found.groups:

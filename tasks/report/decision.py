@@ -8,8 +8,8 @@ from typing import Literal
 
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, MetricValue, cce_status
-from congruence.tasks.scores.meanings import significant
-from congruence.tasks.scores.names import EFFECTS
+from congruence.tasks.scores.metrics.definitions import EFFECTS
+from congruence.tasks.scores.verdict import significant
 from congruence.tasks.sentences.calibration import p_value_in_words
 
 _PERCENT = 0.02
@@ -86,7 +86,7 @@ def headlines(
     effects = {name: metrics[name] for name in EFFECTS if name in metrics}
     if effects:
         name = max(effects, key=lambda each: effects[each].value)
-        kind = name.removeprefix("calibration_effect_")
+        kind = EFFECTS[name]
         p_value = metrics.get("calibration_p_value")
         tested = "" if p_value is None else f"; test that all are 0: {p_value_in_words(p_value.value, draws)}"
         value, interval = (f"{each} %" if each else "" for each in _words(effects[name], 100.0))

@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from congruence.kernels.conditional_calibration.counts import CountRows, JumpSco
 from congruence.kernels.conditional_calibration.coverage import LevelRows
 from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
-from congruence.tasks.report.metric_groups import Row, grouped
 from congruence.tasks.report.page import PageData, page_data
 from congruence.tasks.report.quantiles import quantiles_read
 from congruence.tasks.report.rendering import records, render
@@ -25,9 +24,11 @@ from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.dependence import dependence_of
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
-from congruence.tasks.scores.meanings import CERTIFICATE_KINDS, verdict
+from congruence.tasks.scores.metrics.metric import Group, Metric
+from congruence.tasks.scores.metrics.registry import METRICS, metric_of
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
 from congruence.tasks.scores.summary import floor_share
+from congruence.tasks.scores.verdict import CERTIFICATE_KINDS, verdict
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "rows", "evaluation")
 """The page's scripts, in the order in which they stand in it."""
@@ -58,7 +59,7 @@ class ReportData:
     segments: list[tuple[Segment, Selection]]
     searched: list[str]
     slices: list[tuple[dict[str, Any], Selection | None]]
-    metrics: dict[str, list[Row]] = field(repr=False)
+    metrics: dict[str, list[tuple[Metric, MetricValue]]] = field(repr=False)
     totals: Totals | None = field(repr=False)
     counts: CountFit | None = field(repr=False)
     page: PageData = field(repr=False)
@@ -89,7 +90,7 @@ def report_data(
         segments=[(segment, of_segment(segment)) for segment in _segments(evaluation)],
         searched=_searched(evaluation),
         slices=[(each, known.get(f"{each['slice']} {each['value']}")) for each in slices],
-        metrics=grouped(metrics),
+        metrics=_grouped(metrics),
         totals=totals_of(evaluation),
         counts=counts or count_fit(evaluation),
         page=page,
@@ -127,6 +128,15 @@ def evaluation_report(
         provenance=json.dumps(mask_secrets(evaluation.provenance), indent=1, default=str, ensure_ascii=False),
         scripts=SCRIPTS,
     )
+
+
+def _grouped(values: Mapping[str, MetricValue]) -> dict[str, list[tuple[Metric, MetricValue]]]:
+    """Every metric with its value in its group, in the order in which they are explained; no empty groups."""
+    ordered = [*(name for name in METRICS if name in values), *(name for name in values if name not in METRICS)]
+    found: dict[str, list[tuple[Metric, MetricValue]]] = {group: [] for group in get_args(Group)}
+    for metric in map(metric_of, ordered):
+        found[metric.group].append((metric, values[metric.name]))
+    return {group: each for group, each in found.items() if each}
 
 
 def _plain_places(places: Any) -> Any:

@@ -12,20 +12,9 @@ from congruence.kernels.monitoring import Monitor
 from congruence.tasks.report.packing import as_json
 from congruence.tasks.report.rendering import render
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.meanings import meaning
-from congruence.tasks.scores.names import EFFECTS
+from congruence.tasks.scores.metrics.registry import metric_of, shown
 
 SCRIPTS = ("page", "charts", "over_time")
-SHOWN = (
-    "cce_excess",
-    "cce_mean",
-    *EFFECTS,
-    "nll_mean",
-    "crps_mean",
-    "mae",
-    "coverage_90",
-)
-"""The metrics that are drawn over the looks, as far as they were measured."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +61,12 @@ class Series:
         rows = np.array([max(look.rows, 1) for look in self.monitor.looks], dtype=np.float64)
         since = np.arange(len(rows)) >= began
         found = []
-        for name in SHOWN:
+        for name in shown("over_time"):
             values = np.array([_number(point, name) for point in self.points], dtype=np.float64)
             held = np.isfinite(values)
             if (held & since).any() and (held & ~since).any():
                 before, now = (np.average(values[w], weights=rows[w]) for w in (held & ~since, held & since))
-                found.append({"name": meaning(name).label, "before": float(before), "since": float(now)})
+                found.append({"name": metric_of(name).label, "before": float(before), "since": float(now)})
         return found
 
     @property
@@ -103,12 +92,12 @@ class Series:
             "links": [point.link for point in self.points],
             "metrics": {
                 name: {
-                    "label": meaning(name).label,
+                    "label": metric_of(name).label,
                     "value": [_number(point, name) for point in self.points],
                     "low": [_number(point, name, "low") for point in self.points],
                     "high": [_number(point, name, "high") for point in self.points],
                 }
-                for name in SHOWN
+                for name in shown("over_time")
                 if any(name in point.metrics for point in self.points)
             },
         }

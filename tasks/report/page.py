@@ -25,10 +25,10 @@ from congruence.tasks.report.packing import (
 from congruence.tasks.report.sample import MOST_ROWS, shown_rows
 from congruence.tasks.report.selections import SLICE
 from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.meanings import COLUMN_LABELS
-from congruence.tasks.scores.names import REGION
+from congruence.tasks.scores.metrics.columns import REGION, column_labels
+from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.segments import searched_rows
-from congruence.tasks.scores.summary import decomposed, is_numeric, slice_groups
+from congruence.tasks.scores.summary import is_numeric, slice_groups
 from congruence.tasks.sentences.calibration import short_name
 
 EVIDENCE = "evidence"
@@ -69,7 +69,7 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
     chosen = shown_rows(scores, known, most=_room(evaluation), seed=evaluation.seed)
     rows = scores.index.to_numpy()[chosen]
     columns = [number_column(name, scores[name].iloc[chosen].to_numpy(float), label)
-               for name, label in COLUMN_LABELS.items()
+               for name, label in column_labels().items()
                if name in scores]  # fmt: skip
     columns += _calibration(scores, chosen)
     places = {}
@@ -105,7 +105,7 @@ def page_data(evaluation: Evaluation, *, pictures: Pictures) -> PageData:
 
 def _room(evaluation: Evaluation) -> int:
     features = 0 if evaluation.features is None else min(MOST_COLUMNS, len(evaluation.features.columns))
-    columns = len(COLUMN_LABELS) + len(ORDERS) + features + len(evaluation.slice_names) + 3
+    columns = len(column_labels()) + len(ORDERS) + features + len(evaluation.slice_names) + 3
     plane = 0 if evaluation.embedding_map is None else evaluation.embedding_map.shape[1]
     return int(min(MOST_ROWS, BUDGET // (16 * (columns + plane) // 3 + 24)))
 
@@ -175,7 +175,7 @@ def _by_level(evaluation: Evaluation) -> dict[str, list[float | None]]:
     predictive, targets = evaluation.predictive, evaluation.targets
     if "crps_miscalibration" not in evaluation.metrics or predictive is None or targets is None:
         return {}
-    found = decomposed(predictive, targets, evaluation.seed, evaluation.weights)
+    found = Rows({}, targets, predictive, evaluation.weights, evaluation.seed).decomposition
     return {name: rounded(getattr(found, name)) for name in ("levels", "score", "miscalibration", "uncertainty")}
 
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.quantiles import TAILS
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.names import SHARES_OF_QUANTILES
 
 
 def quantiles_read(metrics: Mapping[str, MetricValue], predictive: Distribution | None) -> str:
     """How many rows crossed, how many targets lie beyond the outer quantiles, and the tails; empty for other laws."""
-    crossing, beyond = (metrics.get(name) for name in SHARES_OF_QUANTILES)
+    crossing, beyond = (metrics.get(name) for name in ("quantile_crossing_share", "beyond_quantiles_share"))
     if crossing is None or beyond is None or predictive is None:
         return ""
     stated = predictive.parameters()

@@ -15,7 +15,7 @@ from congruence.tasks.plots.evaluation import rejection_panels
 from congruence.tasks.plots.style import png
 from congruence.tasks.report.packing import as_json, rounded
 from congruence.tasks.report.rendering import records, render
-from congruence.tasks.scores.meanings import COLUMN_LABELS
+from congruence.tasks.scores.metrics.columns import column_labels
 from congruence.tasks.scores.reliability import LOSSES, TABLE, Reliability
 from congruence.tasks.sentences.inputs import withholding_sentence
 
@@ -23,7 +23,7 @@ SCORES_FILE, CSV_FILE, REPORT_FILE, SUMMARY_FILE = "scores.parquet", "scores.csv
 SCRIPTS = ("page", "tables", "charts", "trust")
 _ROWS = 1000
 _SHOWN = ("support_p_value", "effective_rows", "cce", "cce_expected", "cce_p_value", "mean", "std", "target")
-_LABELS = COLUMN_LABELS | {
+_LABELS = column_labels() | {
     "support_p_value": "support p",
     "effective_rows": "effective rows",
     "cce_expected": "CCE if true",

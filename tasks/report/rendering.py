@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from congruence.tasks.scores.meanings import meaning
+from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.sentences.calibration import p_value_in_words
 
 _SCRIPTS = Path(__file__).parent / "scripts"
@@ -60,7 +60,7 @@ def probability(p_value: float | None, draws: int = 0) -> str:
 
 def label(name: str) -> str:
     """The name of a table's column as people read it."""
-    return meaning(name).label.replace("_", " ")
+    return metric_of(name).label.replace("_", " ")
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

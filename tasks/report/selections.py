@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from congruence.tasks.scores.names import REGION
+from congruence.tasks.scores.metrics.columns import REGION
 from congruence.tasks.scores.segments import Segment
 
 SLICE = "slice:"

@@ -10,7 +10,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.frequencies import CountFrequencies, count_frequencies
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.summary import COVERAGE_LEVELS
+from congruence.tasks.scores.metrics.rows import COVERAGE_LEVELS
 
 _REACH = 1.959963984540054
 

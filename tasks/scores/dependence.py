@@ -16,10 +16,8 @@ from congruence.kernels.dependence.scores import dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.row_blocks.dependence import FoundBlocks, found_blocks
 from congruence.tasks.scores.evaluation import Columns
-from congruence.tasks.scores.names import ROW_GROUP, ROW_TIME
-
-AVERAGED = ("nll", "crps", "absolute_error")
-"""Columns of points by whose correlation runs of time are long enough for intervals of their means."""
+from congruence.tasks.scores.metrics.columns import ROW_GROUP, ROW_TIME
+from congruence.tasks.scores.metrics.registry import mean_columns
 
 MOST_EMBEDDED = 50_000
 """Rows beyond which identical inputs are not looked for."""
@@ -47,7 +45,9 @@ def blocks_of_means(
     """Blocks for means over points: runs of time as long as PIT scores or what is averaged depend on each other."""
 
     def scores() -> Array:
-        averaged = [points[name] for name in AVERAGED if name in points and np.isfinite(points[name]).all()]
+        averaged = [
+            points[name] for name in mean_columns().values() if name in points and np.isfinite(points[name]).all()
+        ]
         return np.column_stack([dependence_scores(targets, predictive), *averaged])
 
     return found_blocks(dependence, scores, targets if predictive.is_discrete else None)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.models.registry import ModelVersion
-from congruence.tasks.scores.names import ROW_WEIGHT
+from congruence.tasks.scores.metrics.columns import ROW_WEIGHT
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -88,9 +88,9 @@ class Evaluation:
 
     Attributes:
         metrics: by name (``cce_mean``, ``cce_expected``, ``nll_mean``, ``ece``, ...; what each means is in
-            ``metric_meanings``); finite numbers only.
-        scores: one row per row of the split, in its order, with the columns ``SCORES`` as far as they exist and the
-            split's slice columns. Invalid rows have ``valid`` False, a reason, and NaN scores.
+            ``tasks.scores.metrics``); finite numbers only.
+        scores: one row per row of the split, in its order, with the columns of ``tasks.scores.metrics.columns`` as far
+            as they exist and the split's slice columns. Invalid rows have ``valid`` False, a reason, and NaN scores.
         predictive: the predictive distributions of the valid rows, in split order.
         targets: of the valid rows, (v,) or (v, q).
         slices: one row per value of a slice column: ``slice``, ``value``, ``rows``, and a column per mean metric.

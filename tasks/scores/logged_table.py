@@ -12,7 +12,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.congruence.influence import CongruenceInfluence
 from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.scores.evaluation import INFLUENCE
-from congruence.tasks.scores.names import ROW_GROUP, ROW_TIME
+from congruence.tasks.scores.metrics.columns import ROW_GROUP, ROW_TIME
 
 
 def with_design(frame: pd.DataFrame, split: Split) -> pd.DataFrame:

@@ -14,17 +14,12 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.row_blocks.dependence import FoundBlocks
 from congruence.kernels.scores import point_scores
-from congruence.tasks.scores.block_statistics import ScoreBlocks
+from congruence.tasks.scores.block_statistics import MeanMetrics
 from congruence.tasks.scores.dependence import blocks_of_means
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue
-from congruence.tasks.scores.summary import (
-    INDEPENDENT,
-    calibration_metrics,
-    congruence_metrics,
-    estimated_of,
-    floor_share,
-    other_metrics,
-)
+from congruence.tasks.scores.metrics.registry import METRICS
+from congruence.tasks.scores.metrics.rows import INDEPENDENT, Rows
+from congruence.tasks.scores.summary import calibration_metrics, congruence_metrics, floor_share, values_of
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 CHUNK_ROWS = 2**16  # scores make several arrays of their rows in passing
@@ -58,6 +53,9 @@ def score_points(
         scores = point_scores(predictive[chunk], targets[chunk])
         if targets.ndim == 1:
             scores["pit"] = pit_values(targets[chunk], predictive[chunk], seed=seed, keys=names[chunk])
+        for metric in METRICS.values():
+            if metric.point is not None and (made := metric.point(targets[chunk], predictive[chunk])) is not None:
+                scores[metric.column] = made
         for name, values in scores.items():
             if name not in found:
                 found[name], scored[name] = np.empty((len(targets), *values.shape[1:]), values.dtype), 0
@@ -83,7 +81,7 @@ def version_metrics(
 ) -> tuple[dict[str, MetricValue], pd.DataFrame]:
     """The metrics of a version, with intervals where they are means, and the table of its slices.
 
-    The columns that they are means of are made block by block.
+    What they are means of is made block by block.
 
     Args:
         requested: which.
@@ -101,18 +99,17 @@ def version_metrics(
     inference = measurement.inference
     averaged = blocks_of_means(dependence, points, predictive, targets)
     names = np.arange(len(targets)) if keys is None else keys
-    resampled = names if averaged.blocks is None else averaged.blocks.labels
-    blocks = ScoreBlocks(requested, points, predictive, targets, resampled, weights)
     metrics = congruence_metrics(
         measurement.result,
         measurement.test,
         measurement.expected,
         has_intervals=inference is None or not inference.refused,
     )
-    metrics |= estimated_of(blocks.statistics(), seed, averaged.blocks, has_intervals=not averaged.refused)
-    slices = pd.DataFrame() if labels is None else blocks.slice_table(labels, floor_share(metrics))
-    del blocks  # and with it the columns that it made of all rows
-    metrics |= other_metrics(requested, points, predictive, targets, seed, weights, found)
+    rows = Rows(points, targets, predictive, weights, seed, found, floor_share(metrics))
+    means = MeanMetrics(requested, rows, names if averaged.blocks is None else averaged.blocks.labels)
+    metrics |= means.values(seed, averaged.blocks, has_intervals=not averaged.refused)
+    slices = pd.DataFrame() if labels is None else means.slice_table(labels)
+    metrics |= values_of(requested, rows)
     if inference is not None and inference.blocks is not None:
         metrics[DEPENDENT_BLOCKS] = MetricValue(float(inference.blocks))
     if measurement.repeat_std is not None:

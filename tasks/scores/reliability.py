@@ -19,9 +19,9 @@ from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.logged_table import over_all_rows
-from congruence.tasks.scores.names import MEANS
+from congruence.tasks.scores.metrics.registry import METRICS
 
-LOSSES = {MEANS[metric]: metric for metric in ("mae", "nll_mean", "crps_mean")}
+LOSSES = {METRICS[name].column: name for name in ("mae", "nll_mean", "crps_mean")}
 TABLE = COLUMNS
 
 

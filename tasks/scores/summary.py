@@ -1,11 +1,8 @@
-"""Metrics of one version: means of per-point columns, functions of such means, and tests, by the names of `metrics:`.
-
-Every mean-type metric gets its interval from one bootstrap of mergeable statistics, for the split and for each slice.
-"""
+"""Metrics of one version: what its measurement says, and what is made of all its rows; groups of rows by slices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,148 +10,16 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.decomposition import ScoreDecomposition, crps_decomposition, marginal_crps
-from congruence.kernels.calibration.regression import even_levels
-from congruence.kernels.calibration.totals import has_total, poisson_deviances
-from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.congruence.expected import ExpectedCongruence
 from congruence.kernels.congruence.outcome import CongruenceTest
 from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
-from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.distributions import Distribution
-from congruence.kernels.resampling.aggregation import Estimate, ScoreStatistics
-from congruence.kernels.row_blocks.dependence import FoundBlocks
-from congruence.kernels.scores import central_intervals, covered, sharpness_of
-from congruence.kernels.streams import stream
 from congruence.kernels.weights import mean_over
 from congruence.tasks.scores.evaluation import MetricValue, finite_metrics
-from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
-from congruence.tasks.scores.names import MEANS, SHARES_OF_QUANTILES
+from congruence.tasks.scores.metrics.registry import asked_for
+from congruence.tasks.scores.metrics.rows import Rows
 
-PIT_LEVELS = {f"pit_{j}": float(level) for j, level in enumerate(even_levels())}
-COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)
-WHOLE_COLUMNS = ("marginal_crps", "actual", "expected", "poisson_deviance")
-_REQUESTED_MEANS = {name.removesuffix("_mean"): column for name, column in MEANS.items()}
-DECOMPOSED_ROWS = 10_000
-PIT_P_VALUES = ("pit_ks_p_value", "pit_cvm_p_value", "pit_chi2_p_value")
-_FEWEST_OF_CHI_SQUARE = 10  # rows: two bins of five
 SLICE_VALUES = 30
-CCE_MEANS = ("cce_mean", "cce_noise_floor", "cce_excess")
-
-INDEPENDENT = FoundBlocks()
-Means = Mapping[str, Any]
-
-
-def mean_columns(
-    requested: tuple[str, ...], points: Mapping[str, Array], predictive: Distribution, targets: Array
-) -> dict[str, Array]:
-    """The per-point columns whose means make the mean-type metrics, each (v,).
-
-    ``points`` are the scores of the rows by column, with the ``whole_columns`` among them.
-    """
-    taken = ["cce", "cce_noise_floor"]
-    taken += [column for metric, column in {**_REQUESTED_MEANS, "rmse": "squared_error"}.items() if metric in requested]
-    columns = {name: points[name] for name in (*taken, *WHOLE_COLUMNS) if name in points}
-    if "ece" in requested and "pit" in points:
-        columns |= {name: points["pit"] <= level for name, level in PIT_LEVELS.items()}
-    if "coverage" in requested and targets.ndim == 1:
-        columns |= coverage_columns(predictive, targets)
-    return columns
-
-
-def whole_columns(
-    requested: tuple[str, ...],
-    points: Mapping[str, Array],
-    predictive: Distribution,
-    targets: Array,
-    weights: Array | None = None,
-) -> dict[str, Array]:
-    """Columns that no block of rows can make alone, (v,) each.
-
-    The CRPS of the marginal law; of counts the parts of actual over expected, and the Poisson deviance, where no target
-    is negative and every mean is positive.
-    """
-    found: dict[str, Array] = {}
-    if targets.ndim != 1:
-        return found
-    if "crps" in requested and "crps" in points:
-        found["marginal_crps"] = marginal_crps(targets, weights)
-    if predictive.is_discrete and "mean" in points and has_total(targets, points["mean"]):
-        if "actual_over_expected" in requested:
-            found |= {"actual": targets, "expected": points["mean"]}
-        if "deviance" in requested:
-            found["poisson_deviance"] = poisson_deviances(targets, points["mean"])
-    return found
-
-
-def coverage_columns(predictive: Distribution, targets: Array) -> dict[str, Array]:
-    """Whether each target lies in its central intervals, and how wide these are, (v,)."""
-    columns = {}
-    for level, (low, high) in zip(COVERAGE_LEVELS, central_intervals(predictive, COVERAGE_LEVELS), strict=True):
-        columns[f"covered_{level}"] = covered(predictive, targets, level, interval=(low, high))
-        columns[f"width_{level}"] = high - low
-    return columns
-
-
-def mean_metrics(columns: Collection[str], floor_share: float = 1.0) -> dict[str, Callable[[Means], Any]]:
-    """The mean-type metrics that columns of these names allow, as functions of their means.
-
-    ``floor_share``: the mean CCE expected of a true version, as a share of the mean noise floor.
-    """
-    functions: dict[str, Callable[[Means], Any]] = {
-        "cce_mean": lambda mean: mean["cce"],
-        "cce_noise_floor": lambda mean: mean["cce_noise_floor"],
-        "cce_excess": lambda mean: np.sqrt(
-            np.maximum(mean["cce"] ** 2 - (floor_share * mean["cce_noise_floor"]) ** 2, 0.0)
-        ),
-    }
-    functions |= {name: _mean(column) for name, column in MEANS.items() if column in columns}
-    if "marginal_crps" in columns:
-        functions["crps_skill"] = lambda mean: (
-            1.0 - mean["crps"] / np.where(mean["marginal_crps"] > 0.0, mean["marginal_crps"], np.nan)
-        )
-    if "actual" in columns:
-        functions["actual_over_expected"] = lambda mean: (
-            mean["actual"] / np.where(mean["expected"] > 0.0, mean["expected"], np.nan)
-        )
-    if "poisson_deviance" in columns:
-        functions["deviance"] = _mean("poisson_deviance")
-    if "squared_error" in columns:
-        functions["rmse"] = lambda mean: np.sqrt(mean["squared_error"])
-    if "pit_0" in columns:
-        functions["ece"] = lambda mean: (
-            sum(abs(mean[name] - level) for name, level in PIT_LEVELS.items()) / len(PIT_LEVELS)
-        )
-    for level in COVERAGE_LEVELS:
-        if f"covered_{level}" in columns:
-            functions[f"coverage_{level:.0%}".rstrip("%")] = _mean(f"covered_{level}")
-            functions[f"width_{level:.0%}".rstrip("%")] = _mean(f"width_{level}")
-    return functions
-
-
-def _mean(column: str) -> Callable[[Means], Any]:
-    return lambda mean: mean[column]
-
-
-def estimated_of(
-    statistics: ScoreStatistics, seed: int, blocks: DependentBlocks | None = None, *, has_intervals: bool = True
-) -> dict[str, MetricValue]:
-    """Every mean-type metric but CCE's, with its 95 % bootstrap interval, from the merged statistics of blocks of rows.
-
-    Points are independent, unless ``blocks`` of rows that depend on each other were the keys of the statistics; these
-    are too few for intervals without ``has_intervals``.
-    """
-    functions = {name: function for name, function in mean_metrics(statistics.names).items() if name not in CCE_MEANS}
-    if not functions:
-        return {}
-    estimates = statistics.estimates(functions, seed=seed, blocks=blocks)
-    if "ece" in estimates:
-        estimates["ece"] = statistics.mean_absolute_deviation(PIT_LEVELS, seed=seed, blocks=blocks)
-    found = {name: _metric(estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)}
-    if not has_intervals:
-        found = {name: MetricValue(metric.value) for name, metric in found.items()}
-    return found if statistics.weighted is None else found | {"effective_rows": MetricValue(statistics.effective_rows)}
 
 
 def congruence_metrics(
@@ -204,26 +69,6 @@ def calibration_metrics(test: ConditionalCalibrationTest) -> dict[str, MetricVal
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 
 
-def _metric(estimate: Estimate) -> MetricValue:
-    if not (np.isfinite(estimate.low) and np.isfinite(estimate.high)):
-        return MetricValue(estimate.value)
-    # Where all points have the same score, rounding alone could put the value outside.
-    return MetricValue(estimate.value, min(estimate.low, estimate.value), max(estimate.high, estimate.value))
-
-
-def slice_rows(
-    name: str, values: Array, groups: Mapping[Any, ScoreStatistics], floor_share: float
-) -> Iterator[dict[str, Any]]:
-    """The rows of ``ScoreBlocks.slice_table`` for one slice column: ``values`` names the groups by their numbers."""
-    for code, statistics in groups.items():
-        if not statistics.counts.any():  # none of its rows counts
-            continue
-        means, functions = statistics.means(), mean_metrics(statistics.names, floor_share)
-        measured = {metric: float(function(means)) for metric, function in functions.items()}
-        effective = {} if statistics.weighted is None else {"effective_rows": statistics.effective_rows}
-        yield {"slice": name, "value": str(values[code]), "rows": statistics.rows, **effective, **measured}
-
-
 def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
     """The group of each row by a slice column: its number (n,), and the sorted names of the groups.
 
@@ -268,66 +113,7 @@ def tenths(values: Array) -> tuple[Array, list[str], list[float]]:
     return codes, [names[k] for k in used], [float(edges[k - 1]) for k in used[1:] if k <= len(edges)]
 
 
-def other_metrics(
-    requested: tuple[str, ...],
-    points: Mapping[str, Array],
-    predictive: Distribution,
-    targets: Array,
-    seed: int,
-    weights: Array | None = None,
-    found: FoundBlocks = INDEPENDENT,
-) -> dict[str, MetricValue]:
-    """Metrics without an interval: sharpness, uniformity of the PIT, CRPS taken apart, the SKCE.
-
-    Tests, of uniformity and of the SKCE, are of the rows as they are, whatever these count in means. Of rows that
-    depend on each other, tests of uniformity have no p-value, and the SKCE's is by their blocks.
-    """
-    metrics = column_metrics(requested, points, weights)
-    if found.refused or found.blocks is not None:
-        metrics = {name: metric for name, metric in metrics.items() if name not in PIT_P_VALUES}
-    if "crps" in requested and "crps" in points and targets.ndim == 1:
-        metrics |= score_decomposition(predictive, targets, seed, weights)
-    if "skce" in requested:
-        error = kernel_calibration_error(predictive, targets, seed, found.blocks, weights)
-        if found.refused:
-            error.pop("skce_p_value", None)
-        metrics |= error
-    return metrics
-
-
-def column_metrics(
-    requested: tuple[str, ...], points: Mapping[str, Array], weights: Array | None = None
-) -> dict[str, MetricValue]:
-    """Those of ``other_metrics`` that the columns alone give."""
-    values: dict[str, float] = {}
-    if "sharpness" in requested and "std" in points:
-        values["sharpness"] = sharpness_of(points["std"], weights)
-    for name, column in SHARES_OF_QUANTILES.items():
-        if column in points:
-            values[name] = mean_over(points[column], weights)
-    if "pit" in requested and "pit" in points:
-        values["pit_ks_p_value"] = kolmogorov_smirnov(points["pit"]).p_value
-        values["pit_cvm_p_value"] = cramer_von_mises(points["pit"]).p_value
-        if len(points["pit"]) >= _FEWEST_OF_CHI_SQUARE:
-            values["pit_chi2_p_value"] = chi_square(points["pit"]).p_value
-    return finite_metrics(values)
-
-
-def score_decomposition(
-    predictive: Distribution, targets: Array, seed: int, weights: Array | None = None
-) -> dict[str, MetricValue]:
-    """Miscalibration, discrimination and uncertainty of the CRPS, by ``decomposed``."""
-    found = decomposed(predictive, targets, seed, weights)
-    return finite_metrics(
-        {f"crps_{part}": found.crps(part) for part in ("miscalibration", "discrimination", "uncertainty")}
-    )
-
-
-def decomposed(predictive: Distribution, targets: Array, seed: int, weights: Array | None = None) -> ScoreDecomposition:
-    """The quantile scores taken apart by level; of more than 10,000 rows, of as many at random."""
-    if len(targets) > DECOMPOSED_ROWS:
-        chosen = stream(seed, "rows of the score decomposition").choice(len(targets), DECOMPOSED_ROWS, replace=False)
-        rows = np.sort(chosen)
-        predictive, targets = predictive[rows], targets[rows]
-        weights = None if weights is None else weights[rows]
-    return crps_decomposition(targets, predictive, weights=weights)
+def values_of(requested: Sequence[str], rows: Rows) -> dict[str, MetricValue]:
+    """Returns the metrics that are made of all rows at once and have no interval, as far as they are finite."""
+    made = {metric.name: metric.value(rows) for metric in asked_for(requested) if metric.value is not None}
+    return finite_metrics({name: value for name, value in made.items() if value is not None})

@@ -44,7 +44,8 @@ from congruence.tasks.scores.logged_table import (
     row_frame,
     with_design,
 )
-from congruence.tasks.scores.names import REGION, ROW_WEIGHT, requested_metrics
+from congruence.tasks.scores.metrics.columns import REGION, ROW_WEIGHT
+from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.scores.picture import principal_axes
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference

@@ -16,7 +16,8 @@ from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.monitor.settings import WatchSettings
-from congruence.tasks.scores.names import MetricName, is_taken
+from congruence.tasks.scores.metrics.columns import is_taken
+from congruence.tasks.scores.metrics.registry import METRICS_ASKED, MetricName
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.home import default_home
 from congruence.tasks.settings.protocol import ProtocolSettings
@@ -54,7 +55,7 @@ class EvaluationSettings(Strict):
         default=None, description="family and columns of the models' output, where their metadata do not say"
     )
     predict: PredictSettings = Field(default=PredictSettings(), description="where and how versions are run")
-    metrics: list[MetricName] | None = Field(default=None, description="narrows the metrics; all that apply by default")
+    metrics: list[MetricName] | None = Field(default=None, description=METRICS_ASKED)
     solver: SolverSettings = SolverSettings()
     store: StoreSettings = StoreSettings()
     cluster: ClusterSettings = ClusterSettings()

@@ -21,7 +21,7 @@ from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
 from congruence.kernels.row_blocks.rows import RowBlocks, Write
 from congruence.kernels.row_blocks.runs import BlockPasses
 from congruence.kernels.row_blocks.split import BlockSplit, SolvedSplit
-from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.solving.measurement import MeasurementSettings
 from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
 from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError

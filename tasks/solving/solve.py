@@ -18,7 +18,7 @@ from congruence.kernels.protocol.output_scales import kernel_at_scale
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.scores.names import requested_metrics
+from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.capacity import cluster_capacity
 from congruence.tasks.solving.checkpoint import sweep_iterates

@@ -16,7 +16,7 @@ from simulations import AT, head, machine, row, share
 from congruence.kernels import RBF
 from congruence.kernels.distributions import Distribution, Normal, Poisson
 from congruence.kernels.kernel_calibration import calibration_test
-from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
+from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
 
 Rows = tuple[Distribution, np.ndarray]
 POWER = 60

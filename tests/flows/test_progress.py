@@ -17,7 +17,7 @@ from congruence.flows.evaluation.results import VersionOutcome, outcome_json
 from congruence.kernels import Normal
 from congruence.tasks.runtime.steps import about, listen, step
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.kernel_calibration import kernel_calibration_error
+from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
 from congruence.tasks.solving.solve_progress import SolveProgress
 
 

@@ -19,8 +19,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.comparison.best import best_of
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import apply_gate
-from congruence.tasks.comparison.gate_settings import DEFAULT_MARGINS, GateSettings
-from congruence.tasks.comparison.stake import marginal_value
+from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.mlflow.baselines import gate_baseline
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.evaluations import log_evaluation
@@ -28,7 +27,8 @@ from congruence.tasks.mlflow.reading import logged_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import ModelVersion, RegistryError
 from congruence.tasks.scores.evaluation import INFLUENCE, MetricValue
-from congruence.tasks.scores.names import EFFECTS
+from congruence.tasks.scores.metrics.definitions import EFFECTS
+from congruence.tasks.scores.metrics.registry import METRICS
 
 MARGIN = {"baseline": "champion", "not_worse_on": ["cce_mean"]}
 
@@ -131,7 +131,16 @@ def test_a_margin_is_a_share_or_a_number(compared):
     checks = {check.metric: check for check in apply_gate(compared[2], compared[0], gate).checks}
     assert checks["mae"].limit == pytest.approx(1.1 * compared[0].metrics["mae"].value)
     assert checks["nll_mean"].limit == pytest.approx(compared[0].metrics["nll_mean"].value + 0.2)
-    assert set(DEFAULT_MARGINS) == {"cce_mean", "nll_mean", "crps_mean", "mae", "rmse", "ece", *EFFECTS}
+    with_margin = {name for name, metric in METRICS.items() if metric.margin is not None}
+    assert with_margin == {
+        "cce_mean",
+        "nll_mean",
+        "crps_mean",
+        "mae",
+        "rmse",
+        "ece",
+        *EFFECTS,
+    }
 
 
 @pytest.mark.parametrize(
@@ -164,11 +173,11 @@ def test_better_on_alone_asks_for_nothing_else():
 def test_what_is_at_stake_is_the_lead_over_the_law_of_all_targets():
     y = np.random.default_rng(2).poisson(0.05, 4000).astype(float)
     shares = np.unique(y, return_counts=True)[1] / len(y)
-    assert marginal_value("nll_mean", y) == pytest.approx(-np.sum(shares * np.log(shares)))
+    assert METRICS["nll_mean"].marginal(y) == pytest.approx(-np.sum(shares * np.log(shares)))
     z = np.random.default_rng(3).normal(2.0, 3.0, 4000)
-    assert marginal_value("nll_mean", z) == pytest.approx(0.5 * np.log(2 * np.pi * np.e * 9.0), abs=0.05)
-    assert marginal_value("rmse", z) == pytest.approx(np.std(z))
-    assert marginal_value("crps_mean", z) == pytest.approx(3.0 / np.sqrt(np.pi), rel=0.05)
+    assert METRICS["nll_mean"].marginal(z) == pytest.approx(0.5 * np.log(2 * np.pi * np.e * 9.0), abs=0.05)
+    assert METRICS["rmse"].marginal(z) == pytest.approx(np.std(z))
+    assert METRICS["crps_mean"].marginal(z) == pytest.approx(3.0 / np.sqrt(np.pi), rel=0.05)
 
 
 def test_a_margin_of_the_skill_is_small_where_little_is_at_stake(compared):
@@ -176,7 +185,7 @@ def test_a_margin_of_the_skill_is_small_where_little_is_at_stake(compared):
     gate = GateSettings(baseline="1", not_worse_on=["nll_mean"])
     (check,) = apply_gate(other, truth, gate).checks
     y = truth.scores["target"].to_numpy(float)[truth.scores["valid"].to_numpy(bool)]
-    at_stake = marginal_value("nll_mean", y) - check.baseline
+    at_stake = METRICS["nll_mean"].marginal(y) - check.baseline
     assert check.limit == pytest.approx(check.baseline + 0.05 * max(0.0, at_stake))
 
 

@@ -5,9 +5,10 @@ import pytest
 
 from congruence.kernels import EXACT, CongruenceTest, Normal, Poisson
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, NOT_AS_IF_TRUE, MetricValue
-from congruence.tasks.scores.meanings import HEADLINES, MEANINGS, NEW_TARGETS, ROWS, meaning, probability, verdict
-from congruence.tasks.scores.names import METRICS
+from congruence.tasks.scores.metrics.definitions import NEW_TARGETS, ROWS
+from congruence.tasks.scores.metrics.registry import METRICS, metric_names, metric_of, shown
 from congruence.tasks.scores.points import score_points, version_metrics
+from congruence.tasks.scores.verdict import probability, verdict
 from congruence.tasks.solving.measurement import measure
 
 
@@ -19,7 +20,7 @@ class Everything:
 def summary(model, y, x):
     found = measure(Everything(), EXACT, x, y, {"": model})[""]
     points = score_points(found.result, model, y, seed=0, keys=None, test=found.test)
-    return version_metrics(METRICS, points, model, y, found, seed=0)[0]
+    return version_metrics(metric_names(), points, model, y, found, seed=0)[0]
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +38,19 @@ def metrics():
 def test_every_logged_number_has_a_meaning(metrics):
     for found in metrics.values():
         for name, metric in found.items():
-            means = meaning(name)
+            means = metric_of(name)
             assert means.reading, name
             assert means.label, name
             if metric.low is not None:
                 assert means.interval, name
-    assert set(HEADLINES) <= set(MEANINGS)
+    assert set(shown("headlines")) <= set(METRICS)
 
 
 def test_intervals_of_cce_are_of_new_targets_and_those_of_scores_of_rows(metrics):
     for name in ("cce_mean", "cce_excess", "cce_squared_mean"):
-        assert meaning(name).interval == NEW_TARGETS
+        assert metric_of(name).interval == NEW_TARGETS
     for name in ("nll_mean", "crps_mean", "mae", "rmse", "ece", "coverage_90", "width_90"):
-        assert meaning(name).interval == ROWS
+        assert metric_of(name).interval == ROWS
     found = metrics["normal"]
     # What other targets would give is wider than what other points would, given these targets.
     assert found["cce_mean"].low < found["cce_mean"].value < found["cce_mean"].high
@@ -68,7 +69,7 @@ def test_the_verdict_says_what_is_expected_if_true(metrics):
 
 def test_what_is_found_at_a_point_is_said_of_its_neighbourhood():
     # A point is smoothed from its neighbours' targets: beside a wrong region it is found, though the model is right.
-    assert "Neighbours share their targets" in MEANINGS["cce_significant_share"].reading
+    assert "Neighbours share their targets" in METRICS["cce_significant_share"].reading
     assert CongruenceTest.significant_points.__doc__ is not None
     assert "*everywhere*" in CongruenceTest.significant_points.__doc__
 

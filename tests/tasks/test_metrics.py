@@ -23,12 +23,14 @@ from congruence.kernels import (
 from congruence.kernels.calibration import marginal_crps, pit_values
 from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.scores import block_statistics, kernel_calibration
-from congruence.tasks.scores.block_statistics import ScoreBlocks
+from congruence.tasks.scores import block_statistics
+from congruence.tasks.scores.block_statistics import MeanMetrics
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.names import METRICS, requested_metrics
+from congruence.tasks.scores.metrics import kernel_calibration
+from congruence.tasks.scores.metrics.registry import metric_names, requested_metrics
+from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.points import score_points, version_metrics
-from congruence.tasks.scores.summary import estimated_of, slice_groups
+from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.solving.measurement import measure
 
 ROWS = 120
@@ -44,7 +46,7 @@ class Everything:
 def metrics_of(predictive: Distribution, y: np.ndarray) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     found = measure(Everything(), EXACT, X, y, {"model": predictive})["model"]
     points = score_points(found.result, predictive, y, seed=0, keys=None, test=found.test)
-    metrics, _ = version_metrics(METRICS, points, predictive, y, found, seed=0)
+    metrics, _ = version_metrics(metric_names(), points, predictive, y, found, seed=0)
     for name, metric in metrics.items():
         assert np.isfinite(metric.value), name
         if metric.low is not None and metric.high is not None:
@@ -59,7 +61,7 @@ def test_few_rows_have_the_metrics_that_they_can_have(rows: int) -> None:
     predictive = Normal(X[:rows, 0], np.ones(rows))
     found = measure(Everything(), EXACT, X[:rows], y, {"model": predictive})["model"]
     points = score_points(found.result, predictive, y, seed=0, keys=None, test=found.test)
-    metrics, _ = version_metrics(METRICS, points, predictive, y, found, seed=0)
+    metrics, _ = version_metrics(metric_names(), points, predictive, y, found, seed=0)
     assert {"cce_mean", "crps_mean", "pit_cvm_p_value"} <= metrics.keys()
     assert "pit_chi2_p_value" not in metrics
 
@@ -106,8 +108,8 @@ def test_the_excess_is_never_above_the_cce_that_it_is_a_part_of() -> None:
     metrics, points = metrics_of(predictive, y)
     assert np.sqrt(np.mean(points["cce"] ** 2 - points["cce_noise_floor"] ** 2)) > metrics["cce_mean"]
     assert 0.0 < metrics["cce_excess"] < metrics["cce_mean"]
-    blocks = ScoreBlocks(requested_metrics([]), points, predictive, y, np.arange(ROWS))
-    table = blocks.slice_table(pd.DataFrame({"side": np.where(wrong, "wrong", "right")}), 0.93)
+    blocks = MeanMetrics(requested_metrics([]), Rows(points, y, predictive, floor_share=0.93), np.arange(ROWS))
+    table = blocks.slice_table(pd.DataFrame({"side": np.where(wrong, "wrong", "right")}))
     assert (table["cce_excess"] <= table["cce_mean"]).all()
     expected = 0.93 * table["cce_noise_floor"]
     np.testing.assert_allclose(table["cce_excess"] ** 2, np.maximum(table["cce_mean"] ** 2 - expected**2, 0.0))
@@ -118,7 +120,7 @@ def test_slices_have_the_metrics_of_their_rows() -> None:
     predictive = Normal(X[:, 0], np.ones(ROWS))
     _, points = metrics_of(predictive, y)
     labels = pd.DataFrame({"side": np.where(X[:, 1] > 0, "right", "left"), "height": X[:, 2]})
-    table = ScoreBlocks(requested_metrics(["crps"]), points, predictive, y, np.arange(ROWS)).slice_table(labels)
+    table = MeanMetrics(requested_metrics(["crps"]), Rows(points, y, predictive), np.arange(ROWS)).slice_table(labels)
     right = table[(table["slice"] == "side") & (table["value"] == "right")].iloc[0]
     assert right["rows"] == np.sum(X[:, 1] > 0)
     assert right["crps_mean"] == pytest.approx(points["crps"][X[:, 1] > 0].mean())
@@ -148,7 +150,7 @@ def test_a_missing_slice_value_is_a_group_of_its_own_and_rare_ones_are_gathered(
 def estimated(
     requested: tuple[str, ...], points: dict[str, np.ndarray], law: Distribution, y: np.ndarray
 ) -> dict[str, MetricValue]:
-    return estimated_of(ScoreBlocks(requested, points, law, y, np.arange(len(y))).statistics(), 0)
+    return MeanMetrics(requested, Rows(points, y, law), np.arange(len(y))).values(0)
 
 
 def test_the_interval_of_a_calibrated_models_ece_begins_at_zero_not_at_its_own_value() -> None:
@@ -178,10 +180,10 @@ def test_the_kernel_calibration_error_of_a_large_split_is_that_of_a_sample(monke
     loc, n = rng.normal(size=4_000), 4_000
     y = rng.normal(loc, 1.0)
     right, narrow = Normal(loc, np.ones(n)), Normal(loc, np.full(n, 0.5))
-    found = [kernel_calibration.kernel_calibration_error(right, y, seed)["skce"].value for seed in range(4)]
+    found = [kernel_calibration.kernel_calibration_error(right, y, seed)["skce"] for seed in range(4)]
     assert len(set(found)) == 4
-    assert kernel_calibration.kernel_calibration_error(right, y, 0)["skce_p_value"].value > 0.01
-    assert kernel_calibration.kernel_calibration_error(narrow, y, 0)["skce_p_value"].value == 0.001
+    assert kernel_calibration.kernel_calibration_error(right, y, 0)["skce_p_value"] > 0.01
+    assert kernel_calibration.kernel_calibration_error(narrow, y, 0)["skce_p_value"] == 0.001
 
 
 def test_statistics_by_blocks_are_those_of_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,14 +198,14 @@ def test_statistics_by_blocks_are_those_of_all_rows_at_once(monkeypatch: pytest.
         **point_scores(law, targets),
     }
     labels = pd.DataFrame({"side": np.where(rng.random(n) < 0.3, "left", "right"), "part": np.arange(n) % 4})
-    blocks = ScoreBlocks(requested, points, law, targets, keys)
-    whole, slices = estimated_of(blocks.statistics(), 0), blocks.slice_table(labels, 0.9)
+    blocks = MeanMetrics(requested, Rows(points, targets, law, floor_share=0.9), keys)
+    whole, slices = blocks.values(0), blocks.slice_table(labels)
     monkeypatch.setattr(block_statistics, "BLOCK_ROWS", 700)
-    merged = estimated_of(blocks.statistics(), 0)
+    merged = blocks.values(0)
     assert {"nll_mean", "crps_skill", "ece", "coverage_90", "rmse"} <= merged.keys() == whole.keys()
     for name, metric in whole.items():
         np.testing.assert_allclose(astuple(merged[name]), astuple(metric), rtol=1e-12)
-    pd.testing.assert_frame_equal(blocks.slice_table(labels, 0.9), slices, rtol=1e-12)
+    pd.testing.assert_frame_equal(blocks.slice_table(labels), slices, rtol=1e-12)
 
 
 def test_targets_without_a_total_have_none_in_any_block_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ from congruence.tasks.report.laws import drawn_laws
 from congruence.tasks.report.sample import shown_rows
 from congruence.tasks.report.selections import of_sentence, places_of
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.meanings import significant
 from congruence.tasks.scores.summary import tenths
+from congruence.tasks.scores.verdict import significant
 
 
 class Page(HTMLParser):

@@ -32,9 +32,10 @@ from congruence.kernels.resampling.paired import PairedResampling, PointMetric, 
 from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.plots import pit_histogram
-from congruence.tasks.scores.block_statistics import ScoreBlocks
-from congruence.tasks.scores.names import METRICS
-from congruence.tasks.scores.summary import estimated_of, other_metrics
+from congruence.tasks.scores.block_statistics import MeanMetrics
+from congruence.tasks.scores.metrics.registry import metric_names
+from congruence.tasks.scores.metrics.rows import Rows
+from congruence.tasks.scores.summary import values_of
 
 ROWS = 400
 TESTS_OF_ROWS = ("skce_p_value", "pit_ks_p_value", "pit_cvm_p_value", "pit_chi2_p_value")
@@ -61,20 +62,22 @@ def test_weight_two_is_the_row_twice_in_every_metric(kind: str) -> None:
     copies = np.repeat(np.arange(ROWS), weights.astype(int))
     keys = hashed_keys(np.arange(ROWS))
 
-    weighted = ScoreBlocks(METRICS, points, law, y, keys, weights)
-    repeated = ScoreBlocks(METRICS, {k: v[copies] for k, v in points.items()}, law[copies], y[copies], keys[copies])
-    found, expected = estimated_of(weighted.statistics(), 0), estimated_of(repeated.statistics(), 0)
+    whole = Rows(points, y, law, weights)
+    copied = Rows({k: v[copies] for k, v in points.items()}, y[copies], law[copies])
+    weighted = MeanMetrics(metric_names(), whole, keys)
+    repeated = MeanMetrics(metric_names(), copied, keys[copies])
+    found, expected = weighted.values(0), repeated.values(0)
     assert found.pop("effective_rows").value == pytest.approx(weights.sum() ** 2 / (weights**2).sum())
     assert {"nll_mean", "crps_mean", "crps_skill", "mae", "rmse", "ece", "coverage_50", "width_90"} <= set(found)
     assert ("actual_over_expected" in found) == ("deviance" in found) == (kind == "counts")
-    found |= other_metrics(METRICS, points, law, y, 0, weights)
-    expected |= other_metrics(METRICS, {k: v[copies] for k, v in points.items()}, law[copies], y[copies], 0)
+    found |= values_of(metric_names(), whole)
+    expected |= values_of(metric_names(), copied)
     assert found.keys() == expected.keys()
     found.pop("skce"), expected.pop("skce")  # of pairs of different rows: two copies are a pair
     for name in set(expected) - set(TESTS_OF_ROWS):
         assert found[name].value == pytest.approx(expected[name].value, rel=1e-9, abs=1e-12), name
     means, there = weighted.statistics().means(), repeated.statistics().means()
-    assert means["cce"] == pytest.approx(there["cce"], rel=1e-12)
+    assert means["cce_mean"] == pytest.approx(there["cce_mean"], rel=1e-12)
 
     slices = weighted.slice_table(labels).drop(columns="effective_rows")
     assert slices["rows"].tolist() == [ROWS // 5] * 5

@@ -44,11 +44,11 @@ from congruence.tasks.scores.evaluation import (
 )
 from congruence.tasks.scores.features import named_features, numbers_of_inputs
 from congruence.tasks.scores.logged_table import over_all_rows
-from congruence.tasks.scores.meanings import meaning, verdict
-from congruence.tasks.scores.names import METRICS
+from congruence.tasks.scores.metrics.registry import metric_names, metric_of
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import CONTRADICTED, read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
+from congruence.tasks.scores.verdict import verdict
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import VersionMeasurement, from_bytes, to_bytes
 
@@ -176,15 +176,15 @@ def test_a_version_is_as_if_true_where_neither_test_contradicts_it(evaluations: 
 
 
 def test_effects_are_logged_with_intervals_and_meanings(evaluations: dict[str, Evaluation]) -> None:
-    assert "calibration" in METRICS
+    assert "calibration" in metric_names()
     for found in evaluations.values():
         for order in ("bias", "spread", "skew", "tails"):
             metric = found.metrics[f"calibration_effect_{order}"]
             assert metric.low is not None
             assert metric.high is not None
             assert 0.0 <= metric.low <= metric.value <= metric.high
-            assert meaning(f"calibration_effect_{order}").reading
-        assert meaning("calibration_p_value").reading
+            assert metric_of(f"calibration_effect_{order}").reading
+        assert metric_of("calibration_p_value").reading
     spread = [evaluations[name].metrics["calibration_effect_spread"] for name in NAMES]
     assert spread[0].high < spread[1].low
     assert spread[0].high < spread[2].low

@@ -12,8 +12,9 @@ from congruence.tasks.contract import ContractError, PredictionSettings, read_di
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns
 from congruence.tasks.models.encoding import describe, restore
 from congruence.tasks.report.quantiles import quantiles_read
-from congruence.tasks.scores.meanings import meaning
-from congruence.tasks.scores.summary import column_metrics
+from congruence.tasks.scores.metrics.registry import metric_of
+from congruence.tasks.scores.metrics.rows import Rows
+from congruence.tasks.scores.summary import values_of
 
 LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
 
@@ -38,11 +39,11 @@ def test_crossing_quantiles_are_sorted_and_their_share_is_a_number_of_the_versio
     np.testing.assert_array_equal(law.values, np.sort(values, axis=1))
     points = point_scores(law, y)
     assert np.isfinite(points["nll"]).all()
-    shares = column_metrics((), points)
+    shares = values_of((), Rows(points, y, law))
     assert shares["quantile_crossing_share"].value == crossing.mean()
     beyond = np.mean((y < law.values[:, 0]) | (y > law.values[:, -1]))
     assert shares["beyond_quantiles_share"].value == pytest.approx(beyond)
-    assert all(meaning(name).reading for name in shares)
+    assert all(metric_of(name).reading for name in shares)
     said = quantiles_read(shares, law)
     crossed, rest = said.split(". ")
     assert crossed == f"The predicted quantiles crossed in {crossing.mean():.2%} of the rows and were sorted there"

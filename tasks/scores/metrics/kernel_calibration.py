@@ -17,7 +17,6 @@ from congruence.kernels.kernel_calibration import (
 from congruence.kernels.kernel_calibration.pairs import PairTerms
 from congruence.kernels.streams import stream
 from congruence.tasks.runtime.steps import step
-from congruence.tasks.scores.evaluation import MetricValue, finite_metrics
 
 ROWS = 50_000
 REACH = 2_048
@@ -29,7 +28,7 @@ def kernel_calibration_error(
     seed: int,
     blocks: DependentBlocks | None = None,
     weights: Array | None = None,
-) -> dict[str, MetricValue]:
+) -> dict[str, float]:
     """Return SKCE by the unbiased estimate, and the p-value of its test by random signs of the same pairs of rows.
 
     All pairs of up to some 2,500 rows; of more, each row is compared with some 2,500 others at random: still unbiased,
@@ -53,7 +52,7 @@ def kernel_calibration_error(
             if len(counted) >= 2:
                 estimate = pair_estimate(terms.of_rows(counted), weights=weights[rows][counted], reach=REACH)
         advance(1)
-    return finite_metrics({"skce": estimate, "skce_p_value": p_value})
+    return {"skce": estimate, "skce_p_value": p_value}
 
 
 def _terms(predictive: Distribution, targets: Array) -> PairTerms:

@@ -1,0 +1,376 @@
+"""Every metric, in the order in which reports and the reference explain them: a new one is an entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.pit_scores import ORDERS
+from congruence.kernels.calibration.regression import even_levels
+from congruence.kernels.calibration.totals import poisson_deviances
+from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
+from congruence.kernels.resampling.paired import root_of
+from congruence.kernels.scores import covered, sharpness_of
+from congruence.kernels.weights import mean_over
+from congruence.tasks.scores.metrics.metric import Metric
+from congruence.tasks.scores.metrics.rows import COVERAGE_LEVELS, Rows
+
+NEW_TARGETS = "95 % confidence interval: other targets at the same inputs"
+ROWS = "95 % confidence interval: other rows"
+BAND = "where 95 of 100 splits lie if the version is true"
+DISTANCE = "distance in the output kernel's space"
+TARGET = "unit of the target"
+SHARE = "share"
+
+EFFECTS = {f"calibration_effect_{order}": order for order in ORDERS}
+"""The metrics that are effects of calibration given the input, and the order of the PIT scores that each speaks of."""
+
+_ADVICE = {
+    "bias": "Large: targets lie above or below the predictions; look for a missing input, or shift the predictions.",
+    "spread": "Large: predicted spreads are too small or too large; recalibrate them, or let the model learn them.",
+    "skew": "Large: targets have a longer tail on one side than predicted; choose a skewed family.",
+    "tails": "Large: more or fewer targets far out than predicted; choose a family of other tails, or a mixture.",
+}
+_DISTINCT = 0.5  # of the rows: fewer distinct values are counted, more have a density
+
+
+def _excess(rows: Rows) -> Array:
+    return np.column_stack([rows.columns["cce"], rows.floor_share * rows.columns["cce_noise_floor"]])
+
+
+def _beyond(means: Array) -> Array:
+    return np.asarray(np.sqrt(np.maximum(means[..., 0] ** 2 - means[..., 1] ** 2, 0.0)))
+
+
+def _entropy(y: Array) -> float:
+    """Of the frequencies of the values where most come again, else of the density, from spacings (Vasicek 1976)."""
+    _, counts = np.unique(y, return_counts=True)
+    if len(counts) < _DISTINCT * len(y):
+        shares = counts / len(y)
+        return float(-np.sum(shares * np.log(shares)))
+    from scipy.stats import differential_entropy  # a second of imports that a refusal need not wait for
+
+    return float(differential_entropy(y))
+
+
+def _mean_marginal_crps(y: Array) -> float:
+    from congruence.kernels.calibration.decomposition import marginal_crps
+
+    return float(np.mean(marginal_crps(y)))
+
+
+def _crps_beside_marginal(rows: Rows) -> Array | None:
+    if not rows.is_scalar or "crps" not in rows.columns:
+        return None
+    return np.column_stack([rows.columns["crps"], rows.marginal_crps])
+
+
+def _skill(means: Array) -> Array:
+    return np.asarray(1.0 - _ratio(means))
+
+
+def _ratio(means: Array) -> Array:
+    """The first mean over the second, NaN where that is not positive."""
+    return np.asarray(means[..., 0] / np.where(means[..., 1] > 0.0, means[..., 1], np.nan))
+
+
+def _part_of_crps(part: str) -> Callable[[Rows], float | None]:
+    return lambda rows: rows.decomposition.crps(part) if rows.is_scalar and "crps" in rows.columns else None
+
+
+def _below_levels(pit: Array) -> Array:
+    return np.asarray((pit <= even_levels()[:, None]).T)
+
+
+def _mean_over(column: str) -> Callable[[Rows], float | None]:
+    return lambda rows: mean_over(rows.columns[column], rows.weights) if column in rows.columns else None
+
+
+def _sharpness(rows: Rows) -> float | None:
+    return sharpness_of(rows.columns["std"], rows.weights) if "std" in rows.columns else None
+
+
+def _uniform(test: Callable[[Array], Any], fewest: int = 0) -> Callable[[Rows], float | None]:
+    """The p-value of a test of PIT values as they are, whatever their rows count; none where rows are dependent."""
+
+    def p_value(rows: Rows) -> float | None:
+        pit = rows.columns.get("pit")
+        return None if pit is None or rows.are_dependent or len(pit) < fewest else test(pit).p_value
+
+    return p_value
+
+
+def _covered(level: float) -> Callable[[Rows], Array | None]:
+    def terms(rows: Rows) -> Array | None:
+        if not rows.is_scalar:
+            return None
+        return covered(rows.predictive, rows.targets, level, interval=rows.intervals[level])
+
+    return terms
+
+
+def _width(level: float) -> Callable[[Rows], Array | None]:
+    return lambda rows: np.subtract(*rows.intervals[level][::-1]) if rows.is_scalar else None
+
+
+def _totals(rows: Rows) -> Array | None:
+    return np.column_stack([rows.targets, rows.columns["mean"]]) if rows.are_counts_with_total else None
+
+
+def _deviance(rows: Rows) -> Array | None:
+    return poisson_deviances(rows.targets, rows.columns["mean"]) if rows.are_counts_with_total else None
+
+
+# A table; each entry has its words, then how it is made, then where it is shown:
+# fmt: off
+DEFINITIONS: tuple[Metric, ...] = (
+    Metric(
+        "cce_mean", "CCE",
+        "Mean Conditional Congruence Error: distance, in the output kernel's space, between what the model predicts "
+        "at an input and what the data say there. Compares within one protocol only, and is judged beside what it "
+        "would be if the version were true.",
+        unit=DISTANCE, better="lower", interval=NEW_TARGETS, group="Distance", asked="cce", column="cce",
+        measured=True, margin="5 %",
+        shown={"headlines": 1, "list": 1, "charts": 1, "slices": 1, "compared": 1, "wins": 1, "over_time": 2},
+    ),
+    Metric(
+        "cce_expected", "expected if true",
+        "What the mean CCE would be if this version were the truth: at a finite number of rows it is never 0. A CCE "
+        "inside its band cannot be distinguished from that of a true version.",
+        unit=DISTANCE, interval=BAND, group="Distance", asked="cce", measured=True,
+        shown={"headlines": 2, "list": 2, "charts": 2},
+    ),
+    Metric(
+        "cce_excess", "excess",
+        "The part of the CCE that is the model's own: CCE² = (expected if true)² + excess², and 0 where the CCE is "
+        "below what is expected. Never above the CCE; compares across splits of different sizes.",
+        unit=DISTANCE, better="lower", interval=NEW_TARGETS, group="Distance", asked="cce", terms=_excess,
+        reduction=_beyond, measured=True,
+        shown={"headlines": 3, "charts": 3, "slices": 3, "over_time": 1},
+    ),
+    Metric(
+        "cce_p_value", "p",
+        "Exact Monte-Carlo test of “the version is the truth”, in the output kernel that the version itself states: "
+        "below 0.05, the data contradict the version.",
+        group="Distance", asked="congruence_test", measured=True,
+        shown={"headlines": 4, "list": 3, "charts": 4},
+    ),
+    Metric(
+        "dependent_blocks", "blocks of rows",
+        "The split names groups or time: so many groups, or runs of time, are taken as independent, and p-values "
+        "and intervals go by them. They hold in the limit of many blocks and are not exact.",
+        measured=True,
+    ),
+    Metric(
+        "row_correlation", "correlation of rows",
+        "Correlation of the PIT scores of rows that stand near each other or share a group, found though the split "
+        "names no groups and no time: p-values and intervals of independent rows do not hold. Name `time:` or "
+        "`groups:`.",
+        measured=True,
+    ),
+    Metric(
+        "calibration_p_value", "calibration p",
+        "Exact Monte-Carlo test of “given its input, every target follows its predicted law”, by PIT values over "
+        "the inputs. It sees faults of spread and shape that CCE does not. It and CCE's test are each judged at "
+        "0.025, so that 5 of 100 true versions are called wrong; what is wrong, and by how much, say the effects.",
+        group="Calibration", asked="calibration", measured=True,
+        shown={"charts": 5},
+    ),
+    *(
+        Metric(
+            name, f"effect of {order}",
+            f"Share of the {order} score's variance that the inputs explain: 0 if the version is true, of the order of "
+            f"1 if it is useless, whatever the number of rows. {_ADVICE[order]}",
+            unit=SHARE, better="lower", interval=ROWS, group="Calibration", asked="calibration", measured=True,
+            influence=f"calibration_influence_{order}",
+            margin=0.01,  # of the variance of the score: a spread wrong by a tenth has 0.015
+            shown={"charts": 6, "over_time": 3} if order in ("bias", "spread") else {"over_time": 3},
+        )
+        for name, order in EFFECTS.items()
+    ),
+    Metric(
+        "nll_mean", "NLL",
+        "Mean negative log-likelihood of the targets: a proper score.",
+        unit="nats per row", better="lower", interval=ROWS, group="Score", asked="nll", column="nll",
+        column_label="NLL", marginal=_entropy,
+        margin="5 % of skill",  # a value may be 0 or negative, and a number of nats is large beside rare counts
+        shown={"headlines": 6, "list": 4, "charts": 8, "slices": 4, "compared": 2, "wins": 2, "over_time": 4},
+    ),
+    Metric(
+        "crps_mean", "CRPS",
+        "Mean continuous ranked probability score, a proper score.",
+        unit=TARGET, better="lower", interval=ROWS, group="Score", asked="crps", column="crps", column_label="CRPS",
+        margin="5 % of skill", marginal=_mean_marginal_crps,
+        shown={"headlines": 7, "list": 5, "charts": 9, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},
+    ),
+    Metric(
+        "crps_skill", "CRPS skill",
+        "1 - CRPS / CRPS of the law of all targets together, which ignores the input: 1 is perfect, 0 no better "
+        "than that law, negative worse.",
+        unit=SHARE, better="higher", interval=ROWS, group="Score", asked="crps", terms=_crps_beside_marginal,
+        reduction=_skill,
+        shown={"slices": 7},
+    ),
+    Metric(
+        "crps_miscalibration", "miscalibration of CRPS",
+        "What recalibrating every predicted quantile by a non-decreasing function would take off the CRPS: CRPS = "
+        "miscalibration - discrimination + uncertainty, by quantiles at 21 levels of at most 10,000 rows. Large "
+        "beside the CRPS: recalibrate.",
+        unit=TARGET, better="lower", group="Score", asked="crps", value=_part_of_crps("miscalibration"),
+    ),
+    Metric(
+        "crps_discrimination", "discrimination of CRPS",
+        "What the recalibrated predictions take off the uncertainty: how well the version tells inputs apart. Near "
+        "0: calibrated or not, it is useless.",
+        unit=TARGET, better="higher", group="Score", asked="crps", value=_part_of_crps("discrimination"),
+    ),
+    Metric(
+        "crps_uncertainty", "uncertainty of CRPS",
+        "The CRPS of the law of all targets together, the same for every version.",
+        unit=TARGET, group="Score", asked="crps", value=_part_of_crps("uncertainty"),
+    ),
+    Metric(
+        "mae", "MAE",
+        "Mean absolute error of the predictive mean.",
+        unit=TARGET, better="lower", interval=ROWS, group="Score", asked="mae", column="absolute_error",
+        column_label="absolute error", margin="5 % of skill",
+        marginal=lambda y: float(np.mean(np.abs(y - np.mean(y)))),
+        shown={"headlines": 8, "list": 7, "charts": 11, "slices": 6, "compared": 5, "wins": 4, "over_time": 6},
+    ),
+    Metric(
+        "rmse", "RMSE",
+        "Root mean squared error of the predictive mean.",
+        unit=TARGET, better="lower", interval=ROWS, group="Score", asked="rmse", column="squared_error",
+        reduction=root_of, margin="5 % of skill", marginal=lambda y: float(np.std(y)),
+        shown={"slices": 10, "compared": 6},
+    ),
+    Metric(
+        "ece", "ECE",
+        "Expected calibration error over the whole split. Near 0 does not mean that single predictions are right.",
+        unit=SHARE, better="lower", interval=ROWS, group="Calibration", asked="ece", column="pit",
+        prepare=_below_levels, centers=tuple(even_levels().tolist()),
+        margin=0.01,  # a share would vanish for a calibrated baseline
+        shown={"headlines": 5, "list": 6, "charts": 10, "slices": 11, "compared": 4, "wins": 5},
+    ),
+    Metric(
+        "ert_90", "ERT 90 %",
+        "Excess risk of the target coverage: at least how far, in the mean over inputs, the coverage of the 90 % "
+        "interval is from .9, by a classifier on rows that it has not seen. 0 if the version is right, by chance a "
+        "little below. Where MAPIE and covmetrics are installed.",
+        unit=SHARE, better="lower", group="Calibration", asked="coverage", measured=True,
+    ),
+    Metric(
+        "cce_noise_floor", "CCE if true (RMS)",
+        "The noise floor: at each point the root of the expected squared CCE if the version were true, meant over "
+        "the points. A mean of roots lies below a root of means, so a true version's mean CCE lies below it.",
+        unit=DISTANCE, group="Distance", asked="cce", column="cce_noise_floor", measured=True,
+        shown={"slices": 2},
+    ),
+    Metric(
+        "cce_squared_mean", "mean CCE²",
+        "Mean squared CCE, less the Monte-Carlo term of a finite ensemble: what paired differences are taken of.",
+        unit=DISTANCE + ", squared", better="lower", interval=NEW_TARGETS, group="Distance", asked="cce",
+        measured=True,
+    ),
+    Metric(
+        "cce_significant_share", "share with a fault around",
+        "Share of points whose smoothed error a version that is true everywhere would not show (false discovery "
+        "rate 5 %). Neighbours share their targets: a point next to a wrong region may be among them.",
+        unit=SHARE, better="lower", group="Distance", asked="congruence_test", measured=True,
+    ),
+    Metric(
+        "cce_std", "std over repeats",
+        "Standard deviation of the mean CCE over the protocol's repeats.",
+        unit=DISTANCE, better="lower", group="Distance", asked="cce", measured=True,
+    ),
+    Metric(
+        "cce_error_bound", "numerical error, at most",
+        "The computed CCE of every point is at most this far from the exact one, by the solver's residual, the "
+        "rounding of the Gram matrix and the features of the output kernel.",
+        unit=DISTANCE, better="lower", group="Distance", asked="cce", measured=True,
+    ),
+    Metric(
+        "sharpness", "sharpness",
+        "How wide the predictive distributions are; to be judged with coverage.",
+        unit=TARGET, group="Sharpness", asked="sharpness", value=_sharpness,
+    ),
+    Metric(
+        "actual_over_expected", "A/E",
+        "Actual over expected: the sum of the counts over the sum of the predicted means. 1 is right in total; by "
+        "slice it says where the version predicts too few or too many.",
+        unit=SHARE, better=1.0, interval=ROWS, group="Totals and counts", asked="actual_over_expected", terms=_totals,
+        reduction=_ratio,
+        shown={"slices": 8},
+    ),
+    Metric(
+        "deviance", "deviance",
+        "Mean Poisson deviance of the predicted means: 2 (y log(y / mean) - (y - mean)). Compares versions on the "
+        "same rows by their means alone.",
+        unit="per row", better="lower", interval=ROWS, group="Totals and counts", asked="deviance", terms=_deviance,
+        shown={"slices": 9},
+    ),
+    Metric(
+        "effective_rows", "effective rows",
+        "How many rows of equal weight say as much as the weighted ones: (sum w)² / sum w² (Kish). Far below the "
+        "rows: a few of them decide every weighted mean.",
+        unit="rows", measured=True,
+    ),
+    Metric(
+        "quantile_crossing_share", "crossing quantiles",
+        "Share of rows whose predicted quantiles fell where the level rises, and were sorted.",
+        unit=SHARE, better="lower", group="Calibration", column="quantile_crossing",
+        value=_mean_over("quantile_crossing"),
+    ),
+    Metric(
+        "beyond_quantiles_share", "beyond the outer quantiles",
+        "Share of targets below the quantile of the first level or above that of the last one: should be what the "
+        "levels leave out. There the tails decide the log score.",
+        unit=SHARE, group="Calibration", column="beyond_quantiles", value=_mean_over("beyond_quantiles"),
+    ),
+    Metric(
+        "skce", "SKCE",
+        "Squared kernel calibration error over the split, or over 50,000 random rows of it; 0 in expectation if "
+        "calibrated, may be negative.",
+        better="lower", group="Calibration", asked="skce", value=lambda rows: rows.kernel_calibration["skce"],
+    ),
+    Metric(
+        "skce_p_value", "SKCE p",
+        "Test of “calibrated over the whole split” by the SKCE.",
+        group="Calibration", asked="skce",
+        value=lambda rows: None if rows.found.refused else rows.kernel_calibration["skce_p_value"],
+    ),
+    *(
+        Metric(
+            f"pit_{name}_p_value", f"PIT {label} p",
+            f"{test} test of uniform PIT values.",
+            group="Calibration", asked="pit", value=value,
+        )
+        for name, label, test, value in (
+            ("ks", "KS", "Kolmogorov-Smirnov", _uniform(kolmogorov_smirnov)),
+            ("cvm", "CvM", "Cramér-von Mises", _uniform(cramer_von_mises)),
+            ("chi2", "chi²", "Chi-squared", _uniform(chi_square, fewest=10)),  # two bins of five rows
+        )
+    ),
+    *(
+        each
+        for level in COVERAGE_LEVELS
+        for each in (
+            Metric(
+                f"coverage_{100 * level:.0f}", f"coverage {100 * level:.0f} %",
+                "Share of outcomes inside the central interval of that many percent: should be that many percent; "
+                "of counts more, as an interval that ends on whole numbers holds at least its share.",
+                unit=SHARE, better=level, interval=ROWS, group="Calibration", asked="coverage", terms=_covered(level),
+                shown={"charts": 12, "slices": 12, "over_time": 7} if level == 0.9 else {"slices": 12},
+            ),
+            Metric(
+                f"width_{100 * level:.0f}", f"width {100 * level:.0f} %",
+                "Mean width of that interval: narrow is good only if it covers.",
+                unit=TARGET, better="lower", interval=ROWS, group="Sharpness", asked="coverage", terms=_width(level),
+                shown={"slices": 12},
+            ),
+        )
+    ),
+)

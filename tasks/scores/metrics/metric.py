@@ -1,0 +1,120 @@
+"""What a metric is: its words, how it is made of rows, and where it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.resampling.paired import mean_of
+from congruence.tasks.scores.metrics.rows import Rows
+
+Better = Literal["lower", "higher", "neither"] | float
+Group = Literal["Distance", "Score", "Sharpness", "Calibration", "Totals and counts", "Others"]
+
+
+Place = Literal["headlines", "list", "charts", "slices", "compared", "wins", "over_time"]
+"""Where metrics are shown: the table of an evaluation in the terminal, the note of its run and the run that trained the
+version; columns and charts of MLflow's list; the table of slices; the tables and the picture of a comparison; the
+sentences on who wins; the page of looks over time."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a version on a split.
+
+    It comes about in one of three ways. A *mean* is a ``reduction`` of means over rows: of a ``column`` of the scores,
+    or of ``terms``; it has a bootstrap interval and a value in each slice, and ``compare`` gives its paired difference
+    where lower is better. A *value* is made of all rows at once and has no interval. Any other is *measured*: the value
+    comes with the measurement of CCE and calibration, and what is said of rows here serves slices alone.
+
+    Attributes:
+        name: by which it is logged.
+        label: its name in a table.
+        reading: how to read it, in a sentence or two.
+        unit: what it is counted in.
+        better: which direction is better, or the value that is best.
+        interval: what its ``low`` and ``high`` speak of, where it has them.
+        group: under which reports have it.
+        asked: the name in the evaluation file's ``metrics:`` that asks for it; "" where it is always there.
+        column: of the scores, from which it is made.
+        column_label: what pages and pictures call the column; "" where they do not show it.
+        point: makes the column, of targets (v,) or (v, q) and v laws: (v,), or None where it does not apply; None where
+            the program's own scores have the column.
+        prepare: what is taken of the column before the mean, (v,) or (v, k); by default the column itself.
+        terms: what is meant in place of a column, (v,) or (v, k); None of rows that it does not apply to.
+        reduction: makes the metric of the means, (..., k) to (...).
+        centers: of a mean of absolute deviations, the k numbers from which the means deviate, in place of a reduction.
+        value: makes a value; None where it does not apply.
+        measured: whether it is measured.
+        influence: the column of what each row contributes to a measured metric, by which it is compared.
+        margin: by how much it may be worse at the gate unless the file says so: a number, ``"5 %"`` or
+            ``"5 % of skill"``; None where the gate does not compare it.
+        marginal: makes the value that the law of all targets has on them, y (v,); None where there is none.
+        shown: the places where it is shown, each with its number in the order there, from 1.
+    """
+
+    name: str
+    label: str
+    reading: str = ""
+    unit: str = ""
+    better: Better = "neither"
+    interval: str = ""
+    group: Group = "Others"
+    asked: str = ""
+    column: str = ""
+    column_label: str = ""
+    point: Callable[[Array, Distribution], Array | None] | None = None
+    prepare: Callable[[Array], Array] | None = None
+    terms: Callable[[Rows], Array | None] | None = None
+    reduction: Callable[[Array], Array] = mean_of
+    centers: tuple[float, ...] = ()
+    value: Callable[[Rows], float | None] | None = None
+    measured: bool = False
+    influence: str = ""
+    margin: float | str | None = None
+    marginal: Callable[[Array], float] | None = None
+    shown: Mapping[Place, int] = field(default_factory=dict)
+
+    @property
+    def is_of_means(self) -> bool:
+        """Whether it is a reduction of means over rows, in slices at least."""
+        return self.value is None and (self.column != "" or self.terms is not None)
+
+    @property
+    def is_mean_of_column(self) -> bool:
+        """Whether it is the mean of its column, and nothing else."""
+        made = self.terms, self.prepare, self.value
+        return self.column != "" and made == (None, None, None) and self.reduction is mean_of and not self.measured
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether two versions are compared in it by their columns alone."""
+        return self.is_of_means and self.column != "" and self.better == "lower" and not self.measured
+
+    @property
+    def direction(self) -> str:
+        """What is better, in a sentence; "" where nothing is."""
+        if isinstance(self.better, str):
+            return "" if self.better == "neither" else f"{self.better.capitalize()} is better."
+        return f"{self.better:g} is best."
+
+    def terms_of(self, rows: Rows) -> Array | None:
+        """What is meant, (v,) or (v, k); None where it does not apply to the rows."""
+        if self.terms is not None:
+            return self.terms(rows)
+        return self.prepared(rows.columns[self.column]) if self.column in rows.columns else None
+
+    def prepared(self, column: Array) -> Array:
+        """What is taken of the values of its column, (v,) or (v, k)."""
+        return column if self.prepare is None else self.prepare(column)
+
+    def reduced(self, means: Array) -> Array:
+        """The metric of means (..., k), (...)."""
+        if self.centers:
+            return np.asarray(np.abs(means - np.array(self.centers)).mean(axis=-1))
+        return self.reduction(means)

@@ -1,0 +1,78 @@
+"""The metrics by name: what everything that computes, logs, compares, shows or explains metrics reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from congruence.tasks.scores.metrics.definitions import DEFINITIONS
+from congruence.tasks.scores.metrics.metric import Metric, Place
+
+METRICS: dict[str, Metric] = {}
+"""Every metric by its name, in order; ``register`` adds to it."""
+
+_NO_NUMBER = "recalibration"
+"""What an evaluation may be asked for and is no number: the preview of a correction."""
+
+
+def register(metric: Metric) -> None:
+    """Add a metric after all others: it is computed, logged, compared, shown and explained like them.
+
+    Processes that do not import the code that registers it do not know it.
+
+    Raises:
+        ValueError: there is one of this name.
+    """
+    if metric.name in METRICS:
+        raise ValueError(f"metric {metric.name!r} is there already; give it another name")
+    METRICS[metric.name] = metric
+
+
+for _metric in DEFINITIONS:
+    register(_metric)
+
+
+def metric_of(name: str) -> Metric:
+    """The metric ``name``; one that nobody described is called what it is logged as."""
+    return METRICS.get(name) or Metric(name, name)
+
+
+def shown(place: Place) -> tuple[str, ...]:
+    """The names of the metrics that are shown in a place, in their order there."""
+    numbers = {name: metric.shown[place] for name, metric in METRICS.items() if place in metric.shown}
+    return tuple(sorted(numbers, key=lambda name: numbers[name]))
+
+
+def metric_names() -> tuple[str, ...]:
+    """The names that the evaluation file's ``metrics:`` may have."""
+    return (*dict.fromkeys(metric.asked for metric in METRICS.values() if metric.asked), _NO_NUMBER)
+
+
+def requested_metrics(names: Sequence[str] | None) -> tuple[str, ...]:
+    """What an evaluation computes, by names of ``metrics:``: ``names``, or all. CCE is always among them."""
+    return metric_names() if names is None else tuple(dict.fromkeys(("cce", *names)))
+
+
+def asked_for(requested: Sequence[str]) -> Iterator[Metric]:
+    """The metrics that are asked for by ``requested``, and those that are always there."""
+    return (metric for metric in METRICS.values() if not metric.asked or metric.asked in requested)
+
+
+def mean_columns() -> dict[str, str]:
+    """The metrics that are means of a column of the scores, and that column."""
+    return {name: metric.column for name, metric in METRICS.items() if metric.is_mean_of_column}
+
+
+def _known(name: str) -> str:
+    if name not in metric_names():
+        raise ValueError(f"'{name}' is no metric; choose from {', '.join(metric_names())}")
+    return name
+
+
+METRICS_ASKED = f"narrows the metrics, to some of {', '.join(metric_names())}; all that apply by default"
+"""What the evaluation file's ``metrics:`` means."""
+
+MetricName = Annotated[str, AfterValidator(_known)]
+"""A name in the evaluation file's ``metrics:``."""

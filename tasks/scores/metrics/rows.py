@@ -1,0 +1,126 @@
+"""What metrics are made of: rows of a version with their scores, laws and targets, and what is found of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.calibration.totals import has_total
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.row_blocks.dependence import FoundBlocks
+from congruence.kernels.scores import central_intervals
+from congruence.kernels.streams import stream
+
+if TYPE_CHECKING:
+    from congruence.kernels.calibration.decomposition import ScoreDecomposition
+
+COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)
+DECOMPOSED_ROWS = 10_000
+INDEPENDENT = FoundBlocks()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The v valid rows of a version, or a block of them.
+
+    Attributes:
+        columns: scores of the rows, (v,) each: cce, nll, crps, pit, mean, std, ...
+        targets: (v,) or (v, q).
+        predictive: v laws.
+        weights: what each row counts in means, (v,); None where all count alike.
+        seed: of samples of rows.
+        found: blocks of rows that depend on each other.
+        floor_share: the mean CCE expected of a true version, as a share of the mean noise floor.
+        whole: all rows, where these are a block of them, and ``part`` where it lies.
+    """
+
+    columns: Mapping[str, Array] = field(repr=False)
+    targets: Array = field(repr=False)
+    predictive: Distribution = field(repr=False)
+    weights: Array | None = field(default=None, repr=False)
+    seed: int = 0
+    found: FoundBlocks = INDEPENDENT
+    floor_share: float = 1.0
+    whole: Rows | None = field(default=None, repr=False)
+    part: slice = field(default_factory=lambda: slice(None))
+
+    def block(self, part: slice) -> Rows:
+        """Returns the rows of a ``part``, which know what all rows say together."""
+        return Rows(
+            {name: values[part] for name, values in self.columns.items()},
+            self.targets[part],
+            self.predictive[part],
+            None if self.weights is None else self.weights[part],
+            self.seed,
+            self.found,
+            self.floor_share,
+            whole=self,
+            part=part,
+        )
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether each row has one target."""
+        return self.targets.ndim == 1
+
+    @property
+    def are_dependent(self) -> bool:
+        """Whether rows depend on each other, so that tests of independent rows do not hold."""
+        return self.found.refused or self.found.blocks is not None
+
+    @cached_property
+    def intervals(self) -> dict[float, tuple[Array, Array]]:
+        """The central interval of each of ``COVERAGE_LEVELS``, its two ends (v,): one look at the quantiles for all."""
+        return dict(zip(COVERAGE_LEVELS, central_intervals(self.predictive, COVERAGE_LEVELS), strict=True))
+
+    @property
+    def marginal_crps(self) -> Array:
+        """The CRPS of the law of all targets together at each row, (v,)."""
+        return self._of_all.crps_of_all_targets[self.part]
+
+    @cached_property
+    def crps_of_all_targets(self) -> Array:
+        """The CRPS at each of these rows of the law of their targets, (v,)."""
+        from congruence.kernels.calibration.decomposition import marginal_crps  # not where settings are read alone
+
+        return marginal_crps(self.targets, self.weights)
+
+    @property
+    def are_counts_with_total(self) -> bool:
+        """Whether laws of counts have a total to compare with: no target is negative, and every mean positive."""
+        return self._of_all.have_total
+
+    @cached_property
+    def have_total(self) -> bool:
+        """Whether ``are_counts_with_total`` holds of these rows by themselves."""
+        is_known = self.predictive.is_discrete and "mean" in self.columns
+        return is_known and has_total(self.targets, self.columns["mean"])
+
+    @cached_property
+    def decomposition(self) -> ScoreDecomposition:
+        """The quantile scores taken apart by level; of more than 10,000 rows, of as many at random."""
+        from congruence.kernels.calibration.decomposition import crps_decomposition
+
+        predictive, targets, weights = self.predictive, self.targets, self.weights
+        if len(targets) > DECOMPOSED_ROWS:
+            draw = stream(self.seed, "rows of the score decomposition")
+            rows = np.sort(draw.choice(len(targets), DECOMPOSED_ROWS, replace=False))
+            predictive, targets = predictive[rows], targets[rows]
+            weights = None if weights is None else weights[rows]
+        return crps_decomposition(targets, predictive, weights=weights)
+
+    @cached_property
+    def kernel_calibration(self) -> dict[str, float]:
+        """``kernel_calibration_error`` of the rows."""
+        from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
+
+        return kernel_calibration_error(self.predictive, self.targets, self.seed, self.found.blocks, self.weights)
+
+    @property
+    def _of_all(self) -> Rows:
+        return self if self.whole is None else self.whole
