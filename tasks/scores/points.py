@@ -7,6 +7,8 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration import pit_values
+from congruence.kernels.calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.local_reading import PREFIX
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
 from congruence.kernels.congruence.result import CongruenceResult
@@ -45,6 +47,13 @@ def score_points(
         points["cce_q_value"] = benjamini_hochberg(test.point_p_values)
     if calibration is not None:
         points |= calibration.columns()
+        if predictive.quantile_levels is not None and f"{PREFIX}fault" in points:
+            # Of a few levels skew and tails cannot be told from bias and spread, which they show, too.
+            bias, spread = (np.abs(points[f"{PREFIX}{order}"]) for order in ORDERS[:2])
+            plain = np.where(bias >= spread, *ORDERS[:2])
+            points[f"{PREFIX}fault"] = np.where(points[f"{PREFIX}fault"] == "", "", plain).astype(object)
+            for name in ("shift", "factor"):  # in predicted spreads, which are an interpolation
+                del points[f"{PREFIX}{name}"]
     names = np.arange(len(targets)) if keys is None else keys
     found: dict[str, Array] = {}
     scored: dict[str, int] = {}

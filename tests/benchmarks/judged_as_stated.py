@@ -20,7 +20,7 @@ from congruence.kernels import RBF, Quantiles
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 
-SETTINGS = CalibrationSettings(draws=199)
+SETTINGS = CalibrationSettings(draws=999)
 ZEROS = "zero-inflated"
 LAWS = {
     "normal": scipy.stats.norm(),

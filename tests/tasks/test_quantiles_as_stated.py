@@ -32,6 +32,7 @@ def read(x: np.ndarray, y: np.ndarray, laws: dict[str, Quantiles]) -> dict[str, 
         law, calibration = laws[name], found.calibration
         points = score_points(found.result, law, y, seed=0, keys=None, calibration=calibration)
         metrics, _ = version_metrics(("cce", "congruence_test", "calibration", "pit"), points, law, y, found, seed=0)
+        assert set(points["calibration_fault"]) <= {"", "bias", "spread"}
         regions = calibration.regions.named({"age": x[:, 0], "income": x[:, 1]})
         jumps = JumpScores.of(y, law)
         slices = pd.DataFrame({"old": np.where(x[:, 0] > 0.5, "yes", "no")})
