@@ -9,8 +9,8 @@ with quantiles by accident. Where many do, Y has an atom there, and P(Y <= q_k) 
 - of few values with a large share of the outcomes (zeros, a cap), a level whose quantile is such a value is left out,
   so that the cells beside it are one: its mass is known, whatever the atom's is. The level stays where more outcomes
   lie beyond the atom than its cell has room for: then no mass of the atom makes it right.
-- of many values (whole numbers, a grid), the outcomes that tie with a level are dealt out to the cells beside it,
-  evenly over the rows, so that as many as possible of the levels hold on average.
+- of many values with a small share each (whole numbers, a grid), the outcomes that tie with a level are dealt out to
+  the cells beside it, evenly over the rows, so that as many as possible of the levels hold on average.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ ATOM = 0.05
 
 MOST_ATOMS = 3
 """Of more, outcomes have a grid."""
+
+LARGE_ATOM = 0.2
+"""Share of the outcomes from which a value of a grid is an atom, too: how much lies below it depends on the input."""
 
 _GOLDEN = 0.6180339887498949  # fractions of its multiples fill (0, 1) evenly from any row on
 
@@ -80,11 +83,11 @@ def cells_between(levels: Array, values: Array, y: Array) -> Cells:
     found, count = np.unique(y, return_counts=True)
     atoms = found[count >= ATOM * len(y)]
     if len(atoms) > MOST_ATOMS:
-        return Cells.of(ends, place + _dealt(levels, values, y, ties))
-    light = ties & ~np.isin(y, atoms)[:, None]
-    if np.count_nonzero(light.any(axis=1)) >= max(FEWEST_TIES, LEAST_TIED * len(y)):
-        place = place + _dealt(levels, values, y, light)
-    return _around_atoms(ends, values, y, place, atoms)
+        atoms = found[count >= LARGE_ATOM * len(y)]
+    free = ~np.isin(values, atoms)
+    if np.count_nonzero((ties & free).any(axis=1)) >= max(FEWEST_TIES, LEAST_TIED * len(y)):
+        place = place + _dealt(levels, values, y, free)
+    return _around_atoms(ends, values, y, place, atoms) if len(atoms) else Cells.of(ends, place)
 
 
 def _around_atoms(ends: Array, values: Array, y: Array, place: Array, atoms: Array) -> Cells:
@@ -111,10 +114,10 @@ def _around_atoms(ends: Array, values: Array, y: Array, place: Array, atoms: Arr
     return Cells(merged, place, np.concatenate([np.zeros((n, 1)), below[:, :-1]], axis=1))
 
 
-def _dealt(levels: Array, values: Array, y: Array, ties: Array) -> Array:
-    """How many of the levels that a row's outcome ties with it is counted above, (n,)."""
-    n, tied = len(y), np.count_nonzero(ties, axis=0)
-    lacking = levels * n - np.count_nonzero(y[:, None] < values, axis=0)
-    share = np.clip(lacking / np.maximum(tied, 1), 0.0, 1.0)
+def _dealt(levels: Array, values: Array, y: Array, free: Array) -> Array:
+    """How many of the levels that a row's outcome ties with it is counted above, (n,), where levels are ``free``."""
+    ties = free & (values == y[:, None])
+    lacking = levels * np.count_nonzero(free, axis=0) - np.count_nonzero(free & (y[:, None] < values), axis=0)
+    share = np.clip(lacking / np.maximum(np.count_nonzero(ties, axis=0), 1), 0.0, 1.0)
     order = np.cumsum(ties.any(axis=1)) * _GOLDEN % 1.0
     return np.asarray(np.count_nonzero(ties & (order[:, None] >= share), axis=1))
