@@ -131,7 +131,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "cce_mean", "CCE",
         "Mean Conditional Congruence Error: distance, in the output kernel's space, between what the model predicts "
         "at an input and what the data say there. Compares within one protocol only, and is judged beside what it "
-        "would be if the version were true.",
+        "would be if the version were true. Of predicted quantiles and bins, with our interpolation between them.",
         unit=DISTANCE, better="lower", interval=NEW_TARGETS, group="Distance", asked="cce", column="cce",
         measured=True, margin="5 %",
         shown={"headlines": 1, "list": 1, "charts": 1, "slices": 1, "compared": 1, "wins": 1, "over_time": 2},
@@ -193,7 +193,8 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "nll_mean", "NLL",
-        "Mean negative log-likelihood of the targets: a proper score.",
+        "Mean negative log-likelihood of the targets: a proper score. Of predicted quantiles and bins, with our "
+        "interpolation between them.",
         unit="nats per row", better="lower", interval=ROWS, group="Score", asked="nll", column="nll",
         column_label="NLL", marginal=_entropy,
         margin="5 % of skill",  # a value may be 0 or negative, and a number of nats is large beside rare counts
@@ -201,7 +202,8 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "crps_mean", "CRPS",
-        "Mean continuous ranked probability score, a proper score.",
+        "Mean continuous ranked probability score, a proper score. Of predicted quantiles and bins, with our "
+        "interpolation between them.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="crps", column="crps", column_label="CRPS",
         margin="5 % of skill", marginal=_mean_marginal_crps,
         shown={"headlines": 7, "list": 5, "charts": 9, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},
