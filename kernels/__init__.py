@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from congruence.kernels.conditional_calibration.local_reading import LocalReading as LocalReading
     from congruence.kernels.conditional_calibration.local_reading import local_distribution as local_distribution
     from congruence.kernels.conditional_calibration.local_reading import local_reading as local_reading
-    from congruence.kernels.congruence.diagnostics import KernelDiagnostics as KernelDiagnostics
-    from congruence.kernels.congruence.diagnostics import kernel_diagnostics as kernel_diagnostics
     from congruence.kernels.congruence.difference import CongruenceDifference as CongruenceDifference
     from congruence.kernels.congruence.discrepancy import DiscrepancyResult as DiscrepancyResult
     from congruence.kernels.congruence.discrepancy import (
@@ -85,7 +83,6 @@ if TYPE_CHECKING:
     from congruence.kernels.protocol.downsampling import downsampled_congruence as downsampled_congruence
     from congruence.kernels.protocol.evaluation import evaluate_protocol as evaluate_protocol
     from congruence.kernels.protocol.output_scales import output_kernel as output_kernel
-    from congruence.kernels.protocol.output_scales import scale_sensitivity as scale_sensitivity
     from congruence.kernels.protocol.protocol import ECAI as ECAI
     from congruence.kernels.protocol.protocol import EXACT as EXACT
     from congruence.kernels.protocol.protocol import PREPRINT as PREPRINT

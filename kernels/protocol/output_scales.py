@@ -2,12 +2,11 @@
 
 The papers' gamma = 1 / (2 var y) sees errors of the order of the targets' spread. Where x explains nearly all of it, a
 model that is several times overconfident passes. The residual scale is that of y given x; the sum over scales covers
-both. Which one was used is part of a protocol; ``scale_sensitivity`` reports all three.
+both. Which one was used is part of a protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, get_args
 
 import numpy as np
@@ -15,8 +14,6 @@ import numpy as np
 from congruence.kernels.arrays import require_targets
 from congruence.kernels.bandwidths import OutputScale, scaled_rbf, variance_gamma
 from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.gram.spectrum import residual_variance
 from congruence.kernels.kernel_functions import RBF, Kernel
@@ -60,15 +57,3 @@ def kernel_at_scale(scale: OutputScale, gamma: float, residual: float = 0.0) -> 
         return scaled_rbf(gamma)
     marginal = 1.0 / (2.0 * gamma)
     return RBF(1.0 / (2.0 * float(np.clip(residual, FINEST * marginal, marginal))))
-
-
-def scale_sensitivity(
-    prepared: PreparedCongruence, y: Any, versions: Mapping[str, Distribution], *, seed: int = 0
-) -> dict[str, dict[OutputScale, CongruenceResult]]:
-    """CCE of every version under each output scale, by version and scale: does the ranking depend on the bandwidth?"""
-    results: dict[str, dict[OutputScale, CongruenceResult]] = {name: {} for name in versions}
-    for scale in SCALES:
-        kernel = output_kernel(scale, y, prepared)
-        for name, result in prepared.congruence_errors(y, versions, output_kernel=kernel, seed=seed).items():
-            results[name][scale] = result
-    return results

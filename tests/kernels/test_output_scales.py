@@ -5,7 +5,7 @@ import pytest
 
 from congruence.kernels import RBF, Normal, Polynomial, multiscale_rbf, prepare, variance_gamma
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol.output_scales import output_kernel, scale_sensitivity
+from congruence.kernels.protocol.output_scales import SCALES, output_kernel
 from congruence.kernels.protocol.protocol import EXACT, EvaluationProtocol
 from congruence.kernels.solvers import ConjugateGradient
 
@@ -51,8 +51,10 @@ def test_at_the_marginal_scale_a_threefold_overconfident_model_passes_and_at_the
             "true": Normal(mean, np.full(len(y), 2.0)),
             "overconfident": Normal(mean, np.full(len(y), 2.0 / 3.0)),
         }
-        found = scale_sensitivity(prepare(x, input_kernel=RBF(20.0)), y, versions)
-        mean_errors.append([[result.mean for result in scales.values()] for scales in found.values()])
+        prepared = prepare(x, input_kernel=RBF(20.0))
+        kernels = [output_kernel(scale, y, prepared) for scale in SCALES]
+        results = [prepared.congruence_errors(y, versions, output_kernel=kernel) for kernel in kernels]
+        mean_errors.append([[result[name].mean for result in results] for name in versions])
     true, overconfident = np.mean(mean_errors, axis=0)
     marginal, residual, multiscale = overconfident / true
     assert marginal < 1.1

@@ -1,0 +1,54 @@
+"""The warning on a kernel that ignores its inputs."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from congruence.kernels import RBF, Polynomial
+from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.gram.points import PointsHere
+from congruence.kernels.gram.variation import NearlyConstantKernelWarning, kernel_variation
+from congruence.kernels.protocol.weighting import weighted_reference
+
+UNIT = Polynomial(degree=3, gamma=1.0, coef0=1.0)
+
+
+def unit_norm(n=400, d=16, seed=0):
+    x = np.random.default_rng(seed).standard_normal((n, d))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def test_unit_norm_with_the_bandwidth_of_raw_embeddings_is_warned_of():
+    with pytest.warns(NearlyConstantKernelWarning, match="CCE hardly depends on x"):
+        prepare(unit_norm(d=512), input_kernel=Polynomial(degree=3, gamma=None, coef0=1.0))
+
+
+def test_a_kernel_that_sees_its_inputs_is_not():
+    assert kernel_variation(unit_norm(d=512), UNIT) > 0.05
+
+
+def test_identical_inputs_are_warned_of_as_well():
+    with pytest.warns(NearlyConstantKernelWarning):
+        prepare(np.ones((20, 3)), input_kernel=RBF(1.0))
+
+
+def test_two_points_cannot_show_that_a_kernel_is_constant():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepare(np.array([[0.0], [1.0]]), input_kernel=RBF(1.0))
+    assert np.isnan(kernel_variation(np.array([[0.0], [1.0]]), RBF(1.0)))
+
+
+def test_a_constant_kernel_is_warned_of_under_weights_however_these_vary():
+    x, rows = np.ones((50, 3)), np.arange(40)
+    with pytest.warns(NearlyConstantKernelWarning):
+        weighted_reference(
+            x, rows, query=x, input_kernel=RBF(1.0), regularization=0.1, weights=np.linspace(1.0, 9.0, 40)
+        )
+
+
+def test_a_constant_kernel_is_warned_of_wherever_the_system_lives():
+    points = PointsHere(np.ones((20, 3)), RBF(1.0))
+    with pytest.warns(NearlyConstantKernelWarning):
+        prepare(points, input_kernel=RBF(1.0))
