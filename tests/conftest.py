@@ -54,6 +54,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _temporary_files_stay_where_they_were() -> Iterator[None]:
+    """A command that a test calls in this process keeps them in its home, which another user may not enter."""
+    variable, folder = os.environ.get("TMPDIR"), tempfile.tempdir
+    yield
+    tempfile.tempdir = folder
+    if variable is not None:
+        os.environ["TMPDIR"] = variable
+
+
+@pytest.fixture(autouse=True)
 def _no_experiment_outlives_its_database() -> Iterator[None]:
     """MLflow keeps the experiment that a test has set, also when the next test has a new database."""
     yield

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from congruence.tasks.scores.metrics.registry import METRICS, metric_of
 from congruence.tasks.settings.strict import Strict
 
 _SHARE = re.compile(r"^\s*(?P<number>\d+(\.\d*)?|\.\d+)\s*%\s*(?P<skill>of\s+skill)?\s*$")
@@ -122,6 +121,8 @@ class GateSettings(Strict):
     @field_validator("not_worse_on", "better_on")
     @classmethod
     def _comparable(cls, names: list[str]) -> list[str]:
+        from congruence.tasks.scores.metrics.registry import METRICS  # a refusal need not wait for what computes them
+
         comparable = [name for name, metric in METRICS.items() if metric.margin is not None]
         for name in names:
             if name not in comparable:
@@ -131,6 +132,8 @@ class GateSettings(Strict):
     @field_validator("margin")
     @classmethod
     def _margins(cls, margins: dict[str, float | str]) -> dict[str, float | str]:
+        from congruence.tasks.scores.metrics.registry import metric_of
+
         for name, written in margins.items():
             margin = Margin.of(written)
             if margin.is_share and not margin.of_skill and name == "nll_mean":
@@ -174,6 +177,8 @@ class GateSettings(Strict):
 
     def margin_of(self, name: str) -> Margin:
         """By how much the metric may be worse than the baseline's."""
+        from congruence.tasks.scores.metrics.registry import METRICS
+
         margin = self.margin.get(name, METRICS[name].margin)
         assert margin is not None  # of what can be compared
         return Margin.of(margin)

@@ -18,7 +18,8 @@ from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.moments import standardisation
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.scores.metrics.registry import METRICS_ASKED, MetricName, requested_metrics
+from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
+from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.settings.protocol import ProtocolSettings
 from congruence.tasks.settings.strict import Strict

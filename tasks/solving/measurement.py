@@ -26,7 +26,8 @@ from congruence.kernels.protocol.weighting import Reference
 from congruence.kernels.solvers import Checkpoint, ConjugateGradient
 from congruence.kernels.solvers.planning import DENSE_LIMIT
 from congruence.kernels.weights import mean_one
-from congruence.tasks.scores.metrics.registry import MetricName, requested_metrics
+from congruence.tasks.scores.metrics.asked import MetricName
+from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving.capacity import cluster_capacity
 from congruence.tasks.solving.executor import HERE, Executor

@@ -13,6 +13,7 @@ from congruence.kernels.dependence.correlation import correlations
 from congruence.kernels.dependence.scores import dependence_scores
 from congruence.tasks.hourly.dataset import CORRELATION, INPUTS, hourly_counts
 from congruence.tasks.hourly.models import poisson, true_law, weekday
+from congruence.tasks.sentences.calibration import correlation_clause
 
 HOURS = hourly_counts(2000)
 TARGETS = HOURS["count"].to_numpy(float)
@@ -40,7 +41,7 @@ def test_the_true_law_is_called_wrong_as_rows_and_not_by_runs_of_time() -> None:
     x, settings = HOURS[list(INPUTS)].to_numpy(float), CalibrationSettings(draws=199, directions=30)
     (look,) = correlations(dependence_scores(TARGETS, TRUTH))
     assert look.is_found
-    assert "name `time:`" in str(look)
+    assert "name `time:`" in correlation_clause(look)
     laws = {
         "truth": TRUTH,
         "poisson": Poisson(poisson(HOURS)["rate"].to_numpy()),

@@ -17,11 +17,12 @@ from congruence.flows.operations import doctor
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.pages import CHARTS, KEY, list_page, run_link
+from congruence.tasks.mlflow.pages import KEY, list_page, run_link
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.scores.metrics.registry import shown
 
 HEADLINES = ("cce_mean", "cce_noise_floor", "nll_mean", "ece")
 
@@ -182,7 +183,7 @@ def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
         metrics = evaluation.metrics | {"cce_expected": MetricValue(0.05, 0.04, 0.06), "cce_p_value": MetricValue(0.4)}
         evaluation = make_evaluation(model=version(number), scale=scale, split="listed", metrics=metrics)
         run_id = log_evaluation(evaluation, settings)
-    drawn = sum(name in MlflowClient(server.uri).get_run(run_id).data.metrics for name in CHARTS)
+    drawn = sum(name in MlflowClient(server.uri).get_run(run_id).data.metrics for name in shown("charts"))
     assert drawn > 6
     experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/listed").experiment_id
     listed = f"{server.uri}/{list_page(experiment, KEY)}"

@@ -25,9 +25,10 @@ from congruence.tasks.mlflow.tables import points_table
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.report.evaluation import report_data
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
+from congruence.tasks.scores.metrics.asked import MetricName
 from congruence.tasks.scores.metrics.definitions import ROWS, TARGET
 from congruence.tasks.scores.metrics.metric import Metric
-from congruence.tasks.scores.metrics.registry import METRICS, MetricName, register, requested_metrics, shown
+from congruence.tasks.scores.metrics.registry import METRICS, register, requested_metrics, shown
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.solving.measurement import measure
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
-
-from pydantic import AfterValidator
 
 from congruence.tasks.scores.metrics.definitions import DEFINITIONS
 from congruence.tasks.scores.metrics.metric import Metric, Place
@@ -63,16 +60,3 @@ def asked_for(requested: Sequence[str]) -> Iterator[Metric]:
 def mean_columns() -> dict[str, str]:
     """The metrics that are means of a column of the scores, and that column."""
     return {name: metric.column for name, metric in METRICS.items() if metric.is_mean_of_column}
-
-
-def _known(name: str) -> str:
-    if name not in metric_names():
-        raise ValueError(f"'{name}' is no metric; choose from {', '.join(metric_names())}")
-    return name
-
-
-METRICS_ASKED = f"narrows the metrics, to some of {', '.join(metric_names())}; all that apply by default"
-"""What the evaluation file's ``metrics:`` means."""
-
-MetricName = Annotated[str, AfterValidator(_known)]
-"""A name in the evaluation file's ``metrics:``."""
