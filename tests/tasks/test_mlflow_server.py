@@ -64,7 +64,8 @@ def runs_of(settings, split):
 
 
 @pytest.mark.slow
-def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_evaluation, server, settings):
+def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_evaluation, server, settings, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # as a command has it: MLflow's own seven take minutes
     evaluation = make_evaluation(model=version(1), split="interrupted")
     other = make_evaluation(model=version(2), split="away")
     client = MlflowClient(server.uri)
