@@ -9,7 +9,7 @@ from congruence.flows.evaluation.keys import encoder_protocol, evaluation_identi
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
 from congruence.flows.evaluation.tracking import for_workers, use_tracking
-from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.identity import encoder_identity
 from congruence.tasks.mlflow.connection import with_retries

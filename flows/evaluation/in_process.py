@@ -12,7 +12,7 @@ from congruence.flows.evaluation.keys import evaluation_identity
 from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.evaluation.stages.predict import serve
 from congruence.flows.evaluation.tracking import for_workers
-from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.threads import on_one_core
 from congruence.tasks.data.measurable import require_measurable
 from congruence.tasks.data.split import Split

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
-from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.identity import EncoderIdentity, encoder_identity

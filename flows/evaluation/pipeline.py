@@ -34,7 +34,7 @@ from congruence.flows.evaluation.stages.solve import groups_of, solve
 from congruence.flows.evaluation.stages.waiting import flow_client, on_workers_of, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.dask.gpus import devices_in_words, worker_devices
 from congruence.tasks.data.settings import SplitSettings

@@ -32,7 +32,7 @@ from congruence.flows.evaluation.stages.predict import check, kept_predictions, 
 from congruence.flows.evaluation.stages.waiting import as_completed, on_workers_of, worker_messages
 from congruence.flows.evaluation.tracking import for_workers
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.dask.clusters import dask_client

@@ -9,9 +9,9 @@ import pytest
 
 from congruence.kernels import EvaluationProtocol
 from congruence.kernels.distributions import Laplace, MultivariateNormal
-from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Matern, Polynomial, Product, Sum
+from congruence.kernels.mean_embeddings.residuals import target_errors
 
 A, B, C = Laplacian(0.7), Laplacian(2.0), Matern(1.5, 0.4)
 SPELLINGS = [A + B + C, A + (B + C), Sum((A, B, C)), Sum((Sum((C,)), Sum((B, A)))), C + B + A]

@@ -4,12 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
+
+from congruence.kernels import RBF, Polynomial
 from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.gram.points import PointsHere
 from congruence.kernels.gram.variation import NearlyConstantKernelWarning, kernel_variation
 from congruence.kernels.protocol.weighting import weighted_reference
-
-from congruence.kernels import RBF, Polynomial
 
 UNIT = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 

@@ -31,7 +31,6 @@ from congruence.kernels.distributions import (
     Uniform,
     ZeroInflated,
 )
-from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration import (
     squared_kernel_calibration_error,
@@ -39,6 +38,7 @@ from congruence.kernels.kernel_calibration import (
 )
 from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Matern, Polynomial
+from congruence.kernels.mean_embeddings.residuals import target_errors
 
 KERNELS = {
     "RBF": RBF(0.7),

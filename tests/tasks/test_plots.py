@@ -37,7 +37,7 @@ LAW = Normal(X[:, 0], np.ones(N))
 PIT = pit_values(Y, LAW)
 PREPARED = prepare(X, input_kernel=RBF(1.0))
 RESULT = PREPARED.conditional_congruence_error(Y, LAW)
-EXPECTED = RESULT.band
+EXPECTED = PREPARED.expected_congruence(Y, LAW, RESULT)
 READING = local_reading(PREPARED.smoother, PIT)
 RATE = np.exp(X[:, 0])
 COUNTS = RNG.poisson(RATE).astype(float)

@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from congruence.flows.cli.progress import stage
 from congruence.flows.evaluation.stages.waiting import divided, tasks_at_once, tasks_under_way
-from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
