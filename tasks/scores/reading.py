@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores, count_reading, count_readings
-from congruence.kernels.conditional_calibration.coverage import LevelRows, level_reading, level_readings
+from congruence.kernels.conditional_calibration.counts import (
+    CountReading,
+    CountRows,
+    JumpScores,
+    count_reading,
+    count_readings,
+)
+from congruence.kernels.conditional_calibration.coverage import LevelReading, LevelRows, level_reading, level_readings
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
@@ -36,12 +43,9 @@ from congruence.tasks.sentences.calibration import (
     short_name,
     what_is_wrong,
 )
-from congruence.tasks.sentences.counts import (
-    CountPlace,
-    count_fault,
-    what_is_wrong_with_counts,
-)
-from congruence.tasks.sentences.levels import LevelPlace, level_fault, what_is_wrong_with_levels
+from congruence.tasks.sentences.counts import count_fault, what_is_wrong_with_counts
+from congruence.tasks.sentences.levels import level_fault, what_is_wrong_with_levels
+from congruence.tasks.sentences.places import Place, PlaceReading
 
 PLACES_ALONE = 0.01
 """False discovery rate over the places of a version that the test of the whole split does not contradict."""
@@ -91,12 +95,12 @@ def read_what_is_wrong(
     contradicted = calibration.test.p_value < EACH_OF_TWO
     level = LEVEL if contradicted else PLACES_ALONE
     if counts is not None:
-        sentences, table = _read_counts(
-            counts, of_slices or groups, calibration.test, metrics, contradicted, level, blocks
+        sentences, table = _read_places(
+            _COUNTS, counts, of_slices or groups, calibration.test, metrics, contradicted, level, blocks
         )
     elif levels is not None:
-        sentences, table = _read_levels(
-            levels, of_slices or groups, calibration.test, metrics, contradicted, level, blocks
+        sentences, table = _read_places(
+            _LEVELS, levels, of_slices or groups, calibration.test, metrics, contradicted, level, blocks
         )
     else:
         places = _read_groups(of_slices, read, blocks) or by_region
@@ -226,8 +230,9 @@ def _read_groups(
     return sorted(read, key=lambda place: -(place.reading.strength**2) * place.reading.share)
 
 
-def _read_counts(
-    counts: CountRows,
+def _read_places(
+    kind: _Kind[T, R],
+    rows: T,
     groups: dict[str, Array],
     test: ConditionalCalibrationTest,
     metrics: dict[str, MetricValue],
@@ -235,43 +240,24 @@ def _read_counts(
     level: float,
     blocks: DependentBlocks | None,
 ) -> tuple[list[str], pd.DataFrame]:
-    """The sentences on counts with many zeros, and what is observed and expected by slice or region."""
-    readings, q_values = count_readings(counts, groups, blocks)
-    places = [CountPlace(name, q_values[name], found) for name, found in readings.items()]
+    """The sentences on a version that is read in its own terms, and what these say by slice or region."""
+    readings, q_values = kind.by_group(rows, groups, blocks)
+    places = [Place(name, q_values[name], found) for name, found in readings.items()]
     places.sort(key=lambda place: (not place.is_named(level), -place.reading.size))
-    overall = count_reading(counts, blocks=blocks)
-    sentences = what_is_wrong_with_counts(
-        overall, places, p_value=test.p_value, contradicted=contradicted, level=level, draws=test.draws
-    )
-    nothing_named = len(sentences) == 1 and not contradicted
-    if nothing_named and cce_status(metrics) == NOT_AS_IF_TRUE:
-        sentences = [CONTRADICTED]
-    return sentences, _table_of_counts(places, level)
-
-
-def _read_levels(
-    levels: LevelRows,
-    groups: dict[str, Array],
-    test: ConditionalCalibrationTest,
-    metrics: dict[str, MetricValue],
-    contradicted: bool,
-    level: float,
-    blocks: DependentBlocks | None,
-) -> tuple[list[str], pd.DataFrame]:
-    """The sentences on predicted quantiles, and what they cover by slice or region."""
-    readings, q_values = level_readings(levels, groups, blocks)
-    places = [LevelPlace(name, q_values[name], found) for name, found in readings.items()]
-    places.sort(key=lambda place: (not place.is_named(level), -place.reading.size))
-    overall = level_reading(levels, blocks=blocks)
-    sentences = what_is_wrong_with_levels(
-        overall, places, p_value=test.p_value, contradicted=contradicted, level=level, draws=test.draws
+    sentences = kind.what_is_wrong(
+        kind.overall(rows, None, blocks),
+        places,
+        p_value=test.p_value,
+        contradicted=contradicted,
+        level=level,
+        draws=test.draws,
     )
     if len(sentences) == 1 and not contradicted and cce_status(metrics) == NOT_AS_IF_TRUE:
         sentences = [CONTRADICTED]
-    return sentences, _table_of_levels(places, level)
+    return sentences, kind.table(places, level)
 
 
-def _table_of_levels(places: Sequence[LevelPlace], level: float) -> pd.DataFrame:
+def _table_of_levels(places: Sequence[Place[LevelReading]], level: float) -> pd.DataFrame:
     covered = [(place, next(iter(place.reading.intervals or place.reading.levels), None)) for place in places]
     return pd.DataFrame(
         {
@@ -288,7 +274,7 @@ def _table_of_levels(places: Sequence[LevelPlace], level: float) -> pd.DataFrame
     )
 
 
-def _table_of_counts(places: Sequence[CountPlace], level: float) -> pd.DataFrame:
+def _table_of_counts(places: Sequence[Place[CountReading]], level: float) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "place": place.name,
@@ -308,6 +294,24 @@ def _table_of_counts(places: Sequence[CountPlace], level: float) -> pd.DataFrame
         }
         for place in places
     )
+
+
+T = TypeVar("T")
+R = TypeVar("R", bound=PlaceReading)
+
+
+@dataclass(frozen=True)
+class _Kind(Generic[T, R]):
+    """How versions are read that have terms of their own: all rows, each place, the sentences, and the table."""
+
+    overall: Callable[[T, None, DependentBlocks | None], R]
+    by_group: Callable[[T, dict[str, Array], DependentBlocks | None], tuple[dict[str, R], dict[str, float]]]
+    what_is_wrong: Callable[..., list[str]]
+    table: Callable[[Sequence[Place[R]], float], pd.DataFrame]
+
+
+_COUNTS = _Kind(count_reading, count_readings, what_is_wrong_with_counts, _table_of_counts)
+_LEVELS = _Kind(level_reading, level_readings, what_is_wrong_with_levels, _table_of_levels)
 
 
 def _table(places: Sequence[RegionReading], level: float) -> pd.DataFrame:

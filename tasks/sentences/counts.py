@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from congruence.kernels.conditional_calibration.counts import CountReading
-from congruence.tasks.sentences.calibration import MOST_SENTENCES, capital, p_value_in_words, percent, rest
+from congruence.tasks.sentences.calibration import capital, p_value_in_words
+from congruence.tasks.sentences.places import Place, sentences_on
 
 MUCH = 1.5
 """A factor between the sums from which an exposure that was left out is the first thing to look for."""
-
-
-@dataclass(frozen=True)
-class CountPlace:
-    """A slice or region, and what its counts say; ``q_value`` over all places that were read."""
-
-    name: str
-    q_value: float
-    reading: CountReading
-
-    def is_named(self, level: float) -> bool:
-        """Whether the place has a fault: beyond chance over all places, and worth naming."""
-        return self.q_value <= level and self.reading.is_off
 
 
 def count_fault(reading: CountReading) -> str:
@@ -60,7 +47,7 @@ def shares_clause(reading: CountReading) -> str:
 
 def what_is_wrong_with_counts(
     overall: CountReading,
-    places: Sequence[CountPlace],
+    places: Sequence[Place[CountReading]],
     *,
     p_value: float,
     contradicted: bool,
@@ -77,20 +64,17 @@ def what_is_wrong_with_counts(
         level: of q-values over the places.
         draws: of the conditional calibration test, see ``p_value_in_words``.
     """
-    named = [place for place in places if place.is_named(level)]
     everywhere = overall.is_off and (contradicted or overall.p_value <= level)
     p = p_value_in_words(min(p_value, overall.p_value) if everywhere else p_value, draws)
-    if not everywhere and not named:
-        return [_nothing_named(overall, p, contradicted)]
-    sentences = _overall(overall, p) if everywhere else [_right_on_average(overall, p, contradicted)]
-    apart = [place for place in named if not everywhere or _differs(place.reading, overall)]
-    shown = apart[: MOST_SENTENCES - 1 - len(sentences)]
-    sentences += [
-        f"On {place.name} ({place.reading.rows:,} rows, {percent(place.reading.share)}) {count_clause(place.reading)}."
-        for place in shown
-    ]
-    same = len(named) - len(apart) if everywhere else 0
-    return [*sentences, *rest("place", len(places), len(named), len(apart) - len(shown), same)][:MOST_SENTENCES]
+    return sentences_on(
+        places,
+        level,
+        everywhere=_overall(overall, p) if everywhere else [],
+        right_on_average=_right_on_average(overall, p, contradicted),
+        nothing_named=_nothing_named(overall, p, contradicted),
+        clause=count_clause,
+        differs=lambda reading: _differs(reading, overall),
+    )
 
 
 def _overall(reading: CountReading, p: str) -> list[str]:

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from congruence.kernels.conditional_calibration.coverage import Coverage, LevelReading, percent_of
-from congruence.tasks.sentences.calibration import MOST_SENTENCES, listed, p_value_in_words, percent, rest
+from congruence.tasks.sentences.calibration import listed, p_value_in_words
+from congruence.tasks.sentences.places import Place, sentences_on
 
 MOST_LISTED = 9
 """Of more levels a sentence lists none."""
-
-
-@dataclass(frozen=True)
-class LevelPlace:
-    """A slice or region, and what its targets say of the quantiles; ``q_value`` over all places that were read."""
-
-    name: str
-    q_value: float
-    reading: LevelReading
-
-    def is_named(self, level: float) -> bool:
-        """Whether the place has a fault: beyond chance over all places, and worth naming."""
-        return self.q_value <= level and self.reading.is_off
 
 
 def level_fault(reading: LevelReading) -> str:
@@ -39,7 +26,7 @@ def level_clause(reading: LevelReading) -> str:
 
 def what_is_wrong_with_levels(
     overall: LevelReading,
-    places: Sequence[LevelPlace],
+    places: Sequence[Place[LevelReading]],
     *,
     p_value: float,
     contradicted: bool,
@@ -56,25 +43,24 @@ def what_is_wrong_with_levels(
         level: of q-values over the places.
         draws: of the conditional calibration test, see ``p_value_in_words``.
     """
-    named = [place for place in places if place.is_named(level)]
     everywhere = contradicted and overall.is_off and overall.p_value <= level
     p = p_value_in_words(min(p_value, overall.p_value) if everywhere else p_value, draws)
-    if not everywhere and not named:
-        return [_nothing_named(overall, p, contradicted)]
-    if everywhere:
-        sentences = [f"The predictions are wrong ({p}): over all rows, {level_clause(overall)}.", *_list(overall)]
-    elif contradicted:
-        sentences = [f"The predictions are right on average over all rows, but not everywhere ({p})."]
-    else:
-        sentences = [f"The test of all rows finds no fault ({p}), but single places have one beyond chance."]
-    apart = [place for place in named if not everywhere or _differs(place.reading, overall)]
-    shown = apart[: MOST_SENTENCES - 1 - len(sentences)]
-    sentences += [
-        f"On {place.name} ({place.reading.rows:,} rows, {percent(place.reading.share)}) {level_clause(place.reading)}."
-        for place in shown
-    ]
-    same = len(named) - len(apart) if everywhere else 0
-    return [*sentences, *rest("place", len(places), len(named), len(apart) - len(shown), same)][:MOST_SENTENCES]
+    first = f"The predictions are wrong ({p}): over all rows, {level_clause(overall)}."
+    return sentences_on(
+        places,
+        level,
+        everywhere=[first, *_list(overall)] if everywhere else [],
+        right_on_average=_right_on_average(p, contradicted),
+        nothing_named=_nothing_named(overall, p, contradicted),
+        clause=level_clause,
+        differs=lambda reading: _differs(reading, overall),
+    )
+
+
+def _right_on_average(p: str, contradicted: bool) -> str:
+    if contradicted:
+        return f"The predictions are right on average over all rows, but not everywhere ({p})."
+    return f"The test of all rows finds no fault ({p}), but single places have one beyond chance."
 
 
 def share_of(share: float) -> str:

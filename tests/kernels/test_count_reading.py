@@ -8,7 +8,8 @@ from scipy import stats
 
 from congruence.kernels import Normal, Poisson
 from congruence.kernels.conditional_calibration.counts import CountRows, Tally, count_reading, count_readings
-from congruence.tasks.sentences.counts import CountPlace, what_is_wrong_with_counts
+from congruence.tasks.sentences.counts import what_is_wrong_with_counts
+from congruence.tasks.sentences.places import Place
 
 N = 20_000
 RNG = np.random.default_rng(5)
@@ -22,7 +23,7 @@ def said(y: np.ndarray, law: Poisson, *, p: float = 1e-4, contradicted: bool = T
     assert rows is not None
     level = 0.05 if contradicted else 0.01
     readings, q_values = count_readings(rows, GROUPS)
-    places = [CountPlace(name, q_values[name], reading) for name, reading in readings.items()]
+    places = [Place(name, q_values[name], reading) for name, reading in readings.items()]
     places.sort(key=lambda place: -place.reading.size)
     sentences = what_is_wrong_with_counts(
         count_reading(rows), places, p_value=p, contradicted=contradicted, level=level

@@ -15,7 +15,8 @@ from congruence.kernels.conditional_calibration.prepared import prepare_calibrat
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
-from congruence.tasks.sentences.levels import LevelPlace, level_fault, what_is_wrong_with_levels
+from congruence.tasks.sentences.levels import level_fault, what_is_wrong_with_levels
+from congruence.tasks.sentences.places import Place
 
 LEVELS = np.array([0.05, 0.5, 0.95])
 RNG = np.random.default_rng(3)
@@ -110,7 +111,7 @@ def said(y: np.ndarray, law: Quantiles, groups: dict[str, np.ndarray], p: float)
     rows = LevelRows.of_targets(y, law)
     assert rows is not None
     readings, q_values = level_readings(rows, groups)
-    places = [LevelPlace(name, q_values[name], reading) for name, reading in readings.items()]
+    places = [Place(name, q_values[name], reading) for name, reading in readings.items()]
     contradicted = p < 0.025
     level = 0.05 if contradicted else 0.01
     return what_is_wrong_with_levels(level_reading(rows), places, p_value=p, contradicted=contradicted, level=level)
