@@ -16,8 +16,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from congruence.flows.cli.app import app
+from congruence.tasks.scores.metrics.asked import MetricName
 from congruence.tasks.scores.metrics.metric import Metric
-from congruence.tasks.scores.metrics.registry import METRICS
+from congruence.tasks.scores.metrics.registry import METRICS, metric_names
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
@@ -140,6 +141,8 @@ def _type(annotation: Any) -> str:
         return "null"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "section"
+    if annotation == MetricName:
+        return " or ".join(metric_names())
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _type(inner[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,40 +11,17 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from congruence.kernels import CongruenceResult, Distribution, RejectionCurve, reliability_curve
+from congruence.tasks.plots.style import BLUE, CYCLE, DPI, MUTED, ORANGE, SEQUENTIAL, dress, legend
 
-INK, MUTED, GRID = "#1f2937", "#6b7280", "#e5e7eb"
-BLUE, ORANGE = "#2563eb", "#ea580c"
-CYCLE = (BLUE, ORANGE, "#059669", "#7c3aed", "#dc2626", "#0891b2", "#ca8a04")
-SEQUENTIAL = "viridis"
-DPI = 110
 _BAND = (0.025, 0.975)
 _TICKS = 6
 _MARKED = 20  # points of a line, up to which each is marked
-_TITLE_LETTERS = 9.5  # per inch
 
 
 def grid(rows: int, columns: int, *, width: float = 2.7, height: float = 2.4) -> tuple[Figure, list[list[Axes]]]:
     """Return a figure of rows by columns of axes, each of ``width`` by ``height`` inches."""
     figure = Figure(figsize=(width * columns, height * rows), dpi=DPI, layout="constrained", facecolor="white")
     return figure, [list(row) for row in figure.subplots(rows, columns, squeeze=False)]
-
-
-def dress(axes: Axes, title: str = "", x_label: str = "", y_label: str = "") -> None:
-    """Set the title, wrapped to the width of the axes, and the labels; a light grid, no box."""
-    width = max(12, int(_TITLE_LETTERS * axes.get_window_extent().width / DPI))
-    axes.set_title("\n".join(textwrap.wrap(title, width)), loc="left", fontsize=11, color=INK, fontweight="bold")
-    axes.set_xlabel(x_label, fontsize=9.5, color=INK)
-    axes.set_ylabel(y_label, fontsize=9.5, color=INK)
-    axes.tick_params(labelsize=8.5, colors=MUTED, length=3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GRID)
-    axes.grid(visible=True, color=GRID, linewidth=0.7)
-    axes.set_axisbelow(True)
-
-
-def legend(axes: Axes, *, markerscale: float = 1.0) -> None:
-    """Add a small legend without a frame."""
-    axes.legend(fontsize=8.5, frameon=False, labelcolor=INK, markerscale=markerscale)
 
 
 def samples_and_values(
