@@ -1,15 +1,15 @@
-"""The tags of a model version: its headline numbers and where they are from, or why they are missing."""
+"""What a model version says in the registry: tags with its headline numbers, or why they are missing; a description."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mlflow import MlflowClient
 
 from congruence.tasks.mlflow.connection import connect, with_retries
-from congruence.tasks.mlflow.pages import run_link, web_page
+from congruence.tasks.mlflow.pages import KEY, list_page, run_link, run_page, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.version_pages import described
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
@@ -17,6 +17,7 @@ from congruence.tasks.scores.verdict import verdict
 
 FAILED = "failed"
 _LONGEST_MESSAGE = 1000
+_HEADING = "**Evaluations by congruence**"
 
 
 def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
@@ -47,6 +48,33 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
     for key in ("cce_error", *stale):
         if key in present.tags:
             client.delete_model_version_tag(model.name, model.version, key)
+
+
+def described(text: str | None, evaluation: Evaluation, experiment: str, run_id: str, *, report: bool = True) -> str:
+    """Returns ``text`` with a line for this evaluation, in place of an earlier one's on the same split.
+
+    The lines stand under a heading of ours; what people wrote stays. ``experiment`` is the id of its run's; ``report``
+    says whether the run holds one.
+    """
+    before, line = (text or "").rstrip(), _entry(evaluation, experiment, run_id, report)
+    earlier = re.compile(rf"^- \*\*{re.escape(evaluation.split.name)}\*\*: .*$", re.MULTILINE)
+    if _HEADING not in before:
+        return f"{before}\n\n{_HEADING}\n\n{line}".lstrip()
+    written, _, ours = before.partition(_HEADING)
+    if earlier.search(ours):
+        return written + _HEADING + earlier.sub(lambda _: line, ours, count=1)
+    return f"{written}{_HEADING}\n\n{line}\n{ours.lstrip()}".rstrip()
+
+
+def _entry(evaluation: Evaluation, experiment: str, run_id: str, report: bool) -> str:
+    words = verdict(evaluation.metrics)
+    if evaluation.wrong is not None:
+        words += ". " + " ".join(evaluation.wrong.sentences)
+    pages = {"Report": run_page(experiment, run_id, "artifacts/report.html")} if report else {}
+    pages |= {"Run": run_page(experiment, run_id), "All versions on this split": list_page(experiment, KEY)}
+    links = " | ".join(f"[{name}]({page})" for name, page in pages.items())
+    said = mask_text(" ".join(words.split())).rstrip(".")
+    return f"- **{evaluation.split.name}**: {said}. {links}"
 
 
 def log_failure(model: ModelVersion, split: str, message: str, settings: TrackingSettings) -> None:

@@ -17,7 +17,7 @@ from congruence.flows.operations.ui import list_pages
 from congruence.tasks.mlflow import pages
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.version_pages import described
+from congruence.tasks.mlflow.version_tags import described
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import MetricValue
 
