@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 from loopback import QUIET, free_port
 
-from congruence.tasks.dask.clusters import WORKER_ENVIRONMENT, dask_environment
+from congruence.tasks.dask.cluster_spec import WORKER_ENVIRONMENT, dask_environment
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.webhook import register_webhook
 from congruence.tasks.runtime.memory import total_memory

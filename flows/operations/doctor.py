@@ -226,13 +226,12 @@ def dask_cluster(settings: EvaluationSettings) -> Iterator[Finding]:
     import dask
     from distributed import Client
 
-    from congruence.tasks.dask.log_filters import quiet_dask
-    from congruence.tasks.dask.tls import tls_configuration
+    from congruence.tasks.dask.clusters import dask_configuration, quiet_dask
 
     address = str(settings.cluster.address)
     with (
         quiet_dask(),
-        dask.config.set(tls_configuration(settings.cluster)),
+        dask.config.set(dask_configuration(settings.cluster)),
         warnings.catch_warnings(record=True) as said,
     ):
         warnings.simplefilter("always")

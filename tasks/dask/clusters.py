@@ -1,70 +1,30 @@
-"""Dask clusters by configuration: in process, on this machine, one worker per GPU, an address, Kubernetes, or a file.
+"""A client of the configured Dask cluster: connected, watched, its loss said in a sentence, quiet at its end.
 
-Workers are sized so that nothing spills to disk: a spilled Gram block costs more than making it again. Each worker runs
-one thread with one BLAS thread, because two thread pools on one core fight.
+Workers are sized so that nothing spills to disk: a spilled Gram block costs more than making it again.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
-import os
-import re
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import dask
-from dask.utils import parse_bytes
-from distributed import Client, KilledWorker, LocalCluster
+from distributed import Client, KilledWorker, WorkerPlugin
 from distributed.comm.core import CommClosedError
+from distributed.utils import silence_logging_cmgr
+from tornado.iostream import StreamClosedError
 
-from congruence.kernels.memory import CARD_SHARE_VARIABLE
-from congruence.kernels.threads import usable_cores
-from congruence.tasks.dask.cluster_spec import ClusterSpec, await_workers, read_cluster_spec, start_cluster
-from congruence.tasks.dask.log_filters import LeaveTheEndToTheClient, quiet_dask
-from congruence.tasks.dask.tls import tls_configuration
+from congruence.tasks.dask.cluster_spec import DASK_SETTINGS, cluster_spec, start_cluster, worker_environment
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
-from congruence.tasks.runtime.memory import total_memory
 from congruence.tasks.settings.cluster import ClusterSettings
 
 logger = logging.getLogger(__name__)
 
-WORKER_ENVIRONMENT = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    # Dask has glibc give each array above 128 KiB back to the system as soon as it is freed: each temporary array is
-    # then paid for page by page, a third of the time of elementwise NumPy.
-    "MALLOC_TRIM_THRESHOLD_": str(2**27),
-    "MALLOC_MMAP_THRESHOLD_": str(2**25),
-}
-DASK_SETTINGS = {
-    "distributed.nanny.pre-spawn-environ": WORKER_ENVIRONMENT,
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": 0.95,
-    "distributed.worker.memory.terminate": False,
-    "distributed.scheduler.worker-saturation": 1.1,
-    "distributed.scheduler.allowed-failures": 10,
-    "distributed.comm.timeouts.connect": "60s",
-    # A worker whose nanny has not brought it back by then is replaced. Loading its libraries takes longer than the
-    # default, 15 s, where the machine is busy.
-    "distributed.deploy.lost-worker-timeout": "2 minutes",
-    "distributed.scheduler.worker-ttl": "1 hour",  # one that computes long in a busy machine is not dead
-    # Every process of a cluster wakes fifty times a second to see whether its loop hangs, and a hundred times to sample
-    # what its worker does: together a twentieth of a core that nobody looks at.
-    "distributed.admin.tick.interval": "500ms",
-    "distributed.worker.profile.interval": "100ms",
-    "distributed.worker.profile.cycle": "5s",
-    # Of the messages that Dask keeps for its own developers: each holds a task with all of its arguments.
-    "distributed.admin.low-level-log-length": 20,
-}
-"""Dask reads some of these on the scheduler and some on workers: where others start those, infra/dask carries them."""
-IDLE_SECONDS = 3600
-"""After so long without a task the Dask operator removes a cluster: that of a command that was killed."""
 WITHOUT_WORKERS_SECONDS = 300.0
 """How long work waits for a worker: a nanny or an operator starts one again in less."""
 _TLS_OPTIONS = "--protocol tls --tls-ca-file ... --tls-cert ... --tls-key ...' and certificates of the same authority"
@@ -86,10 +46,7 @@ def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = log
         SettingsError: the cluster cannot be reached, or its package is not installed.
         ClusterError: the scheduler was lost inside the ``with``, or a task with every worker that took it.
     """
-    with (
-        dask.config.set(DASK_SETTINGS | tls_configuration(settings)),
-        _connected(settings, announce) as client,
-    ):
+    with dask.config.set(dask_configuration(settings)), _connected(settings, announce) as client:
         address = scheduler_address(client)
         # When a scheduler is lost, each client prints the traceback of its attempt to connect again.
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
@@ -111,69 +68,40 @@ def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = log
             ) from error
 
 
-@contextmanager
-def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> Iterator[Client]:
-    if settings.kind == "address":
-        with _closing(_at_address(settings)) as client:
-            yield client
-        return
-    spec, place = _spec(settings)
-    cluster = _of_this_machine(settings, announce) if spec is None else start_cluster(spec, place)
-    with _closing(cluster) as started, _closing(Client(started)) as client:
-        if spec is not None:
-            await_workers(client, spec, place)
-        elif settings.kind != "threads":  # workers that are processes of this machine write to our terminal
-            client.register_plugin(LeaveTheEndToTheClient())
-        yield client
+def dask_configuration(settings: ClusterSettings) -> dict[str, Any]:
+    """Dask's whole configuration inside an evaluation: what stands in its files, ours over it, and the client's TLS.
 
-
-def _at_address(settings: ClusterSettings) -> Client:
-    try:
-        return Client(settings.address, timeout=30)
-    except OSError as error:
-        raise SettingsError(
-            f"cluster.address: no Dask scheduler answers at {settings.address} ({error}); start one with "
-            + ("'dask scheduler', or use kind: local" if settings.tls is None else f"'dask scheduler {_TLS_OPTIONS}")
-        ) from error
-
-
-def _of_this_machine(settings: ClusterSettings, announce: Callable[[str], None]) -> Any:
-    if settings.kind == "local":
-        return _local(settings, announce)
-    try:
-        return _started(settings)
-    except RuntimeError as error:  # distributed's, for a nanny whose worker ended before it was ready
-        raise ClusterError(
-            f"cluster.kind: the cluster of kind {settings.kind} did not start ({error.__cause__ or error}); if a "
-            "worker process was killed, most often it lacks memory: use fewer with cluster.workers, and run again"
-        ) from error
-
-
-def _local(settings: ClusterSettings, announce: Callable[[str], None]) -> Any:
-    """A cluster of processes on this machine, or of threads where those do not come up."""
-    for left in (1, 0):
-        try:
-            return _started(settings)
-        except (RuntimeError, OSError) as error:  # a nanny's, for a worker that ended before it was ready
-            why = str(error.__cause__ or error).strip().splitlines()
-            announce(
-                f"the worker processes did not start ({why[0][:150] if why else type(error).__name__}); "
-                + ("trying once more" if left else "going on with threads in this process")
+    Raises:
+        SettingsError: a certificate is not there, or the address asks for TLS and nothing names certificates.
+    """
+    keys = {"ca_file": "ca-file", "cert_file": "client.cert", "key_file": "client.key"}
+    changed: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": worker_environment(settings)}
+    if settings.tls is not None:
+        changed["distributed.comm.require-encryption"] = True
+        for key, place in keys.items():
+            file = getattr(settings.tls, key)
+            if not file.is_file():
+                raise SettingsError(f"cluster.tls.{key}: there is no file {file}; give the path of a PEM file")
+            changed[f"distributed.comm.tls.{place}"] = str(file)
+    elif (settings.address or "").startswith("tls://"):
+        missing = [key for key, place in keys.items() if not dask.config.get(f"distributed.comm.tls.{place}", None)]
+        if missing:
+            raise SettingsError(
+                f"cluster.address: {settings.address} asks for TLS, and nothing names {', '.join(missing)}; write tls: "
+                "{ca_file: ..., cert_file: ..., key_file: ...} beside it, or set distributed.comm.tls in Dask's files"
             )
-    return _started(settings.model_copy(update={"kind": "threads"}))
+    whole = dask.config.merge(dask.config.config, DASK_SETTINGS)
+    dask.config.set(changed, config=whole)
+    return whole
 
 
 @contextmanager
-def _closing(part: Any) -> Iterator[Any]:
-    """A client or a cluster that is closed at the end; being slow to close costs nobody the work that is done."""
-    try:
-        yield part
-    finally:
-        try:
-            with quiet_dask():
-                part.close()
-        except TimeoutError:
-            logger.warning("%s did not close in time; what is left of it ends with this process", type(part).__name__)
+def quiet_dask() -> Iterator[None]:
+    """Inside, Dask writes nothing to this process's terminal: it tells of every attempt to connect by a traceback."""
+    with ExitStack() as stack:
+        for name in ("distributed", "distributed.client", "distributed.gc", "tornado", "tornado.application"):
+            stack.enter_context(silence_logging_cmgr(logging.CRITICAL + 1, root=name))
+        yield
 
 
 class Workers:
@@ -192,12 +120,10 @@ class Workers:
         """
         if self._client.nthreads():
             self._lost = None
-            return
-        now = time.monotonic()
-        if self._lost is None:
-            self._lost = now
+        elif self._lost is None:
+            self._lost = time.monotonic()
             self._announce(f"No workers connected; waiting up to {WITHOUT_WORKERS_SECONDS:.0f} s.")
-        elif now - self._lost > WITHOUT_WORKERS_SECONDS:
+        elif time.monotonic() - self._lost > WITHOUT_WORKERS_SECONDS:
             raise ClusterError(
                 f"the Dask scheduler at {scheduler_address(self._client)} has had no worker for "
                 f"{WITHOUT_WORKERS_SECONDS:.0f} s; start some with 'dask worker' and see the logs of those that ended; "
@@ -210,123 +136,93 @@ def scheduler_address(client: Client) -> str:
     return str(client.scheduler_info()["address"])
 
 
-def _started(settings: ClusterSettings) -> Any:
-    if settings.kind == "cuda":
-        return _cuda_cluster(settings)
-    # Dask warns of it on a busy machine, with advice on network file systems that does not apply here.
-    warnings.filterwarnings("ignore", message="Creating scratch directories")
-    threads = settings.kind == "threads"
-    workers = settings.workers or min(usable_cores(), 8)
-    cluster = LocalCluster(
-        n_workers=1 if threads else workers,
-        threads_per_worker=workers if threads else 1,
-        processes=not threads,
-        memory_limit=settings.memory_per_worker or total_memory() // (1 if threads else workers),
-        host=None if threads else "127.0.0.1",
-        scheduler_kwargs={"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
-        worker_dashboard_address="127.0.0.1:0",
-    )
-    if not threads:
-        cluster.adapt(minimum=workers, maximum=workers, interval="5s")  # a worker that its nanny gives up is replaced
-    return cluster
+class _LeaveTheEndToTheClient(WorkerPlugin):
+    """Drops, from the log of a worker, the tracebacks of closed connections: a heartbeat may be under way at the end.
 
-
-def _cuda_cluster(settings: ClusterSettings) -> Any:
-    try:
-        import rmm  # noqa: F401 - which dask_cuda imports only where it is asked for a pool, and does not bring
-        from dask_cuda import LocalCUDACluster
-    except ImportError as error:
-        raise SettingsError(
-            f"cluster.kind: 'cuda' needs the GPU packages ({error}); install them with: "
-            "pip install -c constraints.txt '.[gpu]'"
-        ) from error
-    cards = _visible_cards()
-    if not cards:
-        raise SettingsError(
-            "cluster.kind: 'cuda' finds no NVIDIA card here (the driver shows none, or CUDA_VISIBLE_DEVICES hides "
-            "them); use kind: local, or kind: address with a scheduler whose workers have cards"
-        )
-    with dask.config.set({"distributed.nanny.pre-spawn-environ": cuda_worker_environment(settings)}):
-        return LocalCUDACluster(**cuda_cluster_options(settings, cards))
-
-
-def cuda_cluster_options(settings: ClusterSettings, cards: list[str]) -> dict[str, Any]:
-    """What ``LocalCUDACluster`` is given for the visible ``cards``.
-
-    torch embeds and CuPy solves on the same card: one RMM pool serves both, so neither starves the other. It begins
-    with a quarter of its share and grows to it, so that a card with something else on it can be begun with.
+    For clusters whose scheduler lives in the process that the person started: how that ends it says itself, in one
+    sentence, and its workers write to the same terminal.
     """
-    workers = min(settings.workers or len(cards), len(cards))
-    return {
-        "CUDA_VISIBLE_DEVICES": cards[:workers],
-        "n_workers": workers,
-        "threads_per_worker": 1,
-        "protocol": settings.protocol or ("ucx" if workers > 1 else "tcp"),
-        "rmm_pool_size": settings.card_share / 4,
-        "rmm_maximum_pool_size": settings.card_share,
-        "rmm_allocator_external_lib_list": ["torch", "cupy"],
-        "device_memory_limit": None,
-        "memory_limit": settings.memory_per_worker or "auto",
-        "host": "127.0.0.1",
-        "scheduler_kwargs": {"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
-        "worker_dashboard_address": "127.0.0.1:0",
-    }
+
+    name = "congruence-lost-scheduler"
+
+    def setup(self, worker: Any) -> None:  # noqa: ARG002
+        """Called by the worker, when it starts or joins."""
+        for name in ("worker", "core", "batched", "comm.tcp"):
+            logging.getLogger(f"distributed.{name}").addFilter(_tells_of_no_closed_connection)
+        logging.getLogger("tornado.application").addFilter(_tells_of_no_closed_connection)
+
+    def teardown(self, worker: Any) -> None:  # noqa: ARG002
+        """Called when the worker ends: looking through all that it has loaded once more would take seconds."""
+        gc.freeze()
 
 
-def cuda_worker_environment(settings: ClusterSettings) -> dict[str, str]:
-    """The environment in which workers with cards start; single precision stays single precision there."""
-    share = {CARD_SHARE_VARIABLE: f"{settings.card_share:.6g}"}
-    return WORKER_ENVIRONMENT | share | {"CUPY_TF32": "0", "NVIDIA_TF32_OVERRIDE": "0"}
+def _tells_of_no_closed_connection(record: logging.LogRecord) -> bool:
+    closed = (CommClosedError, StreamClosedError, ConnectionError)
+    return not (record.exc_info and isinstance(record.exc_info[1], closed))
 
 
-def _visible_cards() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES names, else every card that the driver counts; by NVML, which makes no context."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [card.strip() for card in named.split(",") if card.strip() not in ("", "-1", "NoDevFiles")]
-    import pynvml
+@contextmanager
+def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> Iterator[Client]:
+    if settings.kind == "address":
+        try:
+            client = Client(settings.address, timeout=30)
+        except OSError as error:
+            raise SettingsError(
+                f"cluster.address: no Dask scheduler answers at {settings.address} ({error}); start one with "
+                + (
+                    "'dask scheduler', or use kind: local"
+                    if settings.tls is None
+                    else f"'dask scheduler {_TLS_OPTIONS}"
+                )
+            ) from error
+        with _closing(client):
+            yield client
+        return
+    place = f"cluster.kind: {settings.kind}" if settings.file is None else f"cluster.file: {settings.file}"
+    spec = cluster_spec(settings)
+    cluster = _local_cluster(settings, announce) if settings.kind == "local" else start_cluster(spec, place)
+    with _closing(cluster), _closing(Client(cluster)) as client:
+        try:
+            client.wait_for_workers(spec.wait_for, timeout=spec.timeout)
+        except TimeoutError as error:
+            came = len(client.scheduler_info(n_workers=-1)["workers"])
+            raise ClusterError(
+                f"{place}: {came} of {spec.wait_for} workers came within {spec.timeout:.0f} s; see why the others wait "
+                "(on Kubernetes: kubectl describe pod), or give them longer with timeout:"
+            ) from error
+        if settings.kind in ("local", "cuda"):  # their workers are processes that write to our terminal
+            client.register_plugin(_LeaveTheEndToTheClient())
+        yield client
 
+
+def _local_cluster(settings: ClusterSettings, announce: Callable[[str], None]) -> Any:
+    """A cluster of processes on this machine, or of threads where those do not come up."""
+    place = "cluster.kind: local"
+    for left in (1, 0):
+        try:
+            cluster = start_cluster(cluster_spec(settings), place)
+        except ClusterError as error:  # a worker ended before it was ready
+            announce(
+                f"the worker processes did not start ({error.__cause__}); "
+                + ("trying once more" if left else "going on with threads in this process")
+            )
+        else:
+            workers = len(cluster.worker_spec)
+            cluster.adapt(
+                minimum=workers, maximum=workers, interval="5s"
+            )  # a worker that its nanny gives up is replaced
+            return cluster
+    return start_cluster(cluster_spec(settings.model_copy(update={"kind": "threads"})), place)
+
+
+@contextmanager
+def _closing(part: Any) -> Iterator[Any]:
+    """A client or a cluster that is closed at the end; being slow to close costs nobody the work that is done."""
     try:
-        pynvml.nvmlInit()
-        return [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
-        return []
-
-
-def _spec(settings: ClusterSettings) -> tuple[ClusterSpec | None, str]:
-    """What is started elsewhere, None for this machine's clusters, and where a person finds it written."""
-    if settings.file is not None:
-        return read_cluster_spec(settings.file), f"cluster.file: {settings.file}"
-    return (kubernetes_spec(settings) if settings.kind == "kubernetes" else None), f"cluster.kind: {settings.kind}"
-
-
-def kubernetes_spec(settings: ClusterSettings) -> ClusterSpec:
-    """The Dask operator's cluster of kind kubernetes: workers of one thread, Dask's settings on all of its pods."""
-    try:
-        import dask_kubernetes.operator  # noqa: F401
-    except ImportError as error:
-        raise SettingsError(
-            "cluster.kind: 'kubernetes' needs the Dask operator's client; install it with: "
-            "pip install -c constraints.txt '.[kubernetes]'"
-        ) from error
-    memory = settings.memory_per_worker
-    arguments: dict[str, Any] = {
-        "image": settings.image,
-        "namespace": settings.namespace,
-        "n_workers": settings.workers or 2,
-        "env": WORKER_ENVIRONMENT | dask_environment(),
-        "worker_command": "dask worker --nworkers 1 --nthreads 1",
-        "idle_timeout": IDLE_SECONDS,
-        "quiet": True,
-    }
-    if memory is not None:  # Kubernetes does not know "8 GiB"
-        bytes_ = {"memory": str(parse_bytes(memory))}
-        arguments["resources"] = {"limits": bytes_, "requests": bytes_}
-    return ClusterSpec.model_validate({"class": "dask_kubernetes.operator.KubeCluster", "arguments": arguments})
-
-
-def dask_environment() -> dict[str, str]:
-    """Dask's settings as the variables that its schedulers and workers read at their start."""
-    return {
-        f"DASK_{re.sub('[.]', '__', key).replace('-', '_').upper()}": str(value) for key, value in DASK_SETTINGS.items()
-    }
+        yield part
+    finally:
+        try:
+            with quiet_dask():
+                part.close()
+        except TimeoutError:
+            logger.warning("%s did not close in time; what is left of it ends with this process", type(part).__name__)

@@ -16,6 +16,7 @@ from pathlib import Path
 from distributed import Client
 
 from congruence.kernels.memory import card_share
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings
 
 DRIVER_PATHS = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))
@@ -82,13 +83,8 @@ def worker_devices(client: Client, settings: ClusterSettings) -> dict[str, Worke
 
 def solves_on_cards(devices: Mapping[str, WorkerDevice]) -> bool:
     """Whether Gram matrices are made on cards: if every worker has one to itself, as each has a part of them."""
-    return bool(devices) and all(device.card is not None for device in devices.values()) and not _shared(devices)
-
-
-def _shared(devices: Mapping[str, WorkerDevice]) -> int:
-    """How many workers are on a card beside others."""
-    on = Counter(device.place for device in devices.values() if device.card is not None)
-    return sum(count for count in on.values() if count > 1)
+    places = [device.place for device in devices.values() if device.card is not None]
+    return bool(devices) and len(places) == len(set(places)) == len(devices)
 
 
 def devices_in_words(devices: Mapping[str, WorkerDevice]) -> str:
@@ -96,17 +92,46 @@ def devices_in_words(devices: Mapping[str, WorkerDevice]) -> str:
     if not devices:
         return ""
     listed = ", ".join(f"{count} x {device}" for device, count in Counter(map(str, devices.values())).items())
-    if solves_on_cards(devices):
-        return f"workers: {listed}; they embed and solve on their cards"
-    if _shared(devices):
-        return (
-            f"workers: {listed}; {_shared(devices)} of them share cards, so that all solve on their processors: start "
-            "one worker per card, as 'dask cuda worker' does"
+    on_cards = Counter(device.place for device in devices.values() if device.card is not None)
+    shared = sum(count for count in on_cards.values() if count > 1)
+    without = len(devices) - on_cards.total()
+    if shared:
+        said = (
+            f"{shared} of them share cards, so that all solve on their processors: start one worker per card, as "
+            "'dask cuda worker' does"
         )
-    with_card = sum(device.card is not None for device in devices.values())
-    if not with_card:
-        return f"workers: {listed}; they solve on their processors"
-    return (
-        f"workers: {listed}; {len(devices) - with_card} of {len(devices)} have no card, so that all solve on their "
-        "processors, and those with one embed on it: give evaluations a scheduler whose workers all have cards"
-    )
+    elif not on_cards:
+        said = "they solve on their processors"
+    elif without:
+        said = (
+            f"{without} of {len(devices)} have no card, so that all solve on their processors, and those with one "
+            "embed on it: give evaluations a scheduler whose workers all have cards"
+        )
+    else:
+        said = "they embed and solve on their cards"
+    return f"workers: {listed}; {said}"
+
+
+def visible_cards() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES names, else every card that the driver counts; by NVML, which makes no context.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        cards = [card.strip() for card in named.split(",") if card.strip() not in ("", "-1", "NoDevFiles")]
+    else:
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+            cards = [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        except pynvml.NVMLError:
+            cards = []
+    if not cards:
+        raise SettingsError(
+            "cluster.kind: 'cuda' finds no NVIDIA card here (the driver shows none, or CUDA_VISIBLE_DEVICES hides "
+            "them); use kind: local, or kind: address with a scheduler whose workers have cards"
+        )
+    return cards

@@ -141,7 +141,7 @@ def test_a_changed_line_of_source_installs_no_package_again() -> None:
     users = [step for step in steps if step.startswith("USER")]
     assert users == ["USER 1000:1000"]
     assert not any(step.startswith("RUN") for step in steps[steps.index(users[0]) :])
-    assert any("congruence.yaml /etc/dask" in step for step in steps)
+    assert any("dask.yaml /etc/dask" in step for step in steps)
     given = [
         line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
     ]
@@ -183,7 +183,7 @@ def dask_of_compose(secrets: Path, tmp_path: Path) -> Iterator[int]:
                 words = words.replace(there, own)
             command = [sys.executable, "-m", *words.split()]
             server = HttpServer(
-                command, tmp_path / f"{name}.log", {"DASK_CONFIG": str(INFRA / "dask" / "congruence.yaml")}
+                command, tmp_path / f"{name}.log", {"DASK_CONFIG": str(ROOT / "tasks" / "dask" / "dask.yaml")}
             )
             check = SERVICES[name]["healthcheck"]["test"][-1]
             server.url = re.sub("878[78]", lambda port: ports[port[0]], check)
@@ -207,7 +207,6 @@ def test_the_scheduler_and_worker_of_compose_serve_the_example(dask_of_compose: 
         assert told == 10, "Dask's settings are the scheduler's, not the client's alone"
     (found,) = doctor.dask_cluster(settings.model_copy(update={"cluster": here}))
     assert found.level == "ok", found
-    assert [file.name for file in (INFRA / "dask").iterdir()] == ["congruence.yaml"]
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:

@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from congruence.kernels import memory
-from congruence.tasks.dask import clusters
 from congruence.tasks.dask import gpus as cards
-from congruence.tasks.dask.clusters import cuda_cluster_options, cuda_worker_environment, dask_client
+from congruence.tasks.dask.cluster_spec import cuda_cluster_options, worker_environment
+from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings
@@ -96,7 +96,7 @@ def test_evaluations_share_a_card_by_their_settings() -> None:
     assert options["rmm_maximum_pool_size"] == pytest.approx(0.2)
     assert (options["n_workers"], options["CUDA_VISIBLE_DEVICES"], options["protocol"]) == (2, ["0", "GPU-a"], "ucx")
     assert cuda_cluster_options(ClusterSettings(kind="cuda", protocol="tcp"), ["0", "1"])["protocol"] == "tcp"
-    environment = cuda_worker_environment(settings)
+    environment = worker_environment(settings)
     assert float(environment[memory.CARD_SHARE_VARIABLE]) == pytest.approx(0.2)
     assert environment["CUPY_TF32"] == environment["NVIDIA_TF32_OVERRIDE"] == "0"
     with pytest.raises(ValidationError, match=r"card_memory belong to kind 'cuda'.*CONGRUENCE_CARD_SHARE"):
@@ -120,7 +120,7 @@ def test_a_cuda_cluster_without_its_packages_or_cards_says_what_to_do(monkeypatc
     ):
         pass
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, GPU-b")
-    assert clusters._visible_cards() == ["1", "GPU-b"]
+    assert cards.visible_cards() == ["1", "GPU-b"]
 
 
 def test_a_share_of_a_card_that_makes_no_sense_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

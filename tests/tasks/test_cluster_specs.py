@@ -10,9 +10,16 @@ import dask
 import pytest
 import yaml
 
-from congruence.tasks.dask import clusters
-from congruence.tasks.dask.cluster_spec import ClusterSpec, read_cluster_spec, start_cluster
-from congruence.tasks.dask.clusters import WORKER_ENVIRONMENT, dask_client, dask_environment, kubernetes_spec
+from congruence.tasks.dask.cluster_spec import (
+    DASK_SETTINGS,
+    WORKER_ENVIRONMENT,
+    ClusterSpec,
+    cluster_spec,
+    dask_environment,
+    read_cluster_spec,
+    start_cluster,
+)
+from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.evaluation import load_settings
@@ -143,11 +150,12 @@ def test_the_settings_say_which_keys_belong_to_which_kind(tmp_path: Path) -> Non
 
 
 def test_schedulers_and_workers_that_others_start_have_dask_s_settings_too() -> None:
-    told = dask.config.collect_env(dask_environment())
-    stored = yaml.safe_load((INFRA / "dask" / "congruence.yaml").read_text())
-    for key, value in clusters.DASK_SETTINGS.items():
-        assert dask.config.get(key, config=told) == value, key
-        assert dask.config.get(key, config=stored) == value, key
+    assert dask.config.collect_env(dask_environment())["distributed"] == DASK_SETTINGS["distributed"]
+    with dask_client(ClusterSettings(kind="threads", workers=1)):
+        assert dask.config.get("distributed.scheduler.worker-ttl") == "1 hour"
+        assert dask.config.get("distributed.worker.memory.spill") is False
+        assert dask.config.get("distributed.worker.memory.rebalance.sender-min") == 0.3, "what Dask's files say stays"
+    assert dask.config.get("distributed.worker.memory.spill") == 0.7
 
 
 def test_kind_kubernetes_asks_for_memory_in_words_that_kubernetes_knows() -> None:
@@ -155,7 +163,7 @@ def test_kind_kubernetes_asks_for_memory_in_words_that_kubernetes_knows() -> Non
     from dask_kubernetes.operator.kubecluster.kubecluster import make_cluster_spec
 
     settings = ClusterSettings(kind="kubernetes", image="i", workers=3, memory_per_worker="8 GiB")
-    arguments = kubernetes_spec(settings).arguments
+    arguments = cluster_spec(settings).arguments
     names = ("image", "n_workers", "env", "worker_command", "resources")
     resource = make_cluster_spec("a", **{key: arguments[key] for key in names} | {"worker_command": ["dask", "worker"]})
     for part in ("worker", "scheduler"):

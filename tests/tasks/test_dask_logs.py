@@ -7,8 +7,7 @@ import logging
 import pytest
 from distributed.comm.core import CommClosedError
 
-from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.dask.log_filters import quiet_dask
+from congruence.tasks.dask.clusters import dask_client, quiet_dask
 from congruence.tasks.settings.cluster import ClusterSettings
 
 
@@ -36,7 +35,7 @@ def test_a_worker_leaves_it_to_the_client_to_say_that_the_scheduler_went() -> No
 
 def test_a_nanny_does_not_tell_of_a_worker_that_is_slow_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    handler = logging.Handler()
+    handler = logging.StreamHandler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     nanny = logging.getLogger("distributed.nanny")
     monkeypatch.setattr(logging.getLogger("distributed"), "handlers", [handler])

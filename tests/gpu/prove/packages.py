@@ -209,10 +209,10 @@ def _communication(backends: Any) -> list[str]:
 
 
 def cluster_options() -> set[str]:
-    """The options that tasks/dask/clusters.py gives LocalCUDACluster, read off its source."""
+    """The options that tasks/dask/cluster_spec.py gives LocalCUDACluster, read off its source."""
     import ast
 
-    tree = ast.parse((api.ROOT / "tasks" / "dask" / "clusters.py").read_text())
+    tree = ast.parse((api.ROOT / "tasks" / "dask" / "cluster_spec.py").read_text())
     (function,) = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "cuda_cluster_options"]
     (returned,) = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
     assert isinstance(returned, ast.Dict)

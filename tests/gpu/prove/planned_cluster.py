@@ -63,13 +63,13 @@ def _of(settings: Any, cards: list[str]) -> list[str]:
     from dask_cuda.utils import parse_device_bytes
     from distributed import Nanny
 
-    from congruence.tasks.dask.clusters import cuda_cluster_options, cuda_worker_environment
+    from congruence.tasks.dask.cluster_spec import cuda_cluster_options, worker_environment
 
     class Planned(LocalCUDACluster):  # type: ignore[misc]
         def scale(self, *_: Any, **__: Any) -> None:
             """No worker is started."""
 
-    options, environment = cuda_cluster_options(settings, cards), cuda_worker_environment(settings)
+    options, environment = cuda_cluster_options(settings, cards), worker_environment(settings)
     with (
         dask.config.set({"distributed.nanny.pre-spawn-environ": environment}),
         Planned(**options) as cluster,
