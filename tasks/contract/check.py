@@ -13,7 +13,7 @@ from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.settings import AUTO
-from congruence.tasks.model_outputs.law import Law
+from congruence.tasks.readers.base import Spec
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _found(model: PredictiveModel, frame: pd.DataFrame, predictive: Distribution
     if model.settings.family != AUTO and model.settings.method is None:
         return model.settings.family, []
     output = model.output(frame.iloc[:1])
-    note = [output.note] if isinstance(output, Law) and output.note else []
+    note = [output.note] if isinstance(output, Spec) and output.note else []
     how = model.asked_by()
     return predictive.family + (f", read from {how}" if how else ""), note
 

@@ -35,9 +35,8 @@ from congruence.tasks.contract.predictors import (
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
 from congruence.tasks.contract.resolved import METADATA_KEY
 from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings, Transform
-from congruence.tasks.model_outputs.known_models import known
-from congruence.tasks.model_outputs.law import UnreadableOutputError
-from congruence.tasks.model_outputs.read import is_columns, read_law
+from congruence.tasks.readers.base import UnreadableOutputError
+from congruence.tasks.readers.read import is_columns, known, read_output
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.home import default_home, home_store
 
@@ -77,7 +76,7 @@ def log_predictive_model(
         of counts it is the mean: ``family="poisson"``, or ``family="negative_binomial", columns={"dispersion": 0.3}``;
       - a fitted model of NGBoost, skpro, statsmodels, CatBoost (with uncertainty, several quantiles), XGBoost (quantile
         levels), quantile-forest, crepes, MAPIE or TabPFN, a scikit-learn regressor with ``return_std``, one with a
-        Poisson loss: nothing more need be said (``congruence.tasks.model_outputs.known_models``). Of others, ``method``
+        Poisson loss: nothing more need be said (``congruence.tasks.readers``). Of others, ``method``
         names what to ask, such as "predict_quantiles(alpha=[0.1, 0.5, 0.9])";
       - a mapping {level: fitted regressor}: quantiles;
       - a ``torch.nn.Module`` that takes a float tensor (or what ``preprocess`` makes of the frame) and returns a
@@ -235,7 +234,7 @@ def _with_its_mean(settings: PredictionSettings, output: pd.DataFrame) -> Predic
 
 def _require_readable(output: Any, rows: int, name: str, levels: Sequence[float] | None) -> None:
     try:
-        read_law(output, rows, levels=levels)
+        read_output(output, rows, levels=levels)
     except UnreadableOutputError as error:
         given = "family='normal', columns={'loc': 'mu', 'scale': 'sigma'}"
         raise ContractError(f"{name}: give family=..., for example {given}: {error}") from error

@@ -30,9 +30,9 @@ from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.resolved import settings_in
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
-from congruence.tasks.model_outputs.law import UnreadableOutputError
-from congruence.tasks.model_outputs.read import answer_of, said_of
 from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.readers.base import UnreadableOutputError
+from congruence.tasks.readers.read import answer_of, said_of
 from congruence.tasks.runtime.mlflow_requests import is_transient
 
 FETCHED = "congruence-model-"
@@ -92,7 +92,7 @@ class PredictiveModel:
             ) from error
 
     def output(self, frame: pd.DataFrame, *, start: int = 0) -> Any:
-        """What the model returns for the rows of ``frame``: columns, or a ``Law`` read from its own objects.
+        """What the model returns for the rows of ``frame``: columns, or a ``Spec`` read from its own objects.
 
         See ``predict``.
         """
@@ -119,13 +119,13 @@ class PredictiveModel:
 
     def _asked(self, inputs: Any) -> Any:
         settings = self.settings
-        as_law = settings.family == AUTO
-        if settings.method is None and not as_law:
+        as_spec = settings.family == AUTO
+        if settings.method is None and not as_spec:
             return self.pyfunc.predict(inputs)
         ask = getattr(self.pyfunc, "answer_of", None)  # of a model in a process of its own
         if ask is not None:
-            return ask(inputs, settings.method, as_law=as_law, levels=settings.levels)
-        return answer_of(self.pyfunc, inputs, settings.method, as_law=as_law, levels=settings.levels)
+            return ask(inputs, settings.method, as_spec=as_spec, levels=settings.levels)
+        return answer_of(self.pyfunc, inputs, settings.method, as_spec=as_spec, levels=settings.levels)
 
     @property
     def _input_schema(self) -> Schema | None:

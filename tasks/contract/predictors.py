@@ -18,9 +18,9 @@ from mlflow.pyfunc.model import PythonModel
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.columns import as_frame
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.contract.reading import distribution_columns, law_distribution
-from congruence.tasks.model_outputs.law import UnreadableOutputError
-from congruence.tasks.model_outputs.read import is_columns, law_of_model, read_law
+from congruence.tasks.contract.reading import distribution_columns, spec_distribution
+from congruence.tasks.readers.base import UnreadableOutputError
+from congruence.tasks.readers.read import is_columns, output_of, read_output
 
 Preprocess = Callable[[pd.DataFrame], Any]
 
@@ -66,7 +66,7 @@ class CallablePredictor(FramePredictor):
 
 
 class NativePredictor(FramePredictor):
-    """A fitted model of a class that ``model_outputs.known_models`` knows, or one with a ``method`` to ask."""
+    """A fitted model of a class that a reader knows, or one with a ``method`` to ask."""
 
     def __init__(self, model: Any, method: str | None = None, preprocess: Preprocess | None = None) -> None:
         self.model = model
@@ -76,7 +76,7 @@ class NativePredictor(FramePredictor):
     def law(self, frame: pd.DataFrame) -> Distribution:
         """The predictive distributions."""
         try:
-            return law_distribution(law_of_model(self.model, self.features(frame), self.method), len(frame))
+            return spec_distribution(output_of(self.model, self.features(frame), self.method), len(frame))
         except UnreadableOutputError as error:
             raise ContractError(f"{type(self.model).__name__}: {error}") from error
 
@@ -92,7 +92,7 @@ def object_law(output: Any, rows: int) -> Distribution | None:
     if is_columns(output):
         return None
     try:
-        return law_distribution(read_law(output, rows), rows)
+        return spec_distribution(read_output(output, rows), rows)
     except UnreadableOutputError:
         return None
 
@@ -177,7 +177,7 @@ def returns_std(estimator: Any) -> bool:
 
 def _tensor_columns(output: Any, rows: int) -> pd.DataFrame:
     if not hasattr(output, "detach") and not isinstance(output, Mapping):
-        return distribution_columns(law_distribution(read_law(output, rows), rows))
+        return distribution_columns(spec_distribution(read_output(output, rows), rows))
     if not isinstance(output, Mapping):
         matrix = output if output.ndim > 1 else output[:, None]
         output = {str(column): matrix[:, column] for column in range(matrix.shape[1])}

@@ -24,10 +24,9 @@ from congruence.tasks.contract.settings import (
     SHARED,
     PredictionSettings,
     families,
-    parameter_names,
 )
-from congruence.tasks.model_outputs.law import Law, UnreadableOutputError
-from congruence.tasks.model_outputs.read import read_law
+from congruence.tasks.readers.base import Spec, UnreadableOutputError
+from congruence.tasks.readers.read import read_output
 
 _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -43,7 +42,7 @@ def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, s
     """The predictive distributions of ``rows`` rows that the output of a model describes.
 
     The output of a recalibrated version may hold its parent's laws and a map (see ``recalibrated_columns``). Of family
-    "auto" the output may be any object that ``congruence.tasks.model_outputs`` reads.
+    "auto" the output may be any object that ``congruence.tasks.readers`` reads.
 
     Args:
         output: what ``predict`` returned.
@@ -54,55 +53,49 @@ def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, s
     Raises:
         ContractError: a column is missing, has another shape, or holds a value outside its parameter's domain.
     """
-    if isinstance(output, Law):
-        return law_distribution(output, rows, start, settings)
+    if isinstance(output, Spec):
+        return spec_distribution(output, rows, start, settings)
     if settings.family == AUTO:
-        return law_distribution(_law(output, rows, settings), rows, start, settings)
+        try:
+            found = read_output(output, rows, levels=settings.levels)
+        except UnreadableOutputError as error:
+            raise ContractError(str(error)) from error
+        return spec_distribution(found, rows, start, settings)
     if settings.draws_axis == 0:
         output = _rows_first(output)
     return _read(output_columns(output, rows), settings, rows, start)
 
 
-def law_distribution(law: Law, rows: int, start: int = 0, settings: PredictionSettings | None = None) -> Distribution:
-    """The distribution of a law that was read from a model's own object.
+def spec_distribution(
+    spec: Spec, rows: int, start: int = 0, settings: PredictionSettings | None = None
+) -> Distribution:
+    """The distribution that was read from a model's own object.
 
     Raises:
         ContractError: another number of rows, or a value outside its parameter's domain.
     """
     try:
-        found = _of_law(law, settings or PredictionSettings())
+        found = _distribution(spec, settings or PredictionSettings())
     except InvalidInputError as error:
         offset = f"; rows are counted from row {start} of the split" if start else ""
-        raise ContractError(f"{error} (read as {law.family}{offset})") from error
+        raise ContractError(f"{error} (read as {spec.family}{offset})") from error
     if len(found) != rows:
         raise ContractError(f"the model returned {len(found)} laws for {rows} input rows; it must return one each")
     return found
 
 
-def _of_law(law: Law, settings: PredictionSettings) -> Distribution:
-    kind: Any = families()[law.family]
-    if law.family == "mixture":
-        return Mixture(law.parameters["weights"], [_of_law(part, settings) for part in law.components])
-    if law.family == "quantiles":
-        return _quantiles(settings, law.parameters["levels"], law.parameters["values"])
-    return kind(**law.parameters)  # type: ignore[no-any-return]
-
-
-def _quantiles(settings: PredictionSettings, levels: Array, values: Array) -> Quantiles:
+def _distribution(spec: Spec, settings: PredictionSettings) -> Distribution:
+    if spec.family == "mixture":
+        return Mixture(spec.parameters["weights"], [_distribution(part, settings) for part in spec.components])
+    if spec.family != "quantiles":
+        return families()[spec.family](**spec.parameters)
     make = Quantiles if settings.crossing == "refuse" else Quantiles.rearranged
     try:
-        return make(levels, values, settings.tails or "normal")
+        return make(spec.parameters["levels"], spec.parameters["values"], settings.tails or "normal")
     except InvalidInputError as error:
         if settings.crossing != "refuse" or "cross" not in str(error):
             raise
         raise InvalidInputError(f"{error}; or leave out predictions.crossing, and they are sorted") from error
-
-
-def _law(output: Any, rows: int, settings: PredictionSettings) -> Law:
-    try:
-        return read_law(output, rows, levels=settings.levels)
-    except UnreadableOutputError as error:
-        raise ContractError(str(error)) from error
 
 
 def _rows_first(output: Any) -> Any:
@@ -130,7 +123,7 @@ def _read(columns: dict[str, Array], settings: PredictionSettings, rows: int, st
         values, sources[name] = _parameter(name, settings, columns, rows, start)
         parameters[name] = _transformed(values, name, settings, sources[name], start)
     try:
-        return _build(settings, parameters)
+        return _distribution(_spec(settings, parameters), settings)
     except InvalidInputError as error:
         origin = ", ".join(f"{name} from {source}" for name, source in sources.items())
         offset = f"; rows are counted from row {start} of the split" if start else ""
@@ -237,35 +230,32 @@ def _transformed(values: Array, name: str, settings: PredictionSettings, source:
     return result
 
 
-def _build(settings: PredictionSettings, parameters: dict[str, Array]) -> Distribution:
-    known: dict[str, Any] = dict(families())
+def _spec(settings: PredictionSettings, parameters: dict[str, Array]) -> Spec:
+    """The parameters that settings found in columns, in the shapes that the family takes."""
     if settings.component is not None:
-        weights = _matrix(parameters["weights"], "weights")
-        names = parameter_names(settings.component)
-        matrices = {name: _matrix(parameters[name], name) for name in names}
+        matrices = {name: _matrix(values, name) for name, values in parameters.items()}
+        weights = matrices.pop("weights")
+        count = weights.shape[1]
         for name, matrix in matrices.items():
-            if matrix.shape[1] not in (1, weights.shape[1]):
-                raise ContractError(f"{name} has {matrix.shape[1]} components, but weights has {weights.shape[1]}")
-        components = [
-            known[settings.component](
-                **{name: matrix[:, min(k, matrix.shape[1] - 1)] for name, matrix in matrices.items()}
-            )
-            for k in range(weights.shape[1])
-        ]
-        return Mixture(weights, components)
+            if matrix.shape[1] not in (1, count):
+                raise ContractError(f"{name} has {matrix.shape[1]} components, but weights has {count}")
+            matrices[name] = np.broadcast_to(matrix, (len(matrix), count))
+        parts = [{name: matrix[:, k] for name, matrix in matrices.items()} for k in range(count)]
+        return Spec("mixture", {"weights": weights}, tuple(Spec(settings.component, part) for part in parts))
     if settings.levels is not None:
         values = _matrix(parameters["values"], "values")
         if values.shape[1] != len(settings.levels):
             raise ContractError(
                 f"the output has {values.shape[1]} quantiles, but {len(settings.levels)} levels are given"
             )
-        return _quantiles(settings, np.asarray(settings.levels), values)
-    if settings.family == "samples" and parameters["values"].ndim == 1:
-        parameters = {"values": parameters["values"][:, None]}
-    if "tail_share" in parameters:
+        parameters = {"values": values}
+    elif settings.family == "samples":
+        values = parameters["values"]
+        parameters = {"values": values if values.ndim > 1 else values[:, None]}
+    elif "tail_share" in parameters:
         parameters = {**parameters, "tail_share": np.unique(parameters["tail_share"])[-1]}
     shared = {name: np.asarray(values) for name, values in settings.shared.items()}
-    return known[settings.family](**shared, **parameters)  # type: ignore[no-any-return]
+    return Spec(settings.family, {**shared, **parameters})
 
 
 def _matrix(values: Array, name: str) -> Array:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import Field, model_validator
 
 from congruence.kernels import distributions
-from congruence.tasks.model_outputs.call import parse_call
+from congruence.tasks.readers.base import parse_call
 from congruence.tasks.settings.strict import Strict
 
 if TYPE_CHECKING:  # a file with a mistake is refused before SciPy is loaded
@@ -89,7 +89,7 @@ class PredictionSettings(Strict):
     ``exposure`` names the column by which predicted rates are multiplied: a rate model is one of counts with it.
 
     ``method`` asks the model behind MLflow's wrapper: "pred_dist", or "predict(return_std=True)" with literal
-    arguments. Family "auto", the default, reads what comes back by its structure (``congruence.tasks.model_outputs``).
+    arguments. Family "auto", the default, reads what comes back by its structure (``congruence.tasks.readers``).
     """
 
     family: str = AUTO

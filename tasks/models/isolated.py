@@ -21,13 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow.models import Model
 
-from congruence.tasks import model_outputs
+from congruence.tasks import readers
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.model_outputs.law import unflatten
 from congruence.tasks.models import isolated_process
 from congruence.tasks.models.environments import end, logged_environment, tail_of
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.variables import model_variables
+from congruence.tasks.readers.base import unflatten
+from congruence.tasks.readers.read import installed_readers
 
 
 class IsolatedModel:
@@ -77,15 +78,16 @@ class IsolatedModel:
         data: pd.DataFrame | np.ndarray[Any, Any],
         method: str | None,
         *,
-        as_law: bool,
+        as_spec: bool,
         levels: Sequence[float] | None = None,
     ) -> Any:
-        """The same of its native model, see ``model_outputs.read.answer_of``: a ``Law``, or columns.
+        """The same of its native model, see ``readers.read.answer_of``: a ``Spec``, or columns.
 
         Raises:
-            ContractError: as ``predict``; or what came back is no law that can be read.
+            ContractError: as ``predict``; or what came back is no distribution that can be read.
         """
-        return self._answer(data, {"method": method, "as_law": as_law, "levels": levels})
+        asked = {"method": method, "as_spec": as_spec, "levels": levels, "readers": installed_readers()}
+        return self._answer(data, asked)
 
     def close(self) -> None:
         """End the process."""
@@ -120,9 +122,9 @@ class _Process:
     def __init__(self, python: Path, folder: Path) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="congruence-isolated-"))
         self._log = self.home / "log"
-        readers = self.home / isolated_process.READERS
-        readers.parent.mkdir(parents=True)
-        readers.symlink_to(Path(model_outputs.__file__).resolve().parent)
+        place = self.home / isolated_process.READERS
+        place.parent.mkdir(parents=True)
+        place.symlink_to(Path(readers.__file__).resolve().parent)
         script = str(Path(isolated_process.__file__).resolve())
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -204,8 +206,8 @@ def _read_output(path: Path) -> Any:
     with np.load(path, allow_pickle=False) as file:
         said = json.loads(file["description"].tobytes())
         columns = [file[str(index)] for index in range(len(file.files) - 1)]
-    if said["kind"] == "law":
-        return unflatten(said["law"], columns)
+    if said["kind"] == "spec":
+        return unflatten(said["spec"], columns)
     if said["kind"] == "array":
         return columns[0]
     if said["kind"] == "mapping":

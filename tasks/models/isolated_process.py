@@ -2,8 +2,8 @@
 
 This file alone runs there, so it needs nothing but the standard library, MLflow and what MLflow needs. It reads lines
 of JSON from its standard input, {"input": PATH, "output": PATH}, and answers each with {"ok": true} or
-{"error": TEXT}; the first answer says whether the model was loaded. With "method", "as_law" and "levels" the native
-model is asked (``model_outputs.read.answer_of``), by readers that need NumPy alone and lie below ``READERS``.
+{"error": TEXT}; the first answer says whether the model was loaded. With "method", "as_spec", "levels" and "readers"
+the native model is asked (``readers.read.answer_of``), by readers that need NumPy alone and lie below ``READERS``.
 
 Inputs are Parquet (a frame) or .npy (a matrix),
 outputs .npz: the columns by their number, and "description", JSON of what they are.
@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-READERS = "readers/congruence/tasks/model_outputs"
+READERS = "readers/congruence/tasks/readers"
 """Where the readers are found, in the folder that the process is started in."""
 
 
@@ -61,14 +61,15 @@ def main() -> None:
 def answered(model: Any, request: dict[str, Any]) -> Any:
     """What the model returns: by MLflow's ``predict``, or by its native model."""
     inputs = read(request["input"])
-    if "as_law" not in request:
+    if "as_spec" not in request:
         return model.predict(inputs)
     place = os.path.join(os.getcwd(), READERS.split("/")[0])
     if place not in sys.path:  # last: a model that brings congruence itself reads by its own
         sys.path.append(place)
-    from congruence.tasks.model_outputs.read import answer_of
+    from congruence.tasks.readers.read import answer_of, lend
 
-    return answer_of(model, inputs, request["method"], as_law=request["as_law"], levels=request["levels"])
+    lend(request["readers"])
+    return answer_of(model, inputs, request["method"], as_spec=request["as_spec"], levels=request["levels"])
 
 
 def text_of(error: BaseException) -> str:
@@ -91,11 +92,9 @@ def write(output: Any, path: str) -> None:
     """Store what the model returned: its kind, its names, its columns."""
     import pandas as pd
 
-    if type(output).__name__ == "Law":
-        from congruence.tasks.model_outputs.law import flatten
-
-        law, values = flatten(output)
-        _store("law", [], values, path, law)
+    if type(output).__name__ == "Spec":
+        description, values = output.flatten()
+        _store("spec", [], values, path, description)
         return
     if isinstance(output, pd.DataFrame):
         kind, names = "frame", [str(name) for name in output.columns]
@@ -109,11 +108,11 @@ def write(output: Any, path: str) -> None:
     _store(kind, names, [numbers(column, name) for column, name in zip(columns, names, strict=True)], path)
 
 
-def _store(kind: str, names: list[str], columns: list[Any], path: str, law: Any = None) -> None:
+def _store(kind: str, names: list[str], columns: list[Any], path: str, spec: Any = None) -> None:
     import numpy as np
 
     arrays = {str(index): column for index, column in enumerate(columns)}
-    description = json.dumps({"kind": kind, "names": names, "law": law}).encode()
+    description = json.dumps({"kind": kind, "names": names, "spec": spec}).encode()
     with open(path, "wb") as file:
         np.savez(file, description=np.frombuffer(description, dtype=np.uint8), **arrays)
 

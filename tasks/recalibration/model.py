@@ -31,14 +31,14 @@ from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.reading import (
     describe_distribution,
     distribution_columns,
-    law_distribution,
     read_distribution,
+    spec_distribution,
 )
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.model_outputs.law import Law
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.readers.base import Spec
 from congruence.tasks.recalibration.corrected_output import corrected_output
 from congruence.tasks.recalibration.embedded_inputs import Embedding
 
@@ -72,8 +72,8 @@ class RecalibratedModel(PythonModel):
         frame = model_input.reset_index(drop=True)
         output, self.read_by = self.parent.output(frame), self.settings
         counts = self.settings.exposure is not None  # rates times the exposure are no columns of the parent
-        if isinstance(output, Law) or counts:  # laws of a native model are written into columns of ours
-            law = self.parent.predict(frame) if counts else law_distribution(output, len(frame))
+        if isinstance(output, Spec) or counts:  # laws of a native model are written into columns of ours
+            law = self.parent.predict(frame) if counts else spec_distribution(output, len(frame))
             output, self.read_by = distribution_columns(law), describe_distribution(law)
         columns = output_columns(output, len(frame))
         base = read_distribution(columns, self.read_by, len(frame))

@@ -26,10 +26,10 @@ from sklearn.preprocessing import StandardScaler
 from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import check_contract, load_predictive_model, log_predictive_model
-from congruence.tasks.contract.reading import law_distribution
-from congruence.tasks.model_outputs.law import UnreadableOutputError
-from congruence.tasks.model_outputs.read import law_of_model, read_law
+from congruence.tasks.contract.reading import spec_distribution
 from congruence.tasks.models.registry import list_versions
+from congruence.tasks.readers.base import UnreadableOutputError
+from congruence.tasks.readers.read import output_of, read_output
 
 X, Y = load_diabetes(return_X_y=True, as_frame=True)
 X, Y = X.iloc[:120, :3].reset_index(drop=True), Y.iloc[:120].reset_index(drop=True)
@@ -289,11 +289,11 @@ def test_other_answers_of_catboost_are_the_same_law() -> None:
     pytest.importorskip("catboost")
     made = catboost_uncertainty()
     for method in ("predict", "predict(prediction_type='RawFormulaVal')"):
-        same(law_distribution(law_of_model(made.model, ASKED, method), len(ASKED)), made.expected)
+        same(spec_distribution(output_of(made.model, ASKED, method), len(ASKED)), made.expected)
     asked = "virtual_ensembles_predict(prediction_type='TotalUncertainty', virtual_ensembles_count=2)"
     parts = made.model.virtual_ensembles_predict(ASKED, "TotalUncertainty", virtual_ensembles_count=2)
     expected = families.Normal(parts[:, 0], np.sqrt(parts[:, 1] + parts[:, 2]))
-    same(law_distribution(law_of_model(made.model, ASKED, asked), len(ASKED)), expected)
+    same(spec_distribution(output_of(made.model, ASKED, asked), len(ASKED)), expected)
 
 
 def test_a_covariance_for_each_row_is_refused_with_remedies_that_work(registry: str) -> None:
@@ -307,7 +307,7 @@ def test_a_covariance_for_each_row_is_refused_with_remedies_that_work(registry: 
         (scipy.stats.multivariate_normal([0.0, 1.0], np.eye(2)), "scipy's multivariate_normal_frozen"),
     ):
         with pytest.raises(UnreadableOutputError, match=rf"{name}, with a covariance.*\(1\) its draws.*\(2\).*\(3\)"):
-            read_law(made, len(ASKED))
+            read_output(made, len(ASKED))
 
     def draws(x: pd.DataFrame) -> families.Samples:
         return families.Samples(np.swapaxes(model.pred_dist(x.to_numpy()).sample(500), 0, 1))
@@ -331,7 +331,7 @@ def test_draws_of_mondrian_categories() -> None:
         model = crepes.WrapRegressor(LinearRegression())
         model.fit(X[:60], Y[:60])
         model.calibrate(X[60:], Y[60:], cps=True, mc=lambda rows, at=border: (np.asarray(rows)[:, 0] > at).astype(int))
-        found = law_distribution(law_of_model(model, ASKED), len(ASKED))
+        found = spec_distribution(output_of(model, ASKED), len(ASKED))
         assert type(found) is kind
         for row, draws in enumerate(model.predict_cpds(ASKED)):
             np.testing.assert_allclose(found.cdf(np.full(len(ASKED), 150.0))[row], np.mean(draws <= 150.0), atol=1e-12)
@@ -354,7 +354,7 @@ def test_one_quantile_is_no_law_and_a_mean_without_a_law_is_named() -> None:
         (tweedie, None, r"shape \(9,\) for 9 rows; no family is known for it.*\(1\).*\(3\)"),
     ):
         with pytest.raises(UnreadableOutputError, match=message):
-            law_of_model(model, ASKED, method)
+            output_of(model, ASKED, method)
 
 
 def test_the_page_has_a_row_for_every_package() -> None:

@@ -24,18 +24,18 @@ from congruence.flows.operations.init_file import model_facts
 from congruence.kernels.conditional_calibration.recalibration_map import Form
 from congruence.kernels.distributions import Normal, Poisson, Quantiles
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
-from congruence.tasks import model_outputs
+from congruence.tasks import readers
 from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.model import PredictiveModel, fetch
 from congruence.tasks.contract.reading import read_distribution
-from congruence.tasks.model_outputs.asking import ask
-from congruence.tasks.model_outputs.call import Call
 from congruence.tasks.models import isolated
 from congruence.tasks.models.isolated import IsolatedModel
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.variables import model_variables
+from congruence.tasks.readers.base import Call
+from congruence.tasks.readers.read import ask
 from congruence.tasks.recalibration.model import RecalibratedModel
 
 FRAME = pd.DataFrame({"a": np.linspace(0, 1, 40), "b": np.cos(np.arange(40.0))})
@@ -73,24 +73,24 @@ def test_a_native_model_in_a_process_of_its_own(registry: str, tmp_path: Path, m
 
 def test_the_readers_need_numpy_and_the_standard_library_alone(tmp_path: Path) -> None:
     """They run where a version's own packages are, and nothing of ours."""
-    folder = Path(model_outputs.__file__).parent
+    folder = Path(readers.__file__).parent
     for path in folder.glob("*.py"):
         for node in ast.parse(path.read_text()).body:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for name in names:
-                own = name.startswith("congruence.tasks.model_outputs")
+                own = name.startswith("congruence.tasks.readers")
                 assert own or name.split(".")[0] in {*sys.stdlib_module_names, "numpy"}, f"{path.name}: {name}"
-    place = tmp_path / "congruence" / "tasks" / "model_outputs"
+    place = tmp_path / "congruence" / "tasks" / "readers"
     place.parent.mkdir(parents=True)
     place.symlink_to(folder)
     script = (
         "import os, sys\n"
         "sys.path[:] = [p for p in sys.path if not os.path.isdir(os.path.join(p, 'congruence'))]\n"
         f"sys.path.append({str(tmp_path)!r})\n"
-        "import scipy.stats, congruence.tasks.model_outputs.read as r\n"
+        "import scipy.stats, congruence.tasks.readers.read as r\n"
         f"assert r.__file__.startswith({str(tmp_path)!r})\n"
-        "print(r.read_law(scipy.stats.norm([1.0, 2.0], 3.0), 2).family)\n"
+        "print(r.read_output(scipy.stats.norm([1.0, 2.0], 3.0), 2).family)\n"
     )
     done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "normal", done.stderr

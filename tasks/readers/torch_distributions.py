@@ -3,25 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from congruence.tasks.model_outputs.law import Array, Law, UnreadableOutputError, as_array, is_of, kinds, law
-from congruence.tasks.model_outputs.scipy_stats import broadcast, by_quantiles, negative_binomial
+from congruence.tasks.readers.base import (
+    Array,
+    Asked,
+    Call,
+    Known,
+    Reader,
+    Spec,
+    UnreadableOutputError,
+    as_array,
+    broadcast,
+    by_quantiles,
+    is_of,
+    kinds,
+    negative_binomial,
+    spec,
+)
 
+_CORRELATED = {
+    "LowRankMultivariateNormal",
+    "MultivariateNormal",
+    "MultivariateNormalDiagPlusLowRank",
+    "MultivariateNormalFullCovariance",
+    "MultivariateNormalTriL",
+    "MultivariateStudentT",
+    "multivariate_normal_frozen",
+    "multivariate_t_frozen",
+}
 _PACKAGES = ("torch", "numpyro", "tensorflow_probability", "pyro", "distrax", "tfp")
 
 
-def read_torch(found: Any, rows: int) -> Law | None:
-    """A distribution of batch shape (rows,), (rows, 1) or, for vectors, (rows, q)."""
-    modules = {kind.__module__.split(".")[0] for kind in type(found).__mro__}
-    if not modules & set(_PACKAGES) or "Distribution" not in kinds(found):
-        return None
-    return _read(found, rows)
+class TorchReader(Reader):
+    """A torch module, and distributions of batch shape (rows,), (rows, 1) or, for vectors, (rows, q)."""
+
+    def known(self, model: Any) -> Known | None:
+        return Known(Call(""), "the module") if is_of(model, "torch", "Module") else None
+
+    def ask(self, model: Any, call: Call, inputs: Any) -> Any:
+        if call.method:
+            return NotImplemented
+        import torch
+
+        matrix = inputs.to_numpy(dtype=np.float64) if hasattr(inputs, "to_numpy") else np.asarray(inputs)
+        with suppress(NotImplementedError):  # what torch.export made has no mode
+            model.eval()
+        kind = next((weight.dtype for weight in model.parameters()), torch.float32)
+        device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+        with torch.inference_mode():
+            return model(torch.tensor(matrix).to(device=device, dtype=kind))
+
+    def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
+        modules = {kind.__module__.split(".")[0] for kind in type(output).__mro__}
+        if not modules & set(_PACKAGES) or "Distribution" not in kinds(output):
+            return None
+        return _read(output, rows)
 
 
-def _read(found: Any, rows: int) -> Law | None:
+class CorrelatedReader(Reader):
+    """Several targets with a covariance for each row, which no family here holds: refused, with what to do."""
+
+    order = 0
+
+    def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
+        package = type(output).__module__.split(".")[0]
+        # NGBoost's other laws answer None for what they do not have.
+        of_ngboost = is_of(output, "ngboost") and getattr(output, "cov_inv", None) is not None
+        if not of_ngboost and not (package in (*_PACKAGES, "scipy") and _CORRELATED & set(kinds(output))):
+            return None
+        name = "MultivariateNormal" if of_ngboost else type(output).__name__  # NGBoost calls the class MVN
+        draws = "draws of shape (rows, 500, targets)"
+        if of_ngboost:
+            draws = "np.swapaxes(model.pred_dist(x).sample(500), 0, 1)"
+        raise UnreadableOutputError(
+            f"its output is {package}'s {name}, with a covariance of the targets for each row; no family here holds "
+            f"one. Give what is near: (1) its draws: log_predictive_model(lambda x: Samples({draws}), ...); (2) one "
+            "target at a time: a function that returns Normal(loc[:, 0], scale[:, 0]); (3) MultivariateNormal(loc, "
+            "scale) of congruence.kernels, where the targets are to be judged as if they were independent"
+        )
+
+
+def _read(found: Any, rows: int) -> Spec | None:
     inner = _unwrapped(found)
     if inner is not found:
         return _read(inner, rows)
@@ -49,7 +115,7 @@ def _parameter(found: Any, key: str) -> Array:
     return np.exp(as_array(logarithm))
 
 
-def _by_its_quantiles(found: Any, rows: int) -> Law | None:
+def _by_its_quantiles(found: Any, rows: int) -> Spec | None:
     """A law of reals that has no family here, where its package has its quantile function."""
     quantile = getattr(found, "icdf", None) or getattr(found, "quantile", None)
     shape = tuple(getattr(found, "batch_shape", ()))
@@ -93,7 +159,7 @@ def _full(values: Array, rows: int) -> Array:
         ) from error
 
 
-def _mixture(found: Any, rows: int) -> Law | None:
+def _mixture(found: Any, rows: int) -> Spec | None:
     outer = next(
         getattr(found, key) for key in ("mixture_distribution", "mixing_distribution", "mixing_distributions")
         if hasattr(found, key)
@@ -111,17 +177,17 @@ def _mixture(found: Any, rows: int) -> Law | None:
     keys, make = _READ[name]
     given = {key: np.broadcast_to(_parameter(inner, key), (rows, count)) for key in keys}
     parts = tuple(make({key: values[:, k] for key, values in given.items()}) for k in range(count))
-    return Law("mixture", {"weights": np.broadcast_to(weights, (rows, count))}, parts)
+    return Spec("mixture", {"weights": np.broadcast_to(weights, (rows, count))}, parts)
 
 
-def _mixture_of_several(found: Any, rows: int) -> Law | None:
+def _mixture_of_several(found: Any, rows: int) -> Spec | None:
     """TensorFlow Probability's ``Mixture``: a law of the component, and a list of components of any kinds."""
     parts = [_read(part, rows) for part in found.components]
     if any(part is None for part in parts):
         return None
     weights = _parameter(found.cat, "probs")
     whole = tuple(part for part in parts if part is not None)
-    return Law("mixture", {"weights": np.broadcast_to(weights, (rows, len(whole)))}, whole)
+    return Spec("mixture", {"weights": np.broadcast_to(weights, (rows, len(whole)))}, whole)
 
 
 def _softmax(logits: Array) -> Array:
@@ -129,49 +195,50 @@ def _softmax(logits: Array) -> Array:
     return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
 
 
-def _normal(g: dict[str, Array]) -> Law:
+def _normal(g: dict[str, Array]) -> Spec:
     vectors = g["loc"].ndim == 2
-    return law("multivariate_normal" if vectors else "normal", **g)
+    return spec("multivariate_normal" if vectors else "normal", **g)
 
 
-def _same(family: str) -> Callable[[dict[str, Array]], Law]:
-    return lambda g: law(family, **g)
+def _same(family: str) -> Callable[[dict[str, Array]], Spec]:
+    return lambda g: spec(family, **g)
 
 
-_Reading = tuple[tuple[str, ...], Callable[[dict[str, Array]], Law]]
+_Reading = tuple[tuple[str, ...], Callable[[dict[str, Array]], Spec]]
 _READ: dict[str, _Reading] = {
     "Normal": (("loc", "scale"), _normal),
     "Laplace": (("loc", "scale"), _same("laplace")),
     "Logistic": (("loc", "scale"), _same("logistic")),
     "StudentT": (("df", "loc", "scale"), _same("student_t")),
-    "Cauchy": (("loc", "scale"), lambda g: law("student_t", df=np.ones_like(g["loc"]), **g)),
-    "LogNormal": (("loc", "scale"), lambda g: law("log_normal", s=g["scale"], scale=np.exp(g["loc"]))),
-    "Gamma": (("concentration", "rate"), lambda g: law("gamma", a=g["concentration"], scale=1.0 / g["rate"])),
-    "Exponential": (("rate",), lambda g: law("gamma", a=np.ones_like(g["rate"]), scale=1.0 / g["rate"])),
-    "Beta": (("concentration1", "concentration0"), lambda g: law("beta", a=g["concentration1"], b=g["concentration0"])),
-    "Uniform": (("low", "high"), lambda g: law("uniform", loc=g["low"], scale=g["high"] - g["low"])),
+    "Cauchy": (("loc", "scale"), lambda g: spec("student_t", df=np.ones_like(g["loc"]), **g)),
+    "LogNormal": (("loc", "scale"), lambda g: spec("log_normal", s=g["scale"], scale=np.exp(g["loc"]))),
+    "Gamma": (("concentration", "rate"), lambda g: spec("gamma", a=g["concentration"], scale=1.0 / g["rate"])),
+    "Exponential": (("rate",), lambda g: spec("gamma", a=np.ones_like(g["rate"]), scale=1.0 / g["rate"])),
+    "Beta": (("concentration1", "concentration0"),
+             lambda g: spec("beta", a=g["concentration1"], b=g["concentration0"])),
+    "Uniform": (("low", "high"), lambda g: spec("uniform", loc=g["low"], scale=g["high"] - g["low"])),
     "HalfNormal": (
         ("scale",),
-        lambda g: law("truncated_normal", loc=0.0 * g["scale"], scale=g["scale"], lower=0.0 * g["scale"],
+        lambda g: spec("truncated_normal", loc=0.0 * g["scale"], scale=g["scale"], lower=0.0 * g["scale"],
                       upper=np.full_like(g["scale"], np.inf)),
     ),
     "TruncatedNormal": (
         ("loc", "scale", "low", "high"),
-        lambda g: law("truncated_normal", loc=g["loc"], scale=g["scale"], lower=g["low"], upper=g["high"]),
+        lambda g: spec("truncated_normal", loc=g["loc"], scale=g["scale"], lower=g["low"], upper=g["high"]),
     ),
     "Poisson": (("rate",), _same("poisson")),
-    "GammaPoisson": (("concentration", "rate"), lambda g: law(
+    "GammaPoisson": (("concentration", "rate"), lambda g: spec(
         "negative_binomial", mean=g["concentration"] / g["rate"], dispersion=1.0 / g["concentration"])),
-    "NegativeBinomial": (("total_count", "logits"), lambda g: law(
+    "NegativeBinomial": (("total_count", "logits"), lambda g: spec(
         "negative_binomial", mean=g["total_count"] * np.exp(g["logits"]), dispersion=1.0 / g["total_count"])),
     "NegativeBinomialProbs": (("total_count", "probs"), lambda g: negative_binomial(g["total_count"], g["probs"])),
-    "Binomial": (("total_count", "probs"), lambda g: law("binomial", n=g["total_count"], p=g["probs"])),
-    "BinomialProbs": (("total_count", "probs"), lambda g: law("binomial", n=g["total_count"], p=g["probs"])),
+    "Binomial": (("total_count", "probs"), lambda g: spec("binomial", n=g["total_count"], p=g["probs"])),
+    "BinomialProbs": (("total_count", "probs"), lambda g: spec("binomial", n=g["total_count"], p=g["probs"])),
     "BinomialLogits": (("total_count", "logits"),
-                       lambda g: law("binomial", n=g["total_count"], p=1.0 / (1.0 + np.exp(-g["logits"])))),
-    "Bernoulli": (("probs",), lambda g: law("binomial", n=np.ones_like(g["probs"]), p=g["probs"])),
+                       lambda g: spec("binomial", n=g["total_count"], p=1.0 / (1.0 + np.exp(-g["logits"])))),
+    "Bernoulli": (("probs",), lambda g: spec("binomial", n=np.ones_like(g["probs"]), p=g["probs"])),
     "ZeroInflatedPoisson": (("rate", "gate"),
-                            lambda g: law("zero_inflated_poisson", rate=g["rate"], inflation=g["gate"])),
-    "Delta": (("v",), lambda g: law("deterministic", value=g["v"])),
-    "Deterministic": (("loc",), lambda g: law("deterministic", value=g["loc"])),
+                            lambda g: spec("zero_inflated_poisson", rate=g["rate"], inflation=g["gate"])),
+    "Delta": (("v",), lambda g: spec("deterministic", value=g["v"])),
+    "Deterministic": (("loc",), lambda g: spec("deterministic", value=g["loc"])),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""scipy's frozen distributions, its new ones (``scipy.stats.Normal``), and laws that are known by quantiles alone."""
+"""scipy's frozen distributions, and its new ones (``scipy.stats.Normal``)."""
 
 from __future__ import annotations
 
@@ -7,87 +7,80 @@ from typing import Any
 
 import numpy as np
 
-from congruence.tasks.model_outputs.law import Array, Law, as_array, kinds, law, nearly_everywhere
+from congruence.tasks.readers.base import (
+    Array,
+    Asked,
+    Reader,
+    Spec,
+    as_array,
+    broadcast,
+    by_quantiles,
+    kinds,
+    negative_binomial,
+    spec,
+)
 
-APPROXIMATE = "no family here: read as {} quantiles from level 1e-6 to 1 - 1e-6"
 
-
-def read_scipy(found: Any, rows: int) -> Law | None:
+class ScipyReader(Reader):
     """A frozen distribution, or a random variable of the new infrastructure."""
-    if hasattr(found, "dist") and hasattr(found, "kwds") and hasattr(found.dist, "_parse_args"):
-        shapes, loc, scale = found.dist._parse_args(*found.args, **found.kwds)
-        names = [name.strip() for name in (found.dist.shapes or "").split(",") if name.strip()]
-        given = dict(zip(names, shapes, strict=True)) | {"loc": loc, "scale": scale}
-        exact = named_law(found.dist.name, {name: broadcast(value, rows) for name, value in given.items()})
-        return exact or by_masses(found, rows) or by_quantiles(found.ppf, rows, found.dist.name)
-    if "_ProbabilityDistribution" in kinds(found):
-        return _new_style(found, rows)
-    return None
+
+    def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
+        if hasattr(output, "dist") and hasattr(output, "kwds") and hasattr(output.dist, "_parse_args"):
+            shapes, loc, scale = output.dist._parse_args(*output.args, **output.kwds)
+            names = [name.strip() for name in (output.dist.shapes or "").split(",") if name.strip()]
+            given = dict(zip(names, shapes, strict=True)) | {"loc": loc, "scale": scale}
+            exact = _named(output.dist.name, {name: broadcast(value, rows) for name, value in given.items()})
+            return exact or _by_masses(output, rows) or by_quantiles(output.ppf, rows, output.dist.name)
+        if "_ProbabilityDistribution" in kinds(output):
+            return _new_style(output, rows)
+        return None
 
 
-def named_law(name: str, given: Mapping[str, Array]) -> Law | None:
+def _named(name: str, given: Mapping[str, Array]) -> Spec | None:
     """The law of scipy's name and parameters, loc and scale included; None where no family here is the same."""
     g = dict(given)
     loc, scale = g.get("loc", np.zeros(1)), g.get("scale", np.ones(1))
     if name in ("norm", "laplace", "logistic", "uniform"):
         family = {"norm": "normal"}.get(name, name)
-        return law(family, loc=loc, scale=scale)
+        return spec(family, loc=loc, scale=scale)
     if name == "t":
-        return law("student_t", df=g["df"], loc=loc, scale=scale)
+        return spec("student_t", df=g["df"], loc=loc, scale=scale)
     if name == "cauchy":
-        return law("student_t", df=np.ones_like(loc), loc=loc, scale=scale)
+        return spec("student_t", df=np.ones_like(loc), loc=loc, scale=scale)
     if name == "truncnorm":
-        return law("truncated_normal", loc=loc, scale=scale, lower=loc + g["a"] * scale, upper=loc + g["b"] * scale)
+        return spec("truncated_normal", loc=loc, scale=scale, lower=loc + g["a"] * scale, upper=loc + g["b"] * scale)
     if name == "halfnorm":
-        return law("truncated_normal", loc=loc, scale=scale, lower=loc, upper=np.full_like(loc, np.inf))
+        return spec("truncated_normal", loc=loc, scale=scale, lower=loc, upper=np.full_like(loc, np.inf))
     if np.any(loc != 0.0):
         return None
     if name == "lognorm":
-        return law("log_normal", s=g["s"], scale=scale)
+        return spec("log_normal", s=g["s"], scale=scale)
     if name in ("gamma", "erlang"):
-        return law("gamma", a=g["a"], scale=scale)
+        return spec("gamma", a=g["a"], scale=scale)
     if name == "expon":
-        return law("gamma", a=np.ones_like(scale), scale=scale)
+        return spec("gamma", a=np.ones_like(scale), scale=scale)
     if name == "chi2":
-        return law("gamma", a=g["df"] / 2.0, scale=2.0 * scale)
+        return spec("gamma", a=g["df"] / 2.0, scale=2.0 * scale)
     if name == "beta" and np.all(scale == 1.0):
-        return law("beta", a=g["a"], b=g["b"])
+        return spec("beta", a=g["a"], b=g["b"])
     return _counts(name, g)
 
 
-def _counts(name: str, g: Mapping[str, Array]) -> Law | None:
+def _counts(name: str, g: Mapping[str, Array]) -> Spec | None:
     if name == "poisson":
-        return law("poisson", rate=g["mu"])
+        return spec("poisson", rate=g["mu"])
     if name == "nbinom":
         return negative_binomial(g["n"], 1.0 - g["p"])
     if name == "binom":
-        return law("binomial", n=g["n"], p=g["p"])
+        return spec("binomial", n=g["n"], p=g["p"])
     if name == "bernoulli":
-        return law("binomial", n=np.ones_like(g["p"]), p=g["p"])
+        return spec("binomial", n=np.ones_like(g["p"]), p=g["p"])
     if name == "zipoisson":  # statsmodels
-        return law("zero_inflated_poisson", rate=g["mu"], inflation=g["w"])
+        return spec("zero_inflated_poisson", rate=g["mu"], inflation=g["w"])
     return None
 
 
-def negative_binomial(total_count: Any, probs: Any) -> Law:
-    """Successes of probability p = ``probs`` before ``total_count`` failures: the mean is total_count p / (1 - p)."""
-    total, p = as_array(total_count), as_array(probs)
-    return law("negative_binomial", mean=total * p / (1.0 - p), dispersion=1.0 / total)
-
-
-def broadcast(value: Any, rows: int) -> Array:
-    """One value per row."""
-    return np.broadcast_to(as_array(value), (rows,)).copy()
-
-
-def by_quantiles(quantile: Any, rows: int, what: str) -> Law:
-    """A law that has no family here, by its quantile function, which takes levels (k, 1) to (k, rows)."""
-    levels = nearly_everywhere()
-    values = np.broadcast_to(np.asarray(quantile(levels[:, None]), dtype=np.float64), (len(levels), rows))
-    return law("quantiles", levels=levels, values=values.T).noted(f"{what} has {APPROXIMATE.format(len(levels))}")
-
-
-def by_masses(found: Any, rows: int) -> Law | None:
+def _by_masses(found: Any, rows: int) -> Spec | None:
     """A law of counts that has no family here, by its mass at 0, 1, 2, ... as far as all but 1e-12 of it lies."""
     if not hasattr(found, "pmf") or not hasattr(found.dist, "_pmf"):
         return None
@@ -98,17 +91,17 @@ def by_masses(found: Any, rows: int) -> Law | None:
     support = np.arange(least, most + 1.0)
     weights = np.broadcast_to(found.pmf(support[:, None]), (len(support), rows)).T
     weights = weights / weights.sum(axis=1, keepdims=True)
-    return law("weighted_samples", support=support, weights=weights).noted(
+    return spec("weighted_samples", support=support, weights=weights).noted(
         f"{found.dist.name} has no family here: read as its mass at {least:g} to {most:g}"
     )
 
 
-def _new_style(found: Any, rows: int) -> Law | None:
+def _new_style(found: Any, rows: int) -> Spec | None:
     kind = type(found).__name__
     if kind == "Mixture" and hasattr(found, "weights"):
         parts = tuple(part for part in (_new_style(one, rows) for one in found.components) if part is not None)
         weights = np.broadcast_to(as_array(found.weights), (rows, len(parts)))
-        return Law("mixture", {"weights": weights}, parts)
+        return Spec("mixture", {"weights": weights}, parts)
     if kind == "ShiftedScaledDistribution" and np.all(np.asarray(found.scale) > 0):
         loc, scale = broadcast(found.loc, rows), broadcast(found.scale, rows)
         inner = _parts_of(found._dist, rows)
@@ -116,9 +109,9 @@ def _new_style(found: Any, rows: int) -> Law | None:
             name, given = inner
             own_loc, own_scale = given.get("loc", np.zeros(rows)), given.get("scale", np.ones(rows))
             moved = {**given, "loc": loc + scale * own_loc, "scale": scale * own_scale}
-            if (exact := named_law(name, moved)) is not None:
+            if (exact := _named(name, moved)) is not None:
                 return exact
-    elif (inner := _parts_of(found, rows)) is not None and (exact := named_law(*inner)) is not None:
+    elif (inner := _parts_of(found, rows)) is not None and (exact := _named(*inner)) is not None:
         return exact
     return by_quantiles(found.icdf, rows, kind)
 

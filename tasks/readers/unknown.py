@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.tasks.model_outputs.known_models import final, is_quantile_regression
-from congruence.tasks.model_outputs.law import UnreadableOutputError
+from congruence.tasks.readers.base import UnreadableOutputError, is_quantile_regression
 
 _OWN = "log it with log_predictive_model and a function of the frame that returns a distribution of congruence.kernels"
 
@@ -58,7 +57,7 @@ def _for_arrays(shape: tuple[int, ...], rows: int, model: Any) -> list[str]:
     ways = [f"predictions: {{method: {methods[0]}}}, which this model has"] if methods else []
     if len(shape) == 2 and shape[1] == rows != shape[0]:
         ways.append("predictions: {family: samples, draws_axis: 0} where each row is a draw of all rows")
-    if model is not None and is_quantile_regression(final(model)):
+    if model is not None and is_quantile_regression(model):
         ways.insert(0, "log_predictive_model({0.1: low, 0.9: high}, ...) with one model a level: this is one quantile")
     if len(shape) == 1 or shape[1:] == (1,):  # one number a row: a point forecast
         ways += [

@@ -16,11 +16,10 @@ import torch.distributions as td
 from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractError, PredictionSettings, read_distribution
-from congruence.tasks.contract.reading import law_distribution
-from congruence.tasks.model_outputs.call import Call, parse_call
-from congruence.tasks.model_outputs.law import UnreadableOutputError, flatten, unflatten
-from congruence.tasks.model_outputs.quantile_columns import read_intervals
-from congruence.tasks.model_outputs.read import law_of_model, read_law
+from congruence.tasks.contract.reading import spec_distribution
+from congruence.tasks.readers.base import Asked, Call, UnreadableOutputError, parse_call, unflatten
+from congruence.tasks.readers.read import output_of, read_output
+from congruence.tasks.readers.regressors import MapieReader
 
 N = 4
 A, B = np.array([0.5, 1.0, 2.0, 3.5]), np.array([0.7, 1.5, 1.0, 2.0])
@@ -81,7 +80,7 @@ def test_new_distributions_of_scipy() -> None:
 
 
 def test_laws_that_are_no_family_are_read_by_many_quantiles_or_masses_and_say_so() -> None:
-    law = read_law(scipy.stats.weibull_min(B, scale=A), N)
+    law = read_output(scipy.stats.weibull_min(B, scale=A), N)
     assert "weibull_min has no family here: read as 409 quantiles" in law.note
     weibull = scipy.stats.weibull_min(B, scale=A)
     np.testing.assert_allclose(read(weibull).cdf(Y), weibull.cdf(Y), atol=2e-3)
@@ -181,7 +180,7 @@ def test_laws_that_know_their_quantiles_are_read_by_them() -> None:
         td.TransformedDistribution(td.Normal(a, b), [td.ExpTransform()]): scipy.stats.lognorm(B, scale=np.exp(A)),
     }
     for law, expected in laws.items():
-        assert "has no family here: read as 409 quantiles" in read_law(law, N).note
+        assert "has no family here: read as 409 quantiles" in read_output(law, N).note
         np.testing.assert_allclose(read(law).cdf(Y), expected.cdf(Y), atol=1e-5)
     with pytest.raises(ContractError, match="torch Geometric with attributes"):
         read(td.Geometric(tensor(P)))
@@ -239,7 +238,7 @@ def test_weights_of_a_distributional_forest() -> None:
     forest = type("drf", (), {"__module__": "drf.code", "predict": predict})()
     expected = families.WeightedSamples([3.0, 0.0, 1.0], P_BINS)
     same(read(predict(forest, Y)), expected)
-    same(law_distribution(law_of_model(forest, pd.DataFrame({"a": A})), N), expected)
+    same(spec_distribution(output_of(forest, pd.DataFrame({"a": A})), N), expected)
 
 
 def test_forecasts_of_one_horizon_or_each() -> None:
@@ -279,7 +278,7 @@ def test_columns_that_name_levels(name: str) -> None:
 
 def test_intervals_and_their_coverage() -> None:
     ends = np.stack([VALUES[:, [0]], VALUES[:, [2]]], axis=1)
-    law = read_intervals((A, ends), N, [0.8])
+    law = MapieReader().read((A, ends), N, Asked(Call("predict", (), {"alpha": [0.2]})))
     assert law is not None
     np.testing.assert_allclose(law.parameters["levels"], [0.1, 0.9])
     columns = pd.MultiIndex.from_tuples([("y", 0.8, "lower"), ("y", 0.8, "upper")])
@@ -299,8 +298,8 @@ def test_draws_in_either_orientation() -> None:
 
 
 def test_a_law_travels_between_processes() -> None:
-    law = read_law(TORCH["MixtureSameFamily"][0], N)
-    description, arrays = flatten(law)
+    law = read_output(TORCH["MixtureSameFamily"][0], N)
+    description, arrays = law.flatten()
     same(read(unflatten(description, arrays)), TORCH["MixtureSameFamily"][1], rtol=1e-9)
 
 

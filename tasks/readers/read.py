@@ -1,0 +1,247 @@
+"""What logged models answer, as distributions: by the reader that knows the model or its answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import numpy as np
+
+from congruence.tasks.readers.base import (
+    Asked,
+    Call,
+    Known,
+    Reader,
+    Spec,
+    UnreadableOutputError,
+    as_matrix,
+    as_normal,
+    as_quantiles,
+    is_of,
+    parse_call,
+)
+from congruence.tasks.readers.unknown import unknown
+
+GROUP = "congruence.readers"
+logger = logging.getLogger(__name__)
+
+
+_lent: dict[str, str] = {}
+
+
+def installed_readers() -> dict[str, str]:
+    """Returns the entry points of readers, ``module:class`` by name."""
+    return {point.name: point.value for point in entry_points(group=GROUP)}
+
+
+def lend(named: Mapping[str, str]) -> None:
+    """Have these readers beside those that are installed: a version's own environment has none of ours."""
+    if not named.items() <= _lent.items():
+        _lent.update(named)
+        readers.cache_clear()
+
+
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Returns the reader of every entry point that can be loaded, in their order.
+
+    Raises:
+        UnreadableOutputError: there is none.
+    """
+    found = []
+    for name, value in (_lent | installed_readers()).items():
+        try:
+            found.append((name, EntryPoint(name, value, GROUP).load()()))
+        except Exception as error:  # of a package that has nothing to do with this model
+            logger.warning("the reader %s (%s) cannot be loaded: %s", name, value, error)
+    if not found:
+        raise UnreadableOutputError(
+            f"no reader of models is installed: the entry point group {GROUP} is empty; install congruence again"
+        )
+    return tuple(reader for _, reader in sorted(found, key=lambda each: (each[1].order, each[0])))
+
+
+def answer_of(
+    pyfunc: Any, data: Any, method: str | None, *, as_spec: bool, levels: Sequence[float] | None = None
+) -> Any:
+    """Returns what a logged model answers for the rows of ``data``: a ``Spec``, or columns that settings explain.
+
+    Args:
+        pyfunc: MLflow's wrapper of the model.
+        data: the input rows.
+        method: of the native model; without one the class of the model tells, and where it does not, the logged
+            ``predict`` is asked.
+        as_spec: whether arrays and frames are read, too; else they are given back as they are.
+        levels: of quantiles, where the answer does not name them.
+
+    Raises:
+        UnreadableOutputError: what came back is no distribution that can be read.
+    """
+    if method is None:
+        model = _native_or_none(pyfunc)
+        if model is None or known(model) is None:
+            return read_output(pyfunc.predict(data), len(data), None, model, levels)
+        return output_of(model, _checked(pyfunc, data), None, levels)
+    model, inputs = native_model(pyfunc), _checked(pyfunc, data)
+    if as_spec:
+        return output_of(model, inputs, method, levels)
+    call = parse_call(method)
+    answer = ask(model, call, inputs)
+    return answer if is_columns(answer) else read_output(answer, len(data), call, model, levels)
+
+
+def output_of(model: Any, inputs: Any, method: str | None = None, levels: Sequence[float] | None = None) -> Spec:
+    """Returns the same of a native model and inputs as it takes them."""
+    expected = known(model)
+    call = parse_call(method) if method is not None else expected.call if expected is not None else Call("predict")
+    return read_output(ask(model, call, inputs), len(inputs), call, model, levels)
+
+
+def read_output(
+    output: Any, rows: int, call: Call | None = None, model: Any = None, levels: Sequence[float] | None = None
+) -> Spec:
+    """Returns the predictive distribution of each of ``rows`` rows in what a model returned.
+
+    Args:
+        output: any object that a reader knows, or an array whose meaning call, model or levels tell.
+        rows: the number of input rows.
+        call: what was asked.
+        model: that answered.
+        levels: of quantiles.
+
+    Raises:
+        UnreadableOutputError: see ``unknown``.
+    """
+    last = final(model)
+    asked = Asked(call, last, known(last) if last is not None else None)
+    found = _by_call(output, rows, asked)
+    for reader in readers() if found is None else ():
+        if (found := reader.read(output, rows, asked)) is not None:
+            break
+    if found is None and levels is not None and (matrix := as_matrix(output, rows)) is not None:
+        found = as_quantiles(levels)(matrix)
+    if found is None:
+        raise unknown(output, rows, last)
+    return found
+
+
+def _by_call(output: Any, rows: int, asked: Asked) -> Spec | None:
+    """What the arguments of the call say of a tuple or an array, else what the class of the model says of an array."""
+    words = asked.keywords
+    if isinstance(output, tuple) and len(output) == 2 and (words.get("return_std") or words.get("return_var")):
+        return as_normal(output[0], output[1], squared=bool(words.get("return_var")))
+    matrix = as_matrix(output, rows)
+    if matrix is None:
+        return None
+    levels = next((words[name] for name in ("quantiles", "alpha", "q", "levels") if _are_levels(words.get(name))), None)
+    if levels is not None and len(levels) == matrix.shape[1]:
+        return as_quantiles(levels)(matrix)
+    known = asked.known
+    return known.read(matrix) if known is not None and known.read is not None and asked.call == known.call else None
+
+
+def _are_levels(found: Any) -> bool:
+    listed = isinstance(found, (list, tuple)) and len(found) > 1
+    return listed and all(isinstance(level, (int, float)) and 0 < level < 1 for level in found)
+
+
+def is_columns(answer: Any) -> bool:
+    """Returns whether a model's answer is numbers in columns, which settings explain, and no object of its own."""
+    if isinstance(answer, list):
+        return not answer or isinstance(answer[0], (int, float, list, tuple, np.ndarray, np.generic))
+    if hasattr(answer, "keys"):
+        return "criterion" not in answer and set(answer) != {"weights", "y"}
+    is_frame = hasattr(answer, "iloc") and hasattr(answer, "to_numpy")  # skpro's distributions have the first alone
+    return is_frame or hasattr(answer, "detach") or isinstance(answer, np.ndarray)
+
+
+def known(model: Any) -> Known | None:
+    """Returns how ``model`` is asked, by its class and its settings; None where these do not tell."""
+    last = final(model)
+    return next((found for reader in readers() if (found := reader.known(last)) is not None), None)
+
+
+def said_of(pyfunc: Any) -> str:
+    """Returns the class of the native model and how it is asked, where its class tells; else ""."""
+    model = _native_or_none(pyfunc)
+    found = known(model) if model is not None else None
+    return "" if found is None else f"{type(final(model)).__name__}: {found.said}"
+
+
+def ask(model: Any, call: Call, inputs: Any) -> Any:
+    """Returns what ``call`` of ``model`` answers; of a pipeline, its last step on what the others make of ``inputs``.
+
+    Raises:
+        UnreadableOutputError: no such method.
+    """
+    if call.method and not hasattr(model, call.method) and final(model) is not model:
+        model, inputs = through(model, inputs)
+    if call.method and not callable(getattr(model, call.method, None)):
+        public = [name for name in dir(model) if name.startswith(("pred", "get_", "sample", "forecast", "quantile"))]
+        raise UnreadableOutputError(
+            f"{type(model).__module__.split('.')[0]}'s {type(model).__name__} has no method {call.method!r}; it has "
+            f"{', '.join(public[:8]) or 'none that predicts'}"
+        )
+    for reader in readers():
+        if (answer := reader.ask(model, call, inputs)) is not NotImplemented:
+            return answer
+    return call.of(model, inputs)
+
+
+def final(model: Any) -> Any:
+    """Returns the model that answers: the best one of a search, the last step of a pipeline."""
+    return through(model)[0]
+
+
+def through(model: Any, inputs: Any = None) -> tuple[Any, Any]:
+    """Returns the model that answers, and the inputs, where there are any, as the steps before it make them."""
+    while True:
+        if hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        elif hasattr(model, "steps") and hasattr(model, "named_steps") and not is_of(model, "sktime", "BaseForecaster"):
+            for _, step in model.steps[:-1] if inputs is not None else ():
+                if step is not None and not isinstance(step, str):
+                    inputs = step.transform(inputs)
+            model = model.steps[-1][1]
+        else:
+            return model, inputs
+
+
+def native_model(pyfunc: Any) -> Any:
+    """Returns the model that was logged, from the ``PyFuncModel`` that MLflow loads.
+
+    Raises:
+        UnreadableOutputError: MLflow's wrapper of this flavor does not give it.
+    """
+    try:
+        return pyfunc.get_raw_model()
+    except (AttributeError, NotImplementedError) as error:
+        if (forecaster := getattr(getattr(pyfunc, "_model_impl", None), "sktime_model", None)) is not None:
+            return forecaster
+        found = getattr(pyfunc, "loader_module", type(pyfunc).__name__)
+        raise UnreadableOutputError(
+            f"MLflow gives no native model of the flavor {found}, so predictions.method cannot be asked; "
+            "leave it out, or log the model with log_predictive_model"
+        ) from error
+
+
+def _native_or_none(pyfunc: Any) -> Any:
+    try:
+        return native_model(pyfunc)
+    except UnreadableOutputError:
+        return None
+
+
+def _checked(pyfunc: Any, data: Any) -> Any:
+    """``data`` as MLflow hands it to the model: converted and checked by the signature, where there is one."""
+    signature = getattr(pyfunc.metadata, "signature", None)
+    if signature is None or signature.inputs is None:
+        return data
+    try:
+        from mlflow.models.utils import _enforce_schema
+    except ImportError:
+        return data
+    return _enforce_schema(data, signature.inputs)

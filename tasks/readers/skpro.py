@@ -1,0 +1,106 @@
+"""skpro's distributions: one law a row, parameters by ``to_df`` with columns (variable, parameter)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from congruence.tasks.readers.base import (
+    Array,
+    Asked,
+    Call,
+    Known,
+    Reader,
+    Spec,
+    UnreadableOutputError,
+    by_quantiles,
+    is_of,
+    kinds,
+    spec,
+)
+
+
+class SkproReader(Reader):
+    """skpro's regressors, and distributions of shape (rows, 1), also an empirical one and a mixture."""
+
+    def known(self, model: Any) -> Known | None:
+        mine = is_of(model, "skpro") and hasattr(model, "predict_proba")
+        return Known(Call("predict_proba"), "predict_proba") if mine else None
+
+    def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
+        return _read(output, rows)
+
+
+def _read(found: Any, rows: int) -> Spec | None:
+    if not is_of(found, "skpro", "BaseDistribution"):
+        return None
+    if found.ndim == 2 and found.shape[1] != 1:
+        raise UnreadableOutputError(
+            f"skpro's {type(found).__name__} has {found.shape[1]} target variables "
+            f"({', '.join(map(str, found.columns))}); predict one target at a time"
+        )
+    name = next((kind for kind in kinds(found) if kind in _FAMILIES or kind in _MADE_OF_OTHERS), None)
+    exact = None
+    if name in _MADE_OF_OTHERS:
+        exact = _MADE_OF_OTHERS[name](found, rows)
+    elif name is not None:
+        exact = _FAMILIES[name](_Parameters(found, rows))
+    if exact is not None:
+        return exact
+    return by_quantiles(
+        lambda levels: np.asarray(found.quantile(levels[:, 0].tolist()), dtype=np.float64).reshape(rows, -1).T,
+        rows,
+        f"skpro's {type(found).__name__}",
+    )
+
+
+class _Parameters:
+    """The parameters of a distribution, one value a row."""
+
+    def __init__(self, found: Any, rows: int) -> None:
+        self.found, self.rows = found, rows
+
+    def __getattr__(self, name: str) -> Array:
+        values = np.asarray(getattr(self.found, name), dtype=np.float64)
+        return np.broadcast_to(values[..., 0] if values.ndim == 2 else values, (self.rows,)).copy()
+
+
+def _empirical(found: Any, rows: int) -> Spec | None:
+    if not hasattr(found.spl.index, "levels"):
+        return None
+    values = found.spl.iloc[:, 0].unstack(level=0).reindex(found.index).to_numpy(dtype=np.float64)
+    if values.shape[0] != rows or np.isnan(values).any():
+        return None
+    if found.weights is None:
+        return spec("samples", values=values)
+    weights = found.weights.unstack(level=0).reindex(found.index).to_numpy(dtype=np.float64)
+    return spec("weighted_samples", support=values, weights=weights / weights.sum(axis=1, keepdims=True))
+
+
+def _mixture(found: Any, rows: int) -> Spec | None:
+    parts = [part[1] if isinstance(part, tuple) else part for part in found.distributions]
+    read = tuple(inner for part in parts if (inner := _read(part, rows)) is not None)
+    shares = np.ones(len(parts)) if found.weights is None else np.asarray(found.weights, dtype=np.float64)
+    return Spec("mixture", {"weights": np.broadcast_to(shares / shares.sum(), (rows, len(parts)))}, read)
+
+
+_MADE_OF_OTHERS: dict[str | None, Callable[[Any, int], Spec | None]] = {"Empirical": _empirical, "Mixture": _mixture}
+
+_FAMILIES: dict[str, Callable[[_Parameters], Spec]] = {
+    "Normal": lambda g: spec("normal", loc=g.mu, scale=g.sigma),
+    "Laplace": lambda g: spec("laplace", loc=g.mu, scale=g.scale),
+    "Logistic": lambda g: spec("logistic", loc=g.mu, scale=g.scale),
+    "TDistribution": lambda g: spec("student_t", df=g.df, loc=g.mu, scale=g.sigma),
+    "LogNormal": lambda g: spec("log_normal", s=g.sigma, scale=np.exp(g.mu)),
+    "Gamma": lambda g: spec("gamma", a=g.alpha, scale=1.0 / g.beta),
+    "Beta": lambda g: spec("beta", a=g.alpha, b=g.beta),
+    "Exponential": lambda g: spec("gamma", a=np.ones(g.rows), scale=1.0 / g.rate),
+    "Uniform": lambda g: spec("uniform", loc=g.lower, scale=g.upper - g.lower),
+    "TruncatedNormal": lambda g: spec("truncated_normal", loc=g.mu, scale=g.sigma, lower=g.l_trunc, upper=g.r_trunc),
+    "Poisson": lambda g: spec("poisson", rate=g.mu),
+    "NegativeBinomial": lambda g: spec("negative_binomial", mean=g.mu, dispersion=1.0 / g.alpha),
+    "Binomial": lambda g: spec("binomial", n=g.n, p=g.p),
+    "Delta": lambda g: spec("deterministic", value=g.c),
+}
