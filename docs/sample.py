@@ -16,15 +16,14 @@ import mlflow
 import numpy as np
 import pandas as pd
 
-from congruence.flows.evaluation.keys import encoder_protocol
-from congruence.flows.evaluation.splits import open_planned
-from congruence.flows.evaluation.stages.addresses import rows_of
-from congruence.flows.evaluation.stages.predict import kept_predictions, serve
 from congruence.kernels import Normal
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import noise_scale, write_digits
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.encoders.loading import asking_encoder, warm_encoder
+from congruence.tasks.evaluate.plan import encoder_protocol
+from congruence.tasks.evaluate.splits import open_planned
+from congruence.tasks.evaluate.steps import kept_predictions, rows_of, serve
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve

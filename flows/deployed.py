@@ -32,15 +32,14 @@ from prefect.types.entrypoint import EntrypointType
 
 from congruence.flows.cli.console import say
 from congruence.flows.cli.environment import embed_servers
-from congruence.flows.evaluation.existing_results import asked_versions, find_all
-from congruence.flows.evaluation.pipeline import evaluate
-from congruence.flows.evaluation.results import VersionOutcome
-from congruence.flows.evaluation.tracking import use_tracking
+from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.receiver import EVENT
 from congruence.flows.watch import check_once, watched_patterns, watched_versions
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison.gate import GateDecision, worst
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome, requested_versions
+from congruence.tasks.evaluate.splits import use_tracking
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
@@ -112,7 +111,7 @@ def evaluate_version(
     chosen = _settings(file, settings)
     chosen = chosen if model is None else chosen.model_copy(update={"models": [model]})
     use_tracking(chosen)
-    with _alone(asked_versions(chosen)), _tagged(chosen):
+    with _alone(requested_versions(chosen)), _tagged(chosen):
         outcomes = _evaluate(chosen)
     return _ended(outcomes, gate_outcomes(chosen, outcomes), [])
 
@@ -138,8 +137,9 @@ def _tagged(settings: EvaluationSettings) -> Any:
 def _evaluate(settings: EvaluationSettings) -> list[VersionOutcome]:
     """As `congruence evaluate`, in this run."""
     splits = ", ".join(split.name for split in settings.splits)
-    found = find_all(settings)
-    return evaluate(settings, f"{', '.join(settings.models)} on {splits}") if found is None else found
+    plan = Plan(settings)
+    found = plan.outcomes()
+    return evaluate(settings, f"{', '.join(settings.models)} on {splits}", plan=plan) if found is None else found
 
 
 @contextmanager

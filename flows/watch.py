@@ -16,7 +16,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -24,24 +24,23 @@ import numpy as np
 from prefect.settings import PREFECT_API_URL
 
 from congruence.flows.cli.console import say
-from congruence.flows.evaluation.existing_results import divide
-from congruence.flows.evaluation.in_process import can_be_in_process, evaluate_in_process
-from congruence.flows.evaluation.keys import encoder_protocol
-from congruence.flows.evaluation.results import VersionOutcome
-from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
-from congruence.flows.evaluation.tracking import use_tracking
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.prefect.session import run_evaluation
 from congruence.flows.receiver import post_event
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.monitoring import Monitor
 from congruence.kernels.streams import hashed_keys
+from congruence.kernels.threads import on_one_core
 from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.digests import combine
 from congruence.tasks.data.opening import dates_of
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
+from congruence.tasks.evaluate.executors import LocalExecutor
+from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome
+from congruence.tasks.evaluate.splits import open_planned, use_tracking, with_fitted_encoder
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.version_tags import log_failure, set_version_tags
@@ -57,6 +56,9 @@ log = logging.getLogger(__name__)
 VERDICT_EVENT = "congruence.version.verdict"
 VERDICT = "cce_looks"
 """The tag of a version that says in words what all looks at it on a split say; the split's name follows."""
+
+_ONE_CORE_ROWS = 1000
+"""So few rows are evaluated sooner on one core: threads that share matrices so small wait for each other."""
 
 Evaluate = Callable[[EvaluationSettings], list[VersionOutcome]]
 
@@ -172,21 +174,11 @@ def _evaluated(
     fitted = with_fitted_encoder(settings.model_copy(update=alone) if fits_itself else settings)
     uris = [version.uri for version in versions]
     narrowed = fitted.model_copy(update={**alone, "models": uris, "gate": None})
-    if settings.watch.in_process_rows == 0:
+    rows = settings.watch.in_process_rows and open_planned(split, narrowed).rows
+    if narrowed.encoder.kind != "identity" or not 0 < rows <= settings.watch.in_process_rows:
         return evaluate(narrowed)
-    opened = open_planned(split, narrowed)
-    if not can_be_in_process(narrowed, opened, settings.watch.in_process_rows):
-        return evaluate(narrowed)
-    protocol = encoder_protocol(narrowed, asking_encoder(narrowed.encoder))
-    outcomes, missing = divide(narrowed, opened, protocol, versions)
-    for version in missing:
-        try:
-            outcomes.append(evaluate_in_process(narrowed, opened, protocol, version))
-        except TrackingError:
-            raise
-        except Exception as error:  # whatever its author's code raises
-            outcomes.append(VersionOutcome(version.label, split.name, "failed", error=_said(error)))
-    return outcomes
+    with on_one_core() if rows <= _ONE_CORE_ROWS else nullcontext():
+        return evaluate_plan(Plan(narrowed), LocalExecutor, Observer())
 
 
 def _look(

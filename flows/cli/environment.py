@@ -17,7 +17,6 @@ from pathlib import Path
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.folders import keep_temporary_files_in
 from congruence.tasks.runtime.json_logging import is_json, require_known_kind, use_json_lines
-from congruence.tasks.settings.home import home_store
 
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -89,8 +88,3 @@ def log_to_prefect() -> None:
     """Show what runs log on their pages of the Prefect server; to be called before ``embed_servers``."""
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "INFO")
     os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "congruence")
-
-
-def tracking_uri(home: Path) -> str:
-    """The user's MLFLOW_TRACKING_URI, else MLflow on SQLite in ``home``."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or home_store(home)

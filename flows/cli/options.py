@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from congruence.flows.cli.environment import embed_servers, tracking_uri
+from congruence.flows.cli.environment import embed_servers
 from congruence.tasks.runtime.json_logging import LOGGER, is_json, use_json_lines
-from congruence.tasks.settings.home import DEFAULT, VARIABLE
+from congruence.tasks.settings.home import DEFAULT, VARIABLE, tracking_uri
 
 if TYPE_CHECKING:
     from congruence.tasks.comparison.gate import GateDecision

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from congruence.flows.cli.console import console, say, seconds_of_silence
 from congruence.tasks.runtime.json_logging import is_json
+from congruence.tasks.runtime.steps import LINE_SECONDS, Advance, Lines
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -18,12 +19,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _ARTIFACT_SECONDS = 2.0
-_LINE_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
-_SHORTEST_SECONDS = 0.5
-"""Of work from which a rate is stated: from less it would be a rate of nothing in particular."""
 
-Advance = Callable[[int], None]
 Detail = Callable[[], str]
 
 
@@ -55,7 +52,7 @@ def stage(
 
             yield advance
     else:
-        lines = Lines(title, total, unit, found, at_once=at_once)
+        lines = Lines(title, total, unit, say, found, at_once=at_once)
 
         def advance(done: int) -> None:
             lines.advance(done)
@@ -73,7 +70,7 @@ def _never_silent(lines: Lines, detail: Detail | None) -> Iterator[None]:
 
     def watch() -> None:
         while not ended.wait(_LOOK_SECONDS):
-            if seconds_of_silence() >= _LINE_SECONDS - _LOOK_SECONDS:
+            if seconds_of_silence() >= LINE_SECONDS - _LOOK_SECONDS:
                 lines.remind("" if detail is None else detail())
 
     thread = Thread(target=watch, daemon=True, name="progress")
@@ -104,95 +101,6 @@ def _bar() -> Progress:
         TimeRemainingColumn(),
         console=console,
     )
-
-
-class Lines:
-    """Plain lines, at most one every few seconds and always one at the end.
-
-    Args:
-        title: what is done.
-        total: units of it.
-        unit: in the plural.
-        found: units that were done before.
-        clock: seconds.
-        out: takes the lines.
-        shortest: work that takes fewer seconds than that has no line at all; the first comes after that time.
-        at_once: how many units are worked on at a time.
-    """
-
-    def __init__(
-        self,
-        title: str,
-        total: int,
-        unit: str,
-        found: int = 0,
-        clock: Callable[[], float] = time.monotonic,
-        out: Callable[[str], None] = say,
-        shortest: float = 0.0,
-        at_once: int = 1,
-    ) -> None:
-        self._out, self._shortest, self._at_once = out, shortest, max(1, at_once)
-        self.title, self.total, self.unit, self.found = title, total, unit, min(found, total)
-        self.made = 0
-        self._clock = clock
-        self._started = self._last = self._ended = clock()  # the last: when units ended
-        if found and self.found == total:
-            out(f"{title}: all {total:,} {unit} found done")
-
-    def advance(self, done: int) -> None:
-        """``done`` more units are done."""
-        self.made += done
-        now = self._clock()
-        self._ended = now if done else self._ended
-        complete = self.found + self.made >= self.total
-        pause = self._shortest if self._shortest and self._last == self._started else _LINE_SECONDS
-        if not done or now - self._started < self._shortest or (not complete and now - self._last < pause):
-            return
-        self._last = now
-        counted = f"{self.found + self.made:,} of {self.total:,} {self.unit}"
-        found = f" ({self.found:,} found done)" if self.found else ""
-        self._out(f"{self.title}: {counted}{found}{self._pace(now - self._started, complete)}")
-
-    def remind(self, detail: str = "") -> None:
-        """Say how far it is and since when, though no more units are done."""
-        seconds = self._clock() - self._started
-        self._last = self._clock()
-        if self.found + self.made == 0 and 1 < self.total <= self._at_once:  # they end together: "0 of 5" misleads
-            counted = f"{self.total:,} {self.unit} at once"
-        else:
-            counted = f"{self.found + self.made:,} of {self.total:,} {self.unit}"
-        left = f", {self._left(seconds):.0f} s left" if self.made else ""
-        self._out(f"{self.title}: {counted} after {seconds:.0f} s{left}{f'; {detail}' if detail else ''}")
-
-    def _left(self, seconds: float) -> float:
-        """At the pace up to the last units that ended, round by round of those that are worked on at a time.
-
-        What has passed since was spent on the next ones.
-        """
-        ended = self._ended - self._started
-        rounds, made = (-(-units // self._at_once) for units in (self.total - self.found, self.made))
-        of_a_round = ended / made
-        rest = (rounds - made) * of_a_round  # 0 in the last round, whose others are about to end
-        return max(rest - (seconds - ended), max(rest, of_a_round) / 10.0)
-
-    def _pace(self, seconds: float, complete: bool) -> str:
-        if seconds < _SHORTEST_SECONDS or not self.made:
-            return ""
-        pace = pace_of(self.made, seconds, self.unit)
-        if complete:
-            return f", {pace}, took {seconds:.0f} s"
-        return f", {pace}, {self._left(seconds):.0f} s left"
-
-
-def pace_of(units: int, seconds: float, unit: str) -> str:
-    """Units per second, or seconds per unit where they are slow: "0 versions/s" would say nothing."""
-    rate = units / seconds
-    if rate >= 10:
-        return f"{rate:,.0f} {unit}/s"
-    if rate >= 1:
-        return f"{rate:.1f} {unit}/s"
-    singular = unit.removesuffix("s")
-    return f"{seconds / units:.{1 if rate > 0.1 else 0}f} s a {singular}"
 
 
 class _Artifact:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from congruence.flows.cli.console import results
-from congruence.flows.evaluation.results import VersionOutcome
+from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.scores.verdict import significant, size_of_fault

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
-from congruence.flows.evaluation.stages.addresses import store_uri
 from congruence.tasks.cleanup.unused import Leftover, Named, leftovers
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.worker import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.evaluate.splits import open_planned, store_uri, with_fitted_encoder
 from congruence.tasks.runtime.folders import alone
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

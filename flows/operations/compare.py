@@ -13,14 +13,13 @@ from typing import Any
 from rich.table import Table
 
 from congruence.flows.cli.console import results
-from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.cli.options import open_file, start
-from congruence.flows.evaluation.keys import file_conditions
-from congruence.flows.evaluation.tracking import use_tracking
 from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
+from congruence.tasks.evaluate.plan import file_conditions
+from congruence.tasks.evaluate.splits import use_tracking
 from congruence.tasks.mlflow.baselines import baseline_version
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.finished import ANY, Conditions
@@ -33,6 +32,7 @@ from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.scores.verdict import probability, significant
+from congruence.tasks.settings.home import tracking_uri
 
 _LARGEST = 5
 

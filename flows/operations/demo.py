@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from congruence.flows.cli.console import console
-from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.cli.tables import print_outcomes
 from congruence.flows.operations.demo_files import descriptions, evaluation_file, registered_versions
 from congruence.flows.prefect.session import run_evaluation
@@ -19,6 +18,7 @@ from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings
+from congruence.tasks.settings.home import tracking_uri
 
 TRAIN_ROWS, TEST_ROWS, SHARD_ROWS = 4000, 4096, 512
 EVALUATION = {

@@ -10,16 +10,16 @@ import time
 from pathlib import Path
 
 from congruence.flows.cli.console import console
-from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.cli.tables import print_outcomes
-from congruence.flows.evaluation.results import VersionOutcome
 from congruence.flows.operations.demo_files import descriptions, evaluation_file, registered_versions
 from congruence.flows.prefect.session import run_evaluation
+from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.hourly.dataset import INPUTS, hourly_counts
 from congruence.tasks.hourly.models import DESCRIPTIONS, MODEL_NAME, register_versions
 from congruence.tasks.runtime.files import whole_file
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings
+from congruence.tasks.settings.home import tracking_uri
 
 ROWS = 3000
 _SPLIT = {

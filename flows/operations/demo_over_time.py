@@ -16,7 +16,6 @@ import pandas as pd
 from mlflow import MlflowClient
 
 from congruence.flows.cli.console import console
-from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.operations.demo_files import evaluation_file, registered_versions
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.watch import check_once
@@ -25,6 +24,7 @@ from congruence.kernels.streams import stream
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
+from congruence.tasks.settings.home import tracking_uri
 
 MODEL_NAME = "house-price"
 LOOKS, FAULT_AT, ROWS = 40, 25, 150

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from congruence.flows.cli.console import results
-from congruence.flows.evaluation.keys import file_conditions
-from congruence.flows.evaluation.results import VersionOutcome
-from congruence.flows.evaluation.tracking import use_tracking
 from congruence.tasks.comparison.best import best_of
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, not_changed
 from congruence.tasks.comparison.gate_settings import GateSettings
+from congruence.tasks.evaluate.plan import VersionOutcome, file_conditions
+from congruence.tasks.evaluate.splits import use_tracking
 from congruence.tasks.mlflow.baselines import baseline_version, gate_baseline
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.connection import with_retries

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from congruence.flows.cli.github import annotation
-from congruence.flows.evaluation.results import VersionOutcome
 from congruence.tasks.comparison.gate import GateCheck, GateDecision, worst
+from congruence.tasks.evaluate.plan import VersionOutcome
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 _LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}

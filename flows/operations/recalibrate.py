@@ -11,36 +11,28 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 
 import numpy as np
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
+from prefect import flow
 
-from congruence.flows.cli.console import results
+from congruence.flows.cli.console import results, say
 from congruence.flows.cli.tables import print_outcomes
-from congruence.flows.evaluation.keys import encoder_protocol
-from congruence.flows.evaluation.pipeline import evaluate
-from congruence.flows.evaluation.results import VersionOutcome
-from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
-from congruence.flows.evaluation.stages.addresses import local_stores, rows_of
-from congruence.flows.evaluation.stages.embed import embed
-from congruence.flows.evaluation.stages.failures import require_none, why
-from congruence.flows.evaluation.stages.index import index
-from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict
-from congruence.flows.evaluation.stages.waiting import as_completed, on_workers_of, worker_messages
-from congruence.flows.evaluation.tracking import for_workers
+from congruence.flows.evaluate import PrefectStages, Terminal, evaluate, in_flow
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.contract.resolved import resolved_contract
-from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder
+from congruence.tasks.evaluate.executors import dask_executor
+from congruence.tasks.evaluate.plan import VersionOutcome, encoder_protocol
+from congruence.tasks.evaluate.splits import for_workers, open_planned, with_fitted_encoder
+from congruence.tasks.evaluate.steps import Steps, index, kept_predictions, require_none, rows_of
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.corrected_versions import (
     Origin,
@@ -56,7 +48,6 @@ from congruence.tasks.recalibration.fit import FittedVersion, fit_version
 from congruence.tasks.recalibration.model import DescribedEmbedding
 from congruence.tasks.recalibration.rows import halves_of
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.folders import in_use
 from congruence.tasks.scores.correction import PreviewRow, judgement
 from congruence.tasks.scores.evaluation import EACH_OF_TWO
 from congruence.tasks.scores.metrics.registry import metric_of
@@ -228,48 +219,39 @@ def _judged(
 def _indexed(settings: EvaluationSettings, labelled: SplitSettings) -> EvaluationSettings:
     """The settings with the statistics of the inputs, fitted as an evaluation of the whole file fits them."""
     with ExitStack() as opened:
-        cluster = cache(lambda: opened.enter_context(dask_client(settings.cluster)))
+        cluster = cache(lambda: opened.enter_context(dask_executor(settings.cluster, say)))
         for part in {item.name: item for item in (labelled, settings.statistics_split)}.values():
-            index(settings, part, cluster)
+            index(settings, part, cluster, Terminal())
     return with_fitted_encoder(settings)
 
 
 def _fitted(
     settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parent: ModelVersion, *, half: bool
 ) -> FittedVersion:
-    locks = in_use(settings.home_folder, *local_stores(settings))
-    with locks, dask_client(settings.cluster) as client, worker_messages(client):
-        runner = on_workers_of(client)
-        return fit_recalibrated.with_options(task_runner=runner)(settings, protocol, split, parent, half)
+    """Embed and predict the split, as far as that is not kept, and fit on a worker: a run in Prefect."""
+
+    @flow(name="fit-recalibration", flow_run_name=f"recalibrate {parent.label} on {split.name}")
+    def fit(settings: EvaluationSettings) -> FittedVersion:
+        with in_flow(settings) as cluster:
+            steps = Steps(settings, cluster(), PrefectStages())
+            rows = rows_of(settings, split)
+            served, failures = steps.check(split, [parent])
+            require_none(failures)
+            steps.embed(rows)
+            rows.predictions[parent.label] = kept_predictions(rows, served[parent.label])
+            require_none(steps.predict(rows, [parent]))
+            work = partial(_fit, settings, protocol, rows, half)
+            (done,) = steps.executor.map(work, [parent.label], name="fit")
+            if (why := done.failure(parent.label, "fit it")) is not None:
+                raise CongruenceError(why)
+            return done.result()
+
+    return fit(settings)
 
 
-@flow(
-    name="fit-recalibration",
-    flow_run_name="recalibrate {parent.label} on {split.name}",
-    validate_parameters=False,
-)
-def fit_recalibrated(
-    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parent: ModelVersion, half: bool
+def _fit(
+    settings: EvaluationSettings, protocol: EvaluationProtocol, rows: EvaluatedRows, half: bool, label: str
 ) -> FittedVersion:
-    """Embed and predict the split, as far as that is not kept, and fit on a worker."""
-    rows = rows_of(settings, split)
-    served, failures = check(settings, rows, [parent])
-    require_none(failures)
-    embed(settings, rows)
-    rows.predictions[parent.label] = kept_predictions(rows, served[parent.label])
-    require_none(predict(settings, rows, [parent]))
-    future = fit_task.submit(settings, protocol, rows, parent.label, half)
-    (ended,) = as_completed([future])
-    if (reason := why(ended)) is not None:
-        raise CongruenceError(reason)
-    return future.result()
-
-
-@task(name="fit", task_run_name="fit {label}", cache_policy=NO_CACHE)
-def fit_task(
-    settings: EvaluationSettings, protocol: EvaluationProtocol, rows: EvaluatedRows, label: str, half: bool
-) -> FittedVersion:
-    """Fit the correction of one version on this worker."""
     use_tracking(settings.tracking)
     return fit_version(protocol, rows, label, half=half, seed=settings.seed)
 

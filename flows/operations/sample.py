@@ -6,7 +6,6 @@ from hashlib import sha256
 
 import numpy as np
 
-from congruence.flows.evaluation.splits import open_planned
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.hold_out import sample
@@ -14,6 +13,7 @@ from congruence.kernels.streams import stream
 from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
+from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROWS = 2_000

@@ -13,24 +13,18 @@ from prefect import flow
 from rich.table import Table
 
 from congruence.flows.cli.console import results, say
-from congruence.flows.evaluation.keys import encoder_protocol
-from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
-from congruence.flows.evaluation.stages.addresses import local_stores, rows_of, store_uri
-from congruence.flows.evaluation.stages.embed import embed
-from congruence.flows.evaluation.stages.failures import require_none
-from congruence.flows.evaluation.stages.predict import check, kept_predictions, predict, refused
-from congruence.flows.evaluation.stages.solve import solve
-from congruence.flows.evaluation.stages.waiting import on_workers_of, worker_messages
-from congruence.flows.evaluation.tracking import for_workers
+from congruence.flows.evaluate import PrefectStages, in_flow
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
-from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_features, rows_without_integers
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
 from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.evaluate.plan import encoder_protocol
+from congruence.tasks.evaluate.splits import for_workers, open_planned, store_uri, with_fitted_encoder
+from congruence.tasks.evaluate.steps import Steps, kept_predictions, require_none, rows_of
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reliability import log_reliability
@@ -38,7 +32,6 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.report.reliability import REPORT_FILE, headlines, write_reliability
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.folders import in_use
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.logged_table import row_frame
 from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
@@ -122,10 +115,8 @@ def score(
     kept = MeasurementAddress(store_uri(chosen), key, chosen.store.storage_options)
     kept.remove()
     work = SolveWork(protocol, known, asked, {label: kept})
-    locks = in_use(chosen.home_folder, *local_stores(chosen))
-    with locks, dask_client(chosen.cluster) as client, worker_messages(client):
-        runner = on_workers_of(client)
-        without_prediction = measure_inputs.with_options(task_runner=runner)(chosen, work, version)
+    with in_flow(chosen) as cluster:
+        without_prediction = measure_inputs(Steps(chosen, cluster(), PrefectStages()), work, version)
     asked = replace(asked, left_out={**asked.left_out, **without_prediction})
     measurement = kept.require()
     kept.remove()
@@ -160,41 +151,40 @@ def score(
     return ScoredInputs(found, folder, run_id, place_of(run_id, settings.tracking))
 
 
-@flow(name="measure-inputs", validate_parameters=False)
-def measure_inputs(settings: EvaluationSettings, work: SolveWork, version: ModelVersion) -> dict[int, str]:
+def measure_inputs(steps: Steps, work: SolveWork, version: ModelVersion) -> dict[int, str]:
     """Embed and predict labelled rows and new inputs, and solve on the former for the latter.
 
     Gives the new inputs that the version refuses, and why, by row.
     """
     known, asked = work.reference, work.query
     assert asked is not None
-    served, failures = check(settings, known, [version])
+    served, failures = steps.check(known.split, [version])
     require_none(failures)
     for rows in (known, asked):
         # A new input that cannot be read is withheld; it is no reason to say nothing of the others.
-        embed(settings if rows is known else settings.model_copy(update={"max_invalid": 1.0}), rows)
+        steps.embed(rows, None if rows is known else 1.0)
         rows.predictions[version.label] = kept_predictions(rows, served[version.label])
     for rows, others in ((known, "the others judge"), (asked, "the others are scored")):
         if zeros := zero_embeddings(work.protocol, rows):
             say(in_words(rows.split, zeros, others))
     known, asked = (without_zeros(work.protocol, rows) for rows in (known, asked))
-    require_none(predict(settings, known, [version]))
+    require_none(steps.predict(known, [version]))
     without_prediction: dict[int, str] = {}
-    if asked.valid.any() and (failures := predict(settings, asked, [version])):
-        without_prediction = refused(settings, asked, version)
+    if asked.valid.any() and (failures := steps.predict(asked, [version])):
+        without_prediction = steps.refused(asked, version.label)
         rest = replace(asked, left_out={**asked.left_out, **without_prediction})
         if not without_prediction or not rest.valid.any():
             require_none(failures)
         say(in_words(asked.split, without_prediction))
         rest.predictions[version.label] = kept_predictions(rest, served[version.label])
-        require_none(predict(settings, rest, [version]))
+        require_none(steps.predict(rest, [version]))
         asked = rest
     work = replace(work, reference=known, query=asked)
     if not asked.valid.any():
         raise InvalidInputError(
             f"inputs: none of the {asked.split.rows} rows at {asked.split.settings.uri} can be embedded"
         )
-    require_none(solve(settings, work, [version], known.split.name))
+    require_none(steps.solve(work, [version]))
     return without_prediction
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from congruence.flows.cli.environment import tracking_uri
+from congruence.tasks.settings.home import tracking_uri
 
 
 def serve_ui(home: Path, host: str, port: int) -> int:

@@ -8,23 +8,18 @@ from typing import Any
 import numpy as np
 
 from congruence.flows.cli.console import results
-from congruence.flows.evaluation.existing_results import asked_versions, divide, protocol_name
-from congruence.flows.evaluation.keys import encoder_protocol
-from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
-from congruence.flows.evaluation.tracking import use_tracking
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.contract import check_contract, load_predictive_model
-from congruence.tasks.contract.exposure import require_counts
 from congruence.tasks.contract.resolved import read_description, settings_in
 from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data.measurable import require_measurable, rows_left_out
 from congruence.tasks.data.split import Split
-from congruence.tasks.encoders.identity import encoder_identity
-from congruence.tasks.mlflow.connection import with_retries
+from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
+from congruence.tasks.evaluate.steps import checked_version
 from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.worker import warm_model
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 CONTRACT_ROWS = 8
@@ -79,25 +74,20 @@ def validate(settings: EvaluationSettings) -> Validation:
     Raises:
         CongruenceError: data, an encoder, a model's name or a gate with which no version could be evaluated.
     """
-    use_tracking(settings)
-    versions = asked_versions(settings)
+    plan = Plan(settings)
     if settings.gate is not None:
         from congruence.flows.operations.gate import require_baselines
 
         require_baselines(settings)
-    settings = with_fitted_encoder(settings)
-    encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
-    protocol = encoder_protocol(settings, encoder)
-    result = Validation({}, protocol_name(protocol))
-    for split_settings in settings.splits:
-        split = open_planned(split_settings, settings)
+    result = Validation({}, protocol_name(plan.splits[0].protocol))
+    for part in plan.splits:
+        split, missing = part.split, part.settings.encoder.missing
         result.splits[split.name] = split.rows
-        if split.settings.target_columns:
-            said = require_measurable(split, settings.max_invalid, missing=settings.encoder.missing)
-            result.notes.extend(_about_rows(split, said, rows_left_out(split, settings.encoder.missing)))
-        found, missing = divide(settings, split, protocol, versions)
-        result.versions.extend(CheckedVersion(item.label, split.name, item.status, item.error or "") for item in found)
-        result.versions.extend(_try(settings, split, missing))
+        said = require_measurable(split, settings.max_invalid, missing=missing)
+        result.notes.extend(_about_rows(split, said, rows_left_out(split, missing)))
+        found = (CheckedVersion(item.label, split.name, item.status, item.error or "") for item in part.outcomes)
+        result.versions.extend(found)
+        result.versions.extend(_tried(part))
     return result
 
 
@@ -120,35 +110,24 @@ def _about_rows(split: Split, said: str | None, left_out: int) -> list[str]:
     return notes
 
 
-def _try(settings: EvaluationSettings, split: Split, versions: list[ModelVersion]) -> list[CheckedVersion]:
-    """Load each version and ask it for a few rows."""
-    if not versions:
+def _tried(part: SplitPlan) -> list[CheckedVersion]:
+    """Check the versions that are to be evaluated as the run would, and look at what they predict for some rows."""
+    if not part.versions:
         return []
-    frame, targets = contract_rows(
-        split,
-        CONTRACT_ROWS if split.settings.input_kind == "image" else MEAN_ROWS,
-        missing=settings.encoder.takes_missing,
-    )
-    checked = []
-    for version in versions:
+    split, settings = part.split, part.settings
+    rows = CONTRACT_ROWS if split.settings.input_kind == "image" else MEAN_ROWS
+    frame, targets = contract_rows(split, rows, missing=settings.encoder.takes_missing)
+    tried = []
+    for version in part.versions:
         try:
-            model = with_retries(
-                f"loading {version.label}",
-                lambda version=version: load_predictive_model(version.uri, settings.predictions),  # type: ignore[misc]
-                settings.tracking,
-            )
-            report = check_contract(
-                model, frame.iloc[:CONTRACT_ROWS], None if targets is None else targets[:CONTRACT_ROWS]
-            )
+            served, report = checked_version(settings, split, version)
             warnings = [*report.warnings, *_overridden(version, settings)]
             if targets is not None and targets.ndim == 1:
-                predictive = model.predict(frame)
-                require_counts(version.label, predictive, frame, targets)
-                warnings += about_targets(predictive, targets)
-            checked.append(CheckedVersion(version.label, split.name, "to do", report.family, tuple(warnings)))
+                warnings += about_targets(warm_model(served).predict(frame), targets)
+            tried.append(CheckedVersion(version.label, split.name, "to do", report.family, tuple(warnings)))
         except CongruenceError as error:
-            checked.append(CheckedVersion(version.label, split.name, "fails", str(error)))
-    return checked
+            tried.append(CheckedVersion(version.label, split.name, "fails", str(error)))
+    return tried
 
 
 def _overridden(version: ModelVersion, settings: EvaluationSettings) -> list[str]:

@@ -57,7 +57,7 @@ def prefect_server() -> Iterator[None]:
     with _process(port) as server:
         # What loading makes stays, so the collector need not look through it again and again: a sixth of the time.
         with collector_paused():
-            import congruence.flows.evaluation.pipeline  # noqa: F401
+            import congruence.flows.evaluate  # noqa: F401
         _await(server, url)
         os.environ[_API] = url  # for Dask's worker processes
         try:

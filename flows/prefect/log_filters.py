@@ -12,7 +12,6 @@ from distributed import CancelledError, KilledWorker, Status, get_worker
 from prefect.logging.handlers import PrefectConsoleHandler
 
 from congruence.flows.cli.error_messages import explained
-from congruence.flows.prefect.run_fields import run_fields
 from congruence.tasks.runtime.json_logging import know, use_json_lines
 from congruence.tasks.runtime.masking import mask_text
 
@@ -22,6 +21,8 @@ _FORMATTER = logging.Formatter()
 _MARK = "congruence_explained"
 _TOLD = "Finished in state"
 _COMMAND = "CONGRUENCE_ERRORS_TOLD"
+_FIELDS = {"run": "flow_run_id", "evaluation": "flow_run_name", "stage": "task_name", "task": "task_run_name"}
+"""What Prefect's loggers of runs attach to their lines, also before and after the work, when nobody else names it."""
 
 
 def explain(record: logging.LogRecord) -> bool:
@@ -51,6 +52,12 @@ def is_news(record: logging.LogRecord) -> bool:
     if record.name in _LOGGERS and _worker_ends():
         return False  # it comes from the end of the cluster
     return not (record.name in _LOGGERS and record.getMessage().startswith(_TOLD))
+
+
+def run_fields(record: logging.LogRecord) -> dict[str, str]:
+    """What a line of Prefect's says of the run and the stage that it comes from."""
+    found = {name: str(getattr(record, attribute, None)) for name, attribute in _FIELDS.items()}
+    return {name: value for name, value in found.items() if value not in ("None", "<unknown>")}
 
 
 def _worker_ends() -> bool:

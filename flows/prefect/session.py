@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from congruence.flows.cli.error_messages import explaining
-from congruence.flows.evaluation.existing_results import find_all
-from congruence.flows.evaluation.results import VersionOutcome
-from congruence.flows.evaluation.splits import plans_folder
 from congruence.tasks.data.index import require_columns
 from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome
+from congruence.tasks.evaluate.splits import plans_folder
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
@@ -21,17 +20,17 @@ def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list
         CongruenceError: settings, data or models that cannot be evaluated; what the files' first rows show, and an
             encoder that cannot be loaded, before a server is started.
     """
-    found = None if again else find_all(settings)
-    if found is not None:
+    plan = Plan(settings, again=again)
+    if (found := plan.outcomes()) is not None:
         return found
     for split in settings.all_splits:
         require_columns(split, plans_folder(settings))
     if settings.encoder.kind != "identity":  # kept in this process, which asks it for its names
         asking_encoder(settings.encoder)
     with session():
-        from congruence.flows.evaluation.pipeline import evaluate
+        from congruence.flows.evaluate import evaluate
 
-        return evaluate(settings, ", ".join(settings.models) or "registry versions", again)
+        return evaluate(settings, ", ".join(settings.models) or "registry versions", again, plan)
 
 
 @contextmanager

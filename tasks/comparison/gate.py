@@ -97,6 +97,11 @@ class GateDecision:
             check.reason for check in self.checks
         ]
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON: on which version, what, why and where it is logged."""
+        said = {"reasons": list(self.reasons), "notes": list(self.notes), "place": self.place}
+        return {"label": self.candidate.label, "outcome": self.outcome} | said
+
     def table(self) -> pd.DataFrame:
         """One row per rule, the failed ones first, without the columns that no rule has."""
         records: list[dict[str, Any]] = [{"outcome": check.outcome, **vars(check)} for check in self.sorted_checks]

@@ -23,5 +23,7 @@ def decode_threads(client: Client) -> dict[str, int]:
 
 
 def own_threads(threads: Mapping[str, int]) -> int:
-    """What `decode_threads` says of the worker that asks; of one that joined since, all cores that it may use."""
+    """What `decode_threads` says of the worker that asks; where it says nothing, all cores that it may use."""
+    if not threads:
+        return usable_cores()
     return threads.get(str(get_worker().address)) or usable_cores()

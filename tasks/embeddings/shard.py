@@ -17,7 +17,6 @@ import numpy.typing as npt
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.split import Shard, Split
-from congruence.tasks.embeddings.memory_store import MemoryStore
 from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, Encoder
 from congruence.tasks.encoders.errors import InvalidRow
@@ -41,7 +40,7 @@ def embed_each(
     split: Split,
     shards: Sequence[Shard],
     encoder: Encoder,
-    store: EmbeddingStore | MemoryStore,
+    store: EmbeddingStore,
     *,
     batch_size: int | None = None,
     threads: int | None = None,
@@ -75,7 +74,7 @@ def embed_each(
     return [reports[shard.index] for shard in shards]
 
 
-def _held_report(shard: Shard, store: EmbeddingStore | MemoryStore) -> ShardReport:
+def _held_report(shard: Shard, store: EmbeddingStore) -> ShardReport:
     started = time.perf_counter()
     invalid = len(store.reasons(slice(shard.start, shard.stop)))
     return ShardReport(shard.rows, shard.rows - invalid, False, _since(started), 0.0)
@@ -100,7 +99,7 @@ class _Pending:
 class _Writer:
     """Writes finished shards behind the encoder; at most two wait, so that memory stays bounded."""
 
-    def __init__(self, store: EmbeddingStore | MemoryStore) -> None:
+    def __init__(self, store: EmbeddingStore) -> None:
         self._store = store
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="write-behind")
         self._writing: deque[Future[None]] = deque()

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.encoders.loading import load_encoder, warm_encoder
+from congruence.tasks.encoders.loading import asking_encoder, load_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.runtime.files import digest_of, load_record, save_record
 
@@ -44,7 +44,7 @@ def encoder_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity
     found = kept_identity(settings, folder)
     if found is not None:
         return found
-    encoder = warm_encoder(settings)  # which the work in this process then uses, too
+    encoder = asking_encoder(settings)  # held by this process, which asks it for more
     keep_identity(settings, encoder, folder)
     return EncoderIdentity(encoder.id, encoder.preprocessing_digest)
 

@@ -65,6 +65,11 @@ def log_fields(**fields: str) -> Iterator[None]:
         _fields.reset(token)
 
 
+def fields_of_lines() -> dict[str, str]:
+    """The fields that lines of this thread have now, for work that goes on elsewhere."""
+    return dict(_fields.get())
+
+
 def know(source: Callable[[logging.LogRecord], Fields]) -> None:
     """Ask ``source`` for fields of every line from now on; asked again for the same one, nothing changes."""
     if source not in _known:

@@ -19,3 +19,8 @@ def default_home() -> Path:
 def home_store(home: Path) -> str:
     """The address of MLflow's database in a home folder."""
     return f"sqlite:///{home / 'mlflow.db'}"
+
+
+def tracking_uri(home: Path) -> str:
+    """The user's MLFLOW_TRACKING_URI, else MLflow on SQLite in ``home``."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or home_store(home)

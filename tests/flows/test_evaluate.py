@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from congruence.flows.evaluation.pipeline import evaluate
-from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.evaluate import evaluate
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
 from congruence.tasks.data.opening import open_split
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, evaluate_table
 from congruence.tasks.settings.evaluation import EvaluationSettings

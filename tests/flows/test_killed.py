@@ -10,14 +10,11 @@ from typing import Any
 
 import psutil
 import pytest
-from prefect import flow
-from prefect_dask.task_runners import DaskTaskRunner
 
-from congruence.flows.evaluation.splits import open_planned
-from congruence.flows.evaluation.stages import embed as stages
-from congruence.flows.evaluation.stages.addresses import rows_of
-from congruence.tasks.dask.clusters import dask_client, scheduler_address
-from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.evaluate.executors import dask_executor
+from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.splits import open_planned
+from congruence.tasks.evaluate.steps import Steps, rows_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 SHARDS = 6
@@ -27,7 +24,6 @@ Content = Callable[..., dict[str, Any]]
 Register = Callable[..., str]
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_flow_survives_the_death_of_a_worker(
     content: Content, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,16 +57,9 @@ def embed(content: Content, home: Path, store: Path, cluster: dict[str, Any], pa
     encoder = {"kind": "custom", "path": "embed_process:PixelEncoder", "options": {"pause": pause}}
     changed = content(home=str(home), store={"uri": str(store)}, encoder=encoder, cluster=cluster)
     settings = EvaluationSettings.model_validate(changed)
-
     rows = rows_of(settings, open_planned(settings.splits[0], settings))
-    with dask_client(settings.cluster) as client:
-        runner: Any = DaskTaskRunner(address=scheduler_address(client))
-        only_embed.with_options(task_runner=runner)(settings, rows)
-
-
-@flow(name="embed", validate_parameters=False)
-def only_embed(settings: EvaluationSettings, rows: EvaluatedRows) -> None:
-    stages.embed(settings, rows)
+    with dask_executor(settings.cluster, print) as executor:
+        Steps(settings, executor, Observer()).embed(rows)
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -12,8 +12,8 @@ import pytest
 from distributed import CancelledError, KilledWorker, LocalCluster, Status, get_worker
 from prefect.logging.handlers import PrefectConsoleHandler
 
-from congruence.flows.evaluation.stages.failures import killed_workers
 from congruence.flows.prefect.log_filters import explain, is_news, log_own_errors_as_messages
+from congruence.tasks.evaluate.executors import Done
 from congruence.tasks.runtime.errors import SettingsError
 
 
@@ -110,6 +110,6 @@ def lost(name: str) -> logging.LogRecord:
 
 def test_a_version_that_kills_every_worker_is_named() -> None:
     error = KilledWorker("predict-7", SimpleNamespace(address="tcp://10.0.0.1:1"), 3)  # type: ignore[arg-type]
-    said = killed_workers(error, "angle/3", 100, 299)
+    said = str(Done("angle/3", error=error).failure("angle/3", "predict rows 100 to 299"))
     assert said.startswith("angle/3: killed 4 workers, all that were to predict rows 100 to 299; it needs more memory")
     assert "predict: {isolation: environment} runs it" in said

@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from congruence.flows.cli import progress
-from congruence.flows.cli.progress import Lines, pace_of
+from congruence.flows.cli.console import say
 from congruence.flows.cli.tables import order_of_versions, print_outcomes
-from congruence.flows.evaluation.results import VersionOutcome, outcome_json
 from congruence.kernels import Normal
-from congruence.tasks.runtime.steps import about, listen, step
+from congruence.tasks.evaluate.plan import VersionOutcome
+from congruence.tasks.runtime.steps import Lines, about, listen, pace_of, step
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
 from congruence.tasks.solving.solve_progress import SolveProgress
@@ -30,14 +30,14 @@ class Clock:
 
 
 def test_what_was_found_done_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    Lines("embedding test", 20_000, "rows", found=20_000)
+    Lines("embedding test", 20_000, "rows", say, found=20_000)
     said = capsys.readouterr().err
     assert said.strip() == "embedding test: all 20,000 rows found done"
 
 
 def test_the_rate_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    lines = Lines("embedding test", 20_000, "rows", found=10_000, clock=clock)
+    lines = Lines("embedding test", 20_000, "rows", say, found=10_000, clock=clock)
     clock.now = 20.0
     lines.advance(4_000)
     clock.now = 50.0
@@ -51,7 +51,7 @@ def test_a_stage_in_which_nothing_ends_says_so_every_few_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A solve of 472 s had no line at all: none of its versions was done before the end."""
-    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.1)
     monkeypatch.setattr(progress, "_LOOK_SECONDS", 0.02)
     asked = iter(range(100))
     with progress.stage(
@@ -68,7 +68,7 @@ def test_a_stage_in_which_nothing_ends_says_so_every_few_seconds(
 
 def test_a_reminder_states_the_time_that_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    lines = Lines("predicting test", 400, "rows", clock=clock)
+    lines = Lines("predicting test", 400, "rows", say, clock=clock)
     clock.now = 10.0
     lines.advance(100)
     clock.now = 15.0
@@ -85,7 +85,7 @@ def test_units_that_are_worked_on_two_at_a_time_end_in_rounds(
 ) -> None:
     """Five versions of ten seconds on two workers: at the first end 40 s were said to be left, where 20 were."""
     clock = Clock()
-    lines = Lines("scoring test", 5, "versions", clock=clock, at_once=2)
+    lines = Lines("scoring test", 5, "versions", say, clock=clock, at_once=2)
     for clock.now in ends:
         lines.advance(1)
     lines.remind()
@@ -94,7 +94,7 @@ def test_units_that_are_worked_on_two_at_a_time_end_in_rounds(
 
 def test_the_others_of_the_last_round_are_about_to_end(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    lines = Lines("scoring test", 2, "versions", clock=clock, at_once=2)
+    lines = Lines("scoring test", 2, "versions", say, clock=clock, at_once=2)
     clock.now = 10.0
     lines.advance(1)
     assert capsys.readouterr().err.strip().endswith(", 1 s left")
@@ -129,7 +129,7 @@ def test_a_solve_that_ends_is_whole() -> None:
 
 
 def test_a_stage_of_no_time_states_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    Lines("predicting test", 2, "versions", clock=Clock()).advance(2)
+    Lines("predicting test", 2, "versions", say, clock=Clock()).advance(2)
     assert capsys.readouterr().err.strip() == "predicting test: 2 of 2 versions"
 
 
@@ -137,7 +137,7 @@ def test_a_step_tells_its_forecast_and_how_long_it_took_unless_it_is_short() -> 
     clock, told = Clock(), []
 
     def hear(title: str, total: int, unit: str) -> Callable[[int], None]:
-        return Lines(title, total, unit, clock=clock, out=told.append, shortest=5.0).advance
+        return Lines(title, total, unit, told.append, clock=clock, shortest=5.0).advance
 
     listen(hear)
     try:
@@ -252,7 +252,7 @@ def test_what_is_wrong_stands_under_the_table_in_lines_that_fit(width: int) -> N
     assert said.startswith("claims/1: No fault found. [red]claims[/red]/2: The predictions are wrong")
     assert said.endswith("above the predictions. (1 more in its report)")
     assert "claims/0:" not in said
-    assert outcome_json(outcomes[1])["wrong"] == ("No fault found.",)
+    assert outcomes[1].to_json()["wrong"] == ("No fault found.",)
 
 
 def test_splits_that_disagree_on_the_order_say_whether_they_compare() -> None:

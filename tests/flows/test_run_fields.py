@@ -1,25 +1,19 @@
-"""Lines of a task on a Dask worker say which run, stage, version, split, shards and worker they come from."""
+"""Lines of work on a Dask worker say which run, stage, version, split, shards and worker they come from."""
 
 from __future__ import annotations
 
 import json
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from commands import run
-from distributed import LocalCluster
-from prefect import flow, task
-from prefect_dask.task_runners import DaskTaskRunner
+from prefect import flow
 
-from congruence.flows.evaluation.stages.embed import embed_task
-from congruence.flows.evaluation.stages.predict import check_task, predict_task
-from congruence.flows.evaluation.stages.score import log_task, score_task
-from congruence.flows.evaluation.stages.solve import solve_task
-from congruence.flows.prefect.run_fields import run_fields
-from congruence.tasks.models.registry import ModelVersion
+from congruence.flows.evaluate import PrefectStages, in_flow
+from congruence.flows.prefect.log_filters import run_fields
 from congruence.tasks.runtime import json_logging as logs
+from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
 class _Lines(logging.Handler):
@@ -32,55 +26,41 @@ class _Lines(logging.Handler):
         self.found.append(json.loads(self.format(record)))
 
 
-@task(name="predict", task_run_name="predict {version.label}")
-def predict_some(version: ModelVersion, rows: Any, first: int, last: int) -> None:
-    logging.getLogger("congruence.tasks.of_the_test").warning("asked")
+def _ask(version: str) -> None:
+    logging.getLogger("congruence.tasks.of_the_test").warning("asked %s", version)
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_line_of_a_worker_names_run_stage_version_split_shards_and_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_known", [])
-    logs.know(run_fields)
+def test_lines_name_run_stage_version_split_and_worker(
+    monkeypatch: pytest.MonkeyPatch, content: Any, home: Any
+) -> None:
+    monkeypatch.setattr(logs, "_known", [run_fields])
     lines = _Lines()
-    logging.getLogger("congruence.tasks.of_the_test").addHandler(lines)
-    logging.getLogger("prefect.task_runs").addHandler(lines)
-    rows = SimpleNamespace(split=SimpleNamespace(name="digits"))
+    loggers = [logging.getLogger(name) for name in ("congruence.tasks.of_the_test", "prefect.task_runs")]
+    for logger in loggers:
+        logger.addHandler(lines)
+    monkeypatch.setattr(loggers[1], "level", logging.INFO)
+    settings = EvaluationSettings.model_validate(content(home=str(home), cluster={"kind": "threads", "workers": 1}))
     try:
-        with LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster:
-            runner: Any = DaskTaskRunner(address=cluster.scheduler_address)
 
-            @flow(name="of a test", flow_run_name="evaluate on digits", task_runner=runner)
-            def asks() -> None:
-                predict_some.submit(ModelVersion("angle", "3", "models:/angle/3"), rows, 4, 7).wait()
+        @flow(name="of a test", flow_run_name="evaluate one")
+        def asks() -> None:
+            with in_flow(settings) as cluster:
+                about = {"fields": lambda version: {"version": version, "shard": "4-7"}}
+                ask = lambda: [done.result() for done in cluster().map(_ask, ["angle/3"], name="ask", **about)]  # noqa: E731
+                PrefectStages().stage("predict", "digits", ask)
 
-            asks()
+        asks()
     finally:
-        logging.getLogger("congruence.tasks.of_the_test").removeHandler(lines)
-        logging.getLogger("prefect.task_runs").removeHandler(lines)
-    (ours,) = (line for line in lines.found if line["message"] == "asked")
-    assert ours["evaluation"] == "evaluate on digits"
+        for logger in loggers:
+            logger.removeHandler(lines)
+    (ours,) = (line for line in lines.found if line["message"] == "asked angle/3")
+    assert ours["evaluation"] == "evaluate one"
     assert (ours["stage"], ours["version"], ours["split"], ours["shard"]) == ("predict", "angle/3", "digits", "4-7")
-    assert ours["worker"] == "0"
+    assert (ours["worker"], ours["task"]) == ("0", "predict digits")
     assert len(ours["run"]) == 36
-
-
-def test_the_end_of_a_task_is_told_by_its_name() -> None:
-    version, rows = SimpleNamespace(label="angle/3"), SimpleNamespace(split=SimpleNamespace(name="test set"))
-    given = {"version": version, "rows": rows, "split": rows.split, "split_name": "test set", "labels": "angle/3",
-             "label": "angle/3", "evaluation": rows, "first": 4, "last": 7}  # fmt: skip
-    about = {"split": "test set", "version": "angle/3"}
-    for each, wanted in (
-        (embed_task, {"split": "test set", "shard": "4-7"}),
-        (predict_task, about | {"shard": "4-7"}),
-        (check_task, about),
-        (solve_task, about),
-        (score_task, about),
-        (log_task, about),
-    ):
-        record = logging.makeLogRecord({"task_run_name": str(each.task_run_name).format(**given)})
-        assert run_fields(record) == wanted | {"task": record.task_run_name}  # type: ignore[attr-defined]
+    ended = [line for line in lines.found if line["message"].startswith("Finished in state")]
+    assert [(line["stage"], line["split"], line["run"]) for line in ended] == [("predict", "digits", ours["run"])]
 
 
 def test_a_command_writes_its_own_lines_as_json(tmp_path: Any) -> None:

@@ -155,6 +155,6 @@ def test_without_the_pipelines_packages_the_command_says_what_is_missing() -> No
 
 
 def test_the_flows_process_loads_nothing_that_draws_or_clusters() -> None:
-    code = "import sys\nimport congruence.flows.evaluation.pipeline\n"
+    code = "import sys\nimport congruence.flows.evaluate\n"
     code += "assert not {'matplotlib', 'sklearn', 'scipy.signal', 'scipy.stats'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

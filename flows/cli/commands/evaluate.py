@@ -62,7 +62,6 @@ def evaluate(
             _validate(settings, as_json)
             return
         from congruence.flows.cli.tables import print_outcomes
-        from congruence.flows.evaluation.results import decision_json, outcome_json
         from congruence.flows.prefect.session import run_evaluation
 
         if settings.gate is None:
@@ -78,8 +77,8 @@ def evaluate(
             print_json(
                 {
                     "home": settings.home,
-                    "outcomes": [outcome_json(outcome) for outcome in outcomes],
-                    "gate": [decision_json(decision) for decision in decisions],
+                    "outcomes": [outcome.to_json() for outcome in outcomes],
+                    "gate": [decision.to_json() for decision in decisions],
                     "exit_status": status,
                 }
             )
@@ -110,7 +109,7 @@ def validate(
 
 
 def _validate(settings: EvaluationSettings, as_json: bool) -> None:
-    from congruence.flows.evaluation.splits import require_splits
+    from congruence.tasks.evaluate.splits import require_splits
 
     require_splits(settings)
     from congruence.flows.operations.validate import print_validation, validation_json

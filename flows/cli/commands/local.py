@@ -6,8 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.cli.options import Debug, Errors, Home, start
+from congruence.tasks.settings.home import tracking_uri
 
 DemoData: TypeAlias = Literal["digits", "hourly"]
 

@@ -33,7 +33,6 @@ def recalibrate(
         from congruence.flows.prefect.session import session
 
         with session():
-            from congruence.flows.evaluation.results import outcome_json
             from congruence.flows.operations.recalibrate import print_recalibrated
             from congruence.flows.operations.recalibrate import recalibrate as correct
 
@@ -41,7 +40,7 @@ def recalibrate(
         status = FAILED if any(outcome.status == "failed" for outcome in made.outcomes) else 0
         if as_json:
             said = {"parent": made.parent.uri, "version": made.version.uri, "fitted_on": made.fitted_on}
-            outcomes = [outcome_json(outcome) for outcome in made.outcomes]
+            outcomes = [outcome.to_json() for outcome in made.outcomes]
             print_json({**said, "correction": made.said, "outcomes": outcomes, "exit_status": status})
         else:
             print_recalibrated(made)

@@ -132,16 +132,15 @@ def gate(
     form = Format.JSON if as_json else form
     with Errors(debug, form is Format.JSON, annotated=file if form is Format.GITHUB else None):
         settings = open_file(file, home, models=model)
-        from congruence.flows.evaluation.results import decision_json
-        from congruence.flows.evaluation.tracking import use_tracking
         from congruence.flows.operations.gate import gate as judge
         from congruence.flows.operations.gate import print_decisions
         from congruence.flows.operations.gate_on_github import show
+        from congruence.tasks.evaluate.splits import use_tracking
 
         use_tracking(settings)
         decisions = judge(settings, protocol_digest=protocol)
         if form is Format.JSON:
-            said = [decision_json(decision) for decision in decisions]
+            said = [decision.to_json() for decision in decisions]
             print_json({"home": settings.home, "gate": said, "exit_status": exit_status(decisions)})
         elif form is Format.GITHUB:
             show(decisions, file)

@@ -14,12 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
-from congruence.flows.evaluation.existing_results import find_all
-from congruence.flows.evaluation.pipeline import evaluate
+from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.sample import quick
 from congruence.flows.operations.validate import validate
 from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.opening import open_split
+from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.recalibration.rows import halves_of
 
 
@@ -112,7 +112,7 @@ def test_versions_are_listed_with_their_evaluations_and_reports_are_opened(
     settings = registry.settings(models=["shown/1"], metrics=["nll"], tracking=tracking)
     (outcome,) = evaluate(settings, "one version")
     assert validate(settings).versions[0].status == "found"
-    assert find_all(settings) is not None
+    assert Plan(settings).outcomes() is not None
 
     status, said = invoke(registry, "list", "shown", "--json", monkeypatch=monkeypatch)
     assert status == 0

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
 from congruence.flows.cli.github import annotation
-from congruence.flows.evaluation.pipeline import evaluate
-from congruence.flows.evaluation.results import VersionOutcome
+from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.compare import compare
 from congruence.flows.operations.gate import gate, gate_outcomes
 from congruence.kernels.errors import ProtocolError
+from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.finished import Conditions
 from congruence.tasks.runtime.errors import SettingsError

@@ -1,17 +1,17 @@
-"""How many tasks of a stage run at once, over all evaluations of a Prefect server: a limit on the stage's tag."""
+"""How many evaluations are in a stage at once, over all that a Prefect server knows: a limit on the stage's tag."""
 
 from __future__ import annotations
 
+import contextvars
+import threading
+import time
 from collections.abc import Iterator
-from itertools import pairwise
-from typing import Any
 
-import pandas as pd
 import pytest
+from prefect import flow
 from prefect.client.orchestration import get_client
 
-from congruence.flows.evaluation.pipeline import evaluate
-from congruence.tasks.contract import log_predictive_model
+from congruence.flows.evaluate import PrefectStages
 
 TAG = "congruence-predict"
 
@@ -25,25 +25,24 @@ def one_at_a_time(prefect_server: None) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_at_a_time")
-def test_a_limit_on_the_tag_of_a_stage_is_kept(registry: Any) -> None:
-    times = registry.folder / "times.txt"
+def test_a_limit_on_the_tag_of_a_stage_is_kept() -> None:
+    spans: list[tuple[str, float, float]] = []
 
-    def predict(frame: pd.DataFrame) -> pd.DataFrame:
-        import time
-
+    def work(name: str) -> None:
         began = time.monotonic()
-        time.sleep(0.2)
-        with times.open("a") as file:
-            file.write(f"{began} {time.monotonic()}\n")
-        return pd.DataFrame({"loc": 2 * frame["angle"], "scale": 1.0})
+        time.sleep(1.0)
+        spans.append((name, began, time.monotonic()))
 
-    example = pd.DataFrame({"angle": [0.1, 0.2]})
-    for name in ("one", "two"):
-        log_predictive_model(predict, name=name, family="normal", input_example=example, registered_model_name=name)
-    times.unlink()
-    outcomes = evaluate(registry.settings(models=["one", "two"], cluster={"kind": "threads", "workers": 4}), "one, two")
-    assert [outcome.status for outcome in outcomes] == ["evaluated", "evaluated"]
-    spans = sorted(tuple(map(float, line.split())) for line in times.read_text().splitlines())
-    # The first four are the checks of the contract, which no limit holds back.
-    assert len(spans) == 2 * 2 + 2 * 2
-    assert all(later[0] >= earlier[1] for earlier, later in pairwise(spans[4:]))
+    @flow(name="of a test")
+    def an_evaluation() -> None:
+        PrefectStages().stage("check", "circle", lambda: work("check"))
+        PrefectStages().stage("predict", "circle", lambda: work("predict"))
+
+    both = [threading.Thread(target=contextvars.copy_context().run, args=(an_evaluation,)) for _ in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(timeout=100)
+    assert sorted(name for name, _, _ in spans) == ["check", "check", "predict", "predict"]
+    first, second = sorted((began, ended) for name, began, ended in spans if name == "predict")
+    assert second[0] >= first[1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from congruence.flows.evaluation.pipeline import evaluate
+from congruence.flows.evaluate import evaluate
 from congruence.tasks.mlflow.reading import read_scores
 
 

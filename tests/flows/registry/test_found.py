@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from commands import SERVERS, run
 
-from congruence.flows.evaluation.existing_results import find_all
-from congruence.flows.evaluation.pipeline import evaluate
+from congruence.flows.evaluate import evaluate
+from congruence.tasks.evaluate.plan import Plan
 
 GATE = {"maximum": {"cce_mean": 1e-9}}
 
@@ -19,11 +19,11 @@ def test_a_found_run_gives_the_flows_outcomes_and_judges_the_gate_without_a_serv
     registry.register("seen")
     registry.register("seen", scale=0.5)
     settings = registry.settings(models=["seen"], metrics=["nll"])
-    assert find_all(settings) is None
+    assert Plan(settings).outcomes() is None
     first = evaluate(settings, "two versions")
     assert [outcome.status for outcome in first] == ["evaluated", "evaluated"]
 
-    found = find_all(settings)
+    found = Plan(settings).outcomes()
     assert found == evaluate(settings, "two versions")
     assert [outcome.status for outcome in found or []] == ["found", "found"]
 
@@ -48,15 +48,15 @@ def test_what_is_missing_or_changed_is_not_found(registry: Any, rows_file: Any) 
     registry.register("grown")
     settings = registry.settings(models=["grown"], metrics=["nll"])
     evaluate(settings, "one version")
-    assert find_all(settings) is not None
+    assert Plan(settings).outcomes() is not None
     for changes in (
         {"seed": 1},
         {"metrics": ["nll", "mae"]},
         {"predictions": {"family": "normal", "columns": {"scale": 2.0}}},
     ):
-        assert find_all(registry.settings(**({"models": ["grown"], "metrics": ["nll"]} | changes))) is None
+        assert Plan(registry.settings(**({"models": ["grown"], "metrics": ["nll"]} | changes))).outcomes() is None
     other = rows_file(registry.folder / "other.parquet", seed=5)
     moved = registry.content()["splits"][0] | {"uri": str(other)}
-    assert find_all(registry.settings(models=["grown"], metrics=["nll"], splits=[moved])) is None
+    assert Plan(registry.settings(models=["grown"], metrics=["nll"], splits=[moved])).outcomes() is None
     registry.register("grown", scale=2.0)
-    assert find_all(settings) is None, "a version that was registered since"
+    assert Plan(settings).outcomes() is None, "a version that was registered since"

@@ -11,11 +11,10 @@ from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
-from congruence.flows.evaluation import pipeline
-from congruence.flows.evaluation.pipeline import evaluate
-from congruence.flows.evaluation.results import VersionOutcome
-from congruence.flows.evaluation.stages.embed import embed
+from congruence.flows.evaluate import evaluate
 from congruence.tasks.data.errors import SplitChangedError
+from congruence.tasks.evaluate.plan import VersionOutcome
+from congruence.tasks.evaluate.steps import Steps
 
 WIDE = {"family": "normal", "columns": {"scale": 2.0}}
 
@@ -82,13 +81,15 @@ def test_rows_that_are_replaced_during_a_run_end_it_and_leave_nothing_of_the_mix
     split = registry.content()["splits"][0] | {"uri": str(rows_file(registry.folder / "mixed.parquet", 8))}
     right = (registry.folder / "mixed.parquet").read_bytes()
 
+    embed = Steps.embed
+
     def replace_and_embed(*arguments: Any) -> None:
         other = rows_file(registry.folder / "other.parquet", 9)
         other.rename(registry.folder / "mixed.parquet")
         embed(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(pipeline, "embed", replace_and_embed)
+        patched.setattr(Steps, "embed", replace_and_embed)
         with pytest.raises(SplitChangedError, match=r"mixed\.parquet: was replaced or written to since"):
             only(registry, models=["mixed/1"], splits=[split])
     (registry.folder / "mixed.parquet").write_bytes(right)

@@ -23,17 +23,15 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymen
 from prefect.settings import PREFECT_API_URL
 
 import congruence.flows.watch as watching
-from congruence.flows.evaluation.in_process import evaluate_in_process
-from congruence.flows.evaluation.keys import encoder_protocol
-from congruence.flows.evaluation.results import VersionOutcome
-from congruence.flows.evaluation.splits import open_planned, with_fitted_encoder
-from congruence.flows.evaluation.tracking import for_workers
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.watch import check_once
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.evaluate.evaluation import evaluate
+from congruence.tasks.evaluate.executors import LocalExecutor
+from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.monitor.account import read_account
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
@@ -145,10 +143,9 @@ def test_rows_whose_keys_were_counted_are_left_out_and_dates_count_once(registry
 
     # An evaluation by hand of dates that were looked at is no look.
     part = settings.splits[0].model_copy(update={"since": date(2026, 3, 4), "last": None, "new_dates_only": False})
-    narrowed = with_fitted_encoder(settings.model_copy(update={"splits": [part]}))
-    opened = open_planned(part, narrowed)
-    assert opened.period == "2026-03-04/2026-03-04"
-    made = evaluate_in_process(narrowed, opened, _protocol(narrowed), resolve("repeated/1"))
+    plan = Plan(settings.model_copy(update={"splits": [part], "models": ["repeated/1"]}))
+    assert plan.splits[0].split.period == "2026-03-04/2026-03-04"
+    (made,) = evaluate(plan, LocalExecutor, Observer())
     assert made.status == "evaluated"
     assert _account(settings, "repeated/1").looks == account.looks
 
@@ -215,10 +212,6 @@ def test_a_changed_verdict_starts_the_automation_of_the_page(registry: Any, tmp_
     wait_until(lambda: asyncio.run(_runs_of(deployment)), 120, "a run that the automation starts")
 
 
-def _protocol(settings: EvaluationSettings) -> Any:
-    return encoder_protocol(settings, asking_encoder(settings.encoder))
-
-
 def test_rows_that_lack_a_feature_stay_in_process_where_the_encoder_takes_them(registry: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     frame = pd.DataFrame({"x": rng.normal(size=60), "z": rng.normal(size=60), "y": rng.normal(size=60)})
@@ -233,10 +226,8 @@ def test_rows_that_lack_a_feature_stay_in_process_where_the_encoder_takes_them(r
     def evaluated(missing: str) -> VersionOutcome:
         encoder = {"kind": "identity", "missing": missing}
         settings = registry.settings(models=["plain"], splits=[lacking], encoder=encoder)
-        settings = for_workers(with_fitted_encoder(settings))
-        split = open_planned(settings.splits[0], settings)
-        protocol = encoder_protocol(settings, asking_encoder(settings.encoder))
-        return evaluate_in_process(settings, split, protocol, resolve("plain/1"))
+        (outcome,) = evaluate(Plan(settings), LocalExecutor, Observer())
+        return outcome
 
     assert mlflow.get_run(evaluated("mean").run_id).data.params["valid_rows"] == "60"
     with pytest.raises(TooManyInvalidRowsError, match="3 of 60 rows lack a finite number"):

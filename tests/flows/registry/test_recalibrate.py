@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-from congruence.flows.evaluation.existing_results import left_out
-from congruence.flows.evaluation.splits import open_planned
 from congruence.flows.operations.gate import gate
 from congruence.flows.operations.recalibrate import NothingToMendError, asked_version, recalibrate, require_fault
 from congruence.flows.watch import check_once
 from congruence.kernels.dependence.hold_out import hold_out
 from congruence.tasks.contract import ContractError
+from congruence.tasks.evaluate.plan import left_out
+from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.mlflow.corrected_versions import require_inputs
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.recalibration.fit import FittedVersion

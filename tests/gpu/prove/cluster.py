@@ -14,7 +14,8 @@ COMPARED = "cce_mean"
 
 def run(record: Any, name: str, device: str, small: bool) -> None:
     """The reference solver is conjugate gradients, so that the card's part is used at the demo's size too."""
-    from congruence.flows.cli.environment import embed_servers, tracking_uri
+    from congruence.flows.cli.environment import embed_servers
+    from congruence.tasks.settings.home import tracking_uri
 
     kinds = ("cuda", "local") if device == "cuda" else ("threads", "local")
     with tempfile.TemporaryDirectory() as folder:

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from databases import mlflow_database
 
-from congruence.flows.cli.environment import tracking_uri
 from congruence.flows.cli.options import home_folder
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.models.registry import list_versions
+from congruence.tasks.settings.home import tracking_uri
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The splits of an evaluation file, opened by what the home folder keeps of them: no Prefect, no Dask."""
+"""What an evaluation works on and in: its splits with their kept indexes, its store, and its MLflow; no server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.standardisation import with_statistics
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.home import tracking_uri
 
 
 def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
@@ -31,6 +32,17 @@ def plans_folder(settings: EvaluationSettings) -> Path:
     return settings.home_folder / "plans"
 
 
+def store_uri(settings: EvaluationSettings) -> str:
+    """Where embeddings, predictions and measurements are kept."""
+    return settings.store.uri or str(settings.home_folder / "embeddings")
+
+
+def local_folders(settings: EvaluationSettings) -> list[str]:
+    """The home folder, and the store's where that is on this machine: what a run has in use."""
+    uri = store_uri(settings)
+    return [str(settings.home_folder), *([] if "://" in uri else [uri])]
+
+
 def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
     """The settings with the statistics of tabular features, of ``statistics_split`` where they are not given.
 
@@ -40,3 +52,16 @@ def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
         return settings
     split = open_planned(settings.statistics_split, settings)
     return settings.model_copy(update={"encoder": with_statistics(settings.encoder, split)})
+
+
+def for_workers(settings: EvaluationSettings) -> EvaluationSettings:
+    """The settings with what depends on this process's folder and environment written out: home and MLflow's server."""
+    tracking = settings.tracking.model_copy(update={"uri": settings.tracking.uri or tracking_uri(settings.home_folder)})
+    return settings.model_copy(update={"home": settings.home_folder, "tracking": tracking})
+
+
+def use_tracking(settings: EvaluationSettings) -> None:
+    """Point this process's MLflow at the servers of ``settings``."""
+    from congruence.tasks.mlflow.connection import use_tracking as point_at  # MLflow takes a second to load
+
+    point_at(for_workers(settings).tracking)

@@ -1,0 +1,133 @@
+"""The main flow: registry versions on the splits of an evaluation file, logged to MLflow.
+
+Prefect sees an evaluation as a run, and each stage of a split (index, check, embed, predict, solve, score) as a task
+of it, with its progress. Shards and versions are pieces of work on Dask, which has a dashboard of its own. Every stage
+keeps what it finished, so a run after a crash continues and ends with the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+from prefect import flow, task
+from prefect.artifacts import create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+
+from congruence.flows.cli.console import say
+from congruence.flows.cli.progress import stage
+from congruence.flows.prefect.log_filters import settle
+from congruence.kernels.errors import CongruenceError
+from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
+from congruence.tasks.evaluate.executors import DaskExecutor, dask_executor
+from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome
+from congruence.tasks.evaluate.splits import local_folders
+from congruence.tasks.runtime.folders import in_use
+from congruence.tasks.runtime.json_logging import log_fields
+from congruence.tasks.runtime.steps import Advance
+from congruence.tasks.scores.metrics.registry import shown
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+R = TypeVar("R")
+settle()
+
+
+def evaluate(
+    settings: EvaluationSettings, models: str = "registry versions", again: bool = False, plan: Plan | None = None
+) -> list[VersionOutcome]:
+    """Evaluate the versions that ``settings`` name on each of its splits, as a run in Prefect.
+
+    Args:
+        settings: the evaluation file's content.
+        models: names the run in Prefect's UI.
+        again: predict, measure and log again what was evaluated before, replacing what is logged. Embeddings, which
+            are found by the content of the inputs and the encoder, are kept.
+        plan: of these settings, where it has been made already.
+
+    Raises:
+        CongruenceError: settings, data or models that cannot be evaluated, found before the long work where possible.
+    """
+    made = plan or Plan(settings, again=again)
+
+    # The plan grows with the versions: Prefect, which stores and shows parameters, is given the settings alone.
+    @flow(name="evaluate", flow_run_name=f"evaluate {models}".replace("{", "{{").replace("}", "}}"))
+    def evaluation(settings: EvaluationSettings, again: bool) -> list[VersionOutcome]:  # noqa: ARG001
+        with in_flow(made.settings) as cluster:
+            return evaluate_plan(made, cluster, PrefectStages())
+
+    return evaluation(made.settings, again)
+
+
+@contextmanager
+def in_flow(settings: EvaluationSettings) -> Iterator[Callable[[], DaskExecutor]]:
+    """What a flow's work has around it: its folders in use, log lines that name the run, and a cluster when asked."""
+    fields = {"run": str(flow_run.id), "evaluation": str(flow_run.name)}
+    with ExitStack() as opened, log_fields(**fields):
+        opened.enter_context(in_use(*local_folders(settings)))
+        yield cache(lambda: opened.enter_context(dask_executor(settings.cluster, say)))
+
+
+class Terminal(Observer):
+    """Lines and progress at the terminal."""
+
+    def say(self, line: str) -> None:
+        """See Observer."""
+        say(line)
+
+    @contextmanager
+    def progress(
+        self,
+        title: str,
+        total: int,
+        unit: str = "rows",
+        found: int = 0,
+        detail: Callable[[], str] | None = None,
+        at_once: int = 1,
+    ) -> Iterator[Advance]:
+        """See Observer."""
+        with stage(title, total, unit, found, detail, at_once) as advance:
+            yield advance
+
+
+class PrefectStages(Terminal):
+    """Stages as tasks in Prefect besides."""
+
+    def stage(self, name: str, split: str, work: Callable[[], R]) -> R:
+        """See Observer. A stage that a disk or a server ended is tried again; what it finished stays."""
+        title = f"{name} {split}"
+
+        @task(
+            name=name,
+            task_run_name=title.replace("{", "{{").replace("}", "}}"),
+            retries=2,
+            retry_delay_seconds=[5, 20],
+            retry_condition_fn=_may_pass,
+            cache_policy=NO_CACHE,
+            tags=[f"congruence-{name}"],
+        )
+        def a_stage() -> R:
+            return work()
+
+        with log_fields(stage=name, split=split, task=title):
+            return a_stage()
+
+    def split_done(self, split: str, outcomes: Sequence[VersionOutcome]) -> None:
+        """See Observer: as a table on the run's page."""
+        rows: list[dict[str, Any]] = [
+            {"version": outcome.label, "status": outcome.status}
+            | {name: str(metric) for name, metric in outcome.metrics.items() if name in shown("headlines")}
+            | ({"error": outcome.error} if outcome.error else {})
+            for outcome in outcomes
+        ]
+        create_table_artifact(table=rows, key="congruence-versions", description=f"Versions on split {split}")
+
+
+def _may_pass(_task: Any, _run: Any, state: State[Any]) -> bool:
+    """Whether a stage that failed is worth another try: what we say ourselves of settings, data and clusters stays."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, OSError) and not isinstance(error, CongruenceError)

@@ -1,1 +1,0 @@
-"""One evaluation, from an evaluation file to the runs in MLflow."""

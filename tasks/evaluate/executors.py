@@ -1,0 +1,295 @@
+"""Where the pieces of an evaluation are worked on: in this process, or by the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from queue import Empty, Queue
+from typing import Any, Generic, Protocol, TypeVar
+
+from distributed import CancelledError, Client, Future, KilledWorker, get_worker
+
+from congruence.kernels.errors import CongruenceError
+from congruence.tasks.dask.clusters import Workers, dask_client
+from congruence.tasks.dask.gpus import devices_in_words, worker_devices
+from congruence.tasks.data.errors import SplitChangedError
+from congruence.tasks.data.split import Shard
+from congruence.tasks.runtime.errors import ClusterError
+from congruence.tasks.runtime.json_logging import fields_of_lines, log_fields, use_json_lines
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.steps import Advance, Lines, listen
+from congruence.tasks.settings.cluster import ClusterSettings
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+logger = logging.getLogger(__name__)
+MAX_GROUPS = 200
+GROUP_ROWS = 2**15
+GROUPS_PER_SLOT = 8
+"""However few the rows: workers end together to an eighth of their work, and progress is seen."""
+_OF_THE_RUN = (ClusterError, CancelledError, KilledWorker, OSError, SplitChangedError)
+_LOOK_SECONDS = 5.0
+_STEP_SECONDS = 5.0
+"""A worker's step is announced: shorter ones are over before anybody wonders."""
+_LINES = "congruence-lines"
+_Ended = tuple[R | None, Exception | None]
+"""What a piece of work gave, and what it raised."""
+
+
+@dataclass(frozen=True)
+class Done(Generic[T, R]):
+    """A piece of work that has ended: what it gave, or what it raised."""
+
+    item: T
+    value: R | None = None
+    error: Exception | None = None
+
+    def result(self) -> R:
+        """Returns what it gave, or raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+    def failure(self, label: str, asked: str) -> str | None:
+        """Returns why a version's piece of work failed, in words without secrets; None where it did not.
+
+        That of a worker that dies (its machine was taken away, its memory ran out beside other work) is not the
+        version's: Dask gives its work to another one, ``distributed.scheduler.allowed-failures`` times.
+
+        Args:
+            label: of the version.
+            asked: what it was asked for, as in "predict rows 0 to 99".
+
+        Raises:
+            ClusterError, OSError, ...: the cluster, a disk or a server is gone, or a file of the split is another one,
+                which is no version's failure.
+        """
+        if isinstance(self.error, KilledWorker):
+            return (
+                f"{label}: killed {self.error.allowed_failures + 1} workers, all that were to {asked}; it needs more "
+                "memory than a worker has, or it crashes: predict: {isolation: environment} runs it in a separate "
+                "process and shows the end of its output"
+            )
+        if isinstance(self.error, _OF_THE_RUN):
+            raise self.error
+        return None if self.error is None else reason(self.error)
+
+
+def reason(error: BaseException) -> str:
+    """An error in one line: our own as they are, others with their type."""
+    text = str(error) if isinstance(error, CongruenceError) else f"{type(error).__name__}: {error}"
+    return mask_text(text)
+
+
+class Executor(Protocol):
+    """Carries out pieces of work that do not depend on each other."""
+
+    @property
+    def slots(self) -> int:
+        """How many pieces are worked on at a time."""
+
+    @property
+    def client(self) -> Client | None:
+        """Of the Dask cluster; None in this process."""
+
+    def map(
+        self,
+        work: Callable[[T], R],
+        items: Sequence[T],
+        *,
+        name: str,
+        retries: int = 0,
+        fields: Callable[[T], Mapping[str, str]] | None = None,
+    ) -> Iterator[Done[T, R]]:
+        """Yields what ``work`` gives for each item, in the order in which they end.
+
+        Args:
+            work: a function that can be sent to another process.
+            items: what it is given, one at a time.
+            name: of the work, in Dask's dashboard and in log lines.
+            retries: how often a piece that raises is tried again.
+            fields: what the lines that a piece logs say of it.
+        """
+
+
+class LocalExecutor:
+    """Works in this process, one piece after another."""
+
+    slots = 1
+    client = None
+
+    def map(
+        self,
+        work: Callable[[T], R],
+        items: Sequence[T],
+        *,
+        name: str,  # noqa: ARG002
+        retries: int = 0,
+        fields: Callable[[T], Mapping[str, str]] | None = None,
+    ) -> Iterator[Done[T, R]]:
+        """See Executor."""
+        for item in items:
+            with log_fields(**({} if fields is None else fields(item))):
+                ended = _attempt(work, item, retries)
+            yield Done(item, *ended)
+
+
+class DaskExecutor:
+    """Works on the workers of a cluster, and waits as long as there are some.
+
+    Args:
+        client: of the cluster.
+        say: takes lines for people.
+    """
+
+    def __init__(self, client: Client, say: Callable[[str], None]) -> None:
+        self.client, self._say = client, say
+
+    @property
+    def slots(self) -> int:
+        """Threads of all workers."""
+        return sum(self.client.nthreads().values())
+
+    def map(
+        self,
+        work: Callable[[T], R],
+        items: Sequence[T],
+        *,
+        name: str,
+        retries: int = 0,
+        fields: Callable[[T], Mapping[str, str]] | None = None,
+    ) -> Iterator[Done[T, R]]:
+        """See Executor; a worker that dies has its pieces done by another one."""
+        workers = Workers(self.client, self._say)
+        ended: Queue[Future[_Ended[R]]] = Queue()
+        asked: dict[object, tuple[T, Future[_Ended[R]]]] = {}
+        for item in items:
+            known = {**fields_of_lines(), **({} if fields is None else fields(item))}
+            key = f"{name.replace(' ', '-')}-{uuid.uuid4().hex}"
+            future = self.client.submit(_carry_out, work, item, name, retries, known, key=key, pure=False)
+            asked[key] = item, future
+            future.add_done_callback(ended.put)
+        while asked:
+            try:
+                future = ended.get(timeout=_LOOK_SECONDS)
+            except Empty:
+                workers.require()
+                continue
+            item, _ = asked.pop(future.key)
+            try:
+                done = Done(item, *future.result())
+            except Exception as error:  # of the cluster: others are given as values
+                done = Done(item, error=error)
+            yield done
+
+    def under_way(self) -> str:
+        """How many tasks the cluster has done and has under way, in words; "" where it does not answer.
+
+        Of a long piece of work that gives work to the others, as a solve does, this moves while nothing else does.
+        """
+        try:
+            done, under_way = self.client.run_on_scheduler(_counted)
+        except Exception:  # a word for people: no reason to end a run
+            return ""
+        return f"{done:,} tasks done, {under_way:,} under way"
+
+
+@contextmanager
+def dask_executor(settings: ClusterSettings, say: Callable[[str], None]) -> Iterator[DaskExecutor]:
+    """An executor on the configured cluster, of whose workers the lines are said; see ``dask_client``."""
+    with dask_client(settings, say) as client:
+        if devices := devices_in_words(worker_devices(client, settings)):
+            say(devices)
+        client.subscribe_topic(_LINES, lambda event: say(event[1]))
+        try:
+            yield DaskExecutor(client, say)
+        finally:
+            client.unsubscribe_topic(_LINES)
+
+
+def tell(line: str) -> None:
+    """Say a line from a worker: it is shown where the executor is."""
+    get_worker().log_event(_LINES, line)
+
+
+def groups_of_shards(shards: Sequence[Shard], slots: int, times: int = 1) -> list[list[Shard]]:
+    """Shards in groups of some 32,768 rows of quick work, smaller ones where that leaves a slot fewer than eight.
+
+    Args:
+        shards: in split order.
+        slots: of the executor.
+        times: how often all shards are worked on, by a version each.
+    """
+    rows = sum(shard.rows for shard in shards) * times
+    return in_groups(shards, max(rows // GROUP_ROWS, GROUPS_PER_SLOT * slots), times)
+
+
+def in_groups(work: Sequence[T], groups: int = MAX_GROUPS, times: int = 1) -> list[list[T]]:
+    """``work`` in order, in groups of one size, so many at most ``times`` over."""
+    size = max(1, -(-len(work) * times // max(1, groups)))
+    return [list(work[start : start + size]) for start in range(0, len(work), size)]
+
+
+def _attempt(work: Callable[[T], R], item: T, retries: int) -> _Ended[R]:
+    for left in reversed(range(retries + 1)):
+        try:
+            return work(item), None
+        except Exception as error:
+            if left == 0 or isinstance(error, SplitChangedError):  # a file that was replaced stays replaced
+                return None, error
+    raise AssertionError("no attempt was made")
+
+
+def _carry_out(work: Callable[[T], R], item: T, name: str, retries: int, fields: Mapping[str, str]) -> _Ended[R]:
+    """On a worker. Dask would log what is raised, and lose the client's future of what cannot be unpickled."""
+    _begin_worker()
+    started = time.monotonic()
+    with log_fields(**fields):
+        value, error = _attempt(work, item, retries)
+        seconds = time.monotonic() - started
+        logger.info("%s %s in %.1f s", name, "done" if error is None else "failed", seconds)
+    return value, None if error is None else _sendable(error)
+
+
+def _sendable(error: Exception) -> Exception:
+    """``error`` with its traceback as a note, or its text where it cannot be sent as it is."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return CongruenceError(reason(error))
+    if not isinstance(error, CongruenceError):
+        error.add_note(mask_text("".join(traceback.format_exception(error))))
+    return error
+
+
+@cache
+def _begin_worker() -> None:
+    """What a worker's process does once: its lines are JSON where they are to be, and its long steps are heard."""
+    use_json_lines()
+    listen(_step_lines)
+
+
+def _step_lines(title: str, total: int, unit: str) -> Advance | None:
+    """What a long step on a worker tells of itself."""
+    try:
+        worker = get_worker()
+    except ValueError:  # no worker: a plain call
+        return None
+    return Lines(title, total, unit, lambda line: worker.log_event(_LINES, line), shortest=_STEP_SECONDS).advance
+
+
+def _counted(dask_scheduler: Any) -> tuple[int, int]:
+    done = under_way = 0
+    for prefix in dask_scheduler.task_prefixes.values():
+        states = prefix.state_counts
+        done += states["memory"]
+        under_way += sum(group.states["processing"] for group in prefix.groups)
+    return done, under_way

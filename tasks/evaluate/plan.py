@@ -1,0 +1,263 @@
+"""The plan of an evaluation: versions, rows, and what MLflow holds already; made once and handed on.
+
+It is made before a server, a cluster, an encoder or a model is started. What it says of a split (``SplitPlan``) is all
+that the evaluation of that split needs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.tasks.data.split import Split
+from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.identity import EncoderIdentity, encoder_identity
+from congruence.tasks.evaluate.splits import for_workers, open_planned, use_tracking, with_fitted_encoder
+from congruence.tasks.mlflow.connection import with_retries
+from congruence.tasks.mlflow.finished import Conditions, FinishedEvaluation, finished_evaluations
+from congruence.tasks.mlflow.identity import EvaluationIdentity
+from congruence.tasks.models.registry import ModelVersion, RegistryError, select
+from congruence.tasks.recalibration.rows import FITTED_ON, has_seen
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.mlflow_database import database_file
+from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.scores.metrics.registry import requested_metrics
+from congruence.tasks.settings.digest import settings_digest
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+
+@dataclass(frozen=True)
+class VersionOutcome:
+    """What became of one version on one split: ``evaluated`` now, ``found`` finished earlier, or ``failed``.
+
+    Or ``left out``: a version that has seen the targets of the split.
+
+    ``protocol`` is its name and digest, with the encoder and the reference split: numbers compare under equal ones.
+    ``wrong`` says what is wrong with the version, in sentences, where calibration given the input was measured.
+    """
+
+    label: str
+    split: str
+    status: str
+    run_id: str | None = None
+    metrics: dict[str, MetricValue] = field(default_factory=dict)
+    protocol: str = ""
+    wrong: tuple[str, ...] = ()
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON: as it stands, each metric with its interval where it has one."""
+        metrics: dict[str, dict[str, float | None]] = {}
+        for name, metric in self.metrics.items():
+            metrics[name] = {"value": metric.value}
+            if metric.low is not None or metric.high is not None:
+                metrics[name] |= {"low": metric.low, "high": metric.high}
+        return asdict(replace(self, metrics={})) | {"metrics": metrics}
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """What is to be done on one split.
+
+    Attributes:
+        settings: of the evaluation, with the encoder's statistics and the servers' addresses.
+        split: the split.
+        reference: the labelled rows that the system is made of, where they are another split.
+        protocol: with its encoder and reference split.
+        versions: those whose evaluation MLflow lacks.
+        outcomes: of the others, which were found or are left out.
+        again: whether what is kept and logged of the versions is made again; embeddings stay.
+    """
+
+    settings: EvaluationSettings
+    split: Split = field(repr=False)
+    reference: Split | None = field(repr=False)
+    protocol: EvaluationProtocol
+    versions: list[ModelVersion]
+    outcomes: list[VersionOutcome]
+    again: bool = False
+
+    @cached_property
+    def identities(self) -> dict[str, EvaluationIdentity]:
+        """Under what each version's evaluation is logged, by its label."""
+        settings, split, protocol = self.settings, self.split, self.protocol
+        return {each.label: evaluation_identity(settings, split, protocol, each) for each in self.versions}
+
+    def failed(self, label: str, message: str) -> VersionOutcome:
+        """Returns the outcome of a version that could not be evaluated."""
+        return VersionOutcome(label, self.split.name, "failed", error=message)
+
+
+class Plan:
+    """What an evaluation file asks for and what of it is done.
+
+    Attributes:
+        settings: with the addresses of servers written out.
+        versions: the registry versions that ``models:`` names, each once.
+        again: make again what was evaluated before. Embeddings, which are found by the content of the inputs and the
+            encoder, are kept.
+
+    Raises:
+        SettingsError: no models named.
+        RegistryError: a name, number or alias that does not exist; says which do.
+        TrackingError: MLflow does not answer.
+    """
+
+    def __init__(self, settings: EvaluationSettings, *, again: bool = False) -> None:
+        self.settings, self.again = for_workers(settings), again
+        _require_registry(self.settings)
+        use_tracking(self.settings)
+        self.versions = requested_versions(self.settings)
+
+    @cached_property
+    def splits(self) -> list[SplitPlan]:
+        """What is to be done on each split; they are opened, and indexed where their index is not kept.
+
+        Raises:
+            CongruenceError: a split or an encoder that cannot be opened.
+        """
+        settings = with_fitted_encoder(self.settings)
+        encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
+        reference = None if settings.reference is None else open_planned(settings.reference, settings)
+        protocol = encoder_protocol(settings, encoder, reference)
+        return [
+            self._of_split(settings, open_planned(split, settings), reference, protocol) for split in settings.splits
+        ]
+
+    def outcomes(self) -> list[VersionOutcome] | None:
+        """Returns the outcomes of an evaluation of which nothing is left to do; None where something is.
+
+        The data are known by the state of their files, an encoder's weights by the state of theirs; neither is read,
+        unless it was never seen in this home folder or has changed.
+
+        Raises:
+            CongruenceError: a split or an encoder that cannot be opened.
+        """
+        judged = {version.uri for version in self.versions if FITTED_ON not in version.tags}
+        for held in () if self.again else self._finished.values():
+            if not judged <= {item.model_uri for item in held.values()}:
+                return None  # known without opening the data
+        if self.again or any(part.versions for part in self.splits):
+            return None
+        return [outcome for part in self.splits for outcome in part.outcomes]
+
+    @cached_property
+    def _finished(self) -> dict[str, dict[str, FinishedEvaluation]]:
+        return {split.name: finished_evaluations(split.name, self.settings.tracking) for split in self.settings.splits}
+
+    def _of_split(
+        self, settings: EvaluationSettings, split: Split, reference: Split | None, protocol: EvaluationProtocol
+    ) -> SplitPlan:
+        outcomes, judged = left_out(self.versions, split)
+        missing = []
+        for version in judged:
+            identity = evaluation_identity(settings, split, protocol, version)
+            held = None if self.again else self._finished[split.name].get(identity.digest)
+            if held is None:
+                missing.append(version)
+            else:
+                found = (held.run_id, held.metrics, protocol_name(protocol), held.wrong)
+                outcomes.append(VersionOutcome(version.label, split.name, "found", *found))
+        return SplitPlan(settings, split, reference, protocol, missing, outcomes, self.again)
+
+
+def requested_versions(settings: EvaluationSettings) -> list[ModelVersion]:
+    """Returns the registry versions that ``models:`` names, each once.
+
+    Raises:
+        SettingsError: none named.
+        RegistryError: a name, number or alias that does not exist; says which do.
+        TrackingError: MLflow does not answer.
+    """
+
+    def named(pattern: str) -> list[ModelVersion]:
+        return with_retries(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
+
+    versions = [version for pattern in settings.models for version in named(pattern)]
+    if not versions:
+        raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
+    return list({version.uri: version for version in versions}.values())
+
+
+def _require_registry(settings: EvaluationSettings) -> None:
+    """Refuse models of a database on this machine that is not there: MLflow would make it first, and then say so."""
+    uri = str(settings.tracking.uri)
+    file = database_file(os.environ.get("MLFLOW_REGISTRY_URI", uri))
+    if settings.models and file is not None and not file.exists():
+        raise RegistryError(
+            f"{settings.models[0]}: not in the registry {uri}, which is not there yet; registered models: none; set "
+            "tracking.uri or MLFLOW_TRACKING_URI to another server"
+        )
+
+
+def left_out(versions: Sequence[ModelVersion], split: Split) -> tuple[list[VersionOutcome], list[ModelVersion]]:
+    """Returns the outcomes of versions that were fitted on targets of ``split``, and the versions that it can judge.
+
+    Of the former no number on this split says anything.
+    """
+    seen = [version for version in versions if has_seen(version, split.digest)]
+    why = "was fitted on rows of this split, which therefore says nothing of it; "
+    on = {version.label: version.tags.get("recalibrated_on", split.name) for version in seen}
+    outcomes = [
+        VersionOutcome(label, split.name, "left out", error=f"{why}recalibrated_on: {name}")
+        for label, name in on.items()
+    ]
+    return outcomes, [version for version in versions if version not in seen]
+
+
+def encoder_protocol(
+    settings: EvaluationSettings, encoder: Encoder | EncoderIdentity, reference: Split | None = None
+) -> EvaluationProtocol:
+    """The settings' protocol with its encoder and reference split, without which its numbers do not compare.
+
+    ``reference`` is the settings' reference split, where it has been opened already.
+    """
+    protocol = replace(settings.protocol.protocol(), encoder=f"{encoder.id} {encoder.preprocessing_digest}")
+    if settings.reference is None:
+        return protocol
+    return replace(protocol, reference_split=(reference or open_planned(settings.reference, settings)).digest)
+
+
+def protocol_name(protocol: EvaluationProtocol) -> str:
+    """Name and digest of a protocol, as people read it: numbers compare under equal ones."""
+    return f"{protocol.name} ({protocol.digest})"
+
+
+def evaluation_identity(
+    settings: EvaluationSettings, split: Split, protocol: EvaluationProtocol, version: ModelVersion
+) -> EvaluationIdentity:
+    """What makes an evaluation of ``version`` by these settings the same as one that is logged already."""
+    return EvaluationIdentity(
+        model=version,
+        split_name=split.name,
+        split_digest=split.digest,
+        protocol_digest=protocol.digest,
+        metric_list=requested_metrics(settings.metrics),
+        settings_digest=settings_digest(settings, split.settings),
+        target=split.settings.target_name,
+        period=split.period,
+    )
+
+
+def file_conditions(settings: EvaluationSettings, *, protocol_digest: str | None = None) -> dict[str, Conditions]:
+    """By split: the digests under which these settings evaluate, whatever else may have been logged on it.
+
+    Args:
+        settings: the evaluation file's.
+        protocol_digest: to be taken in place of the file's own, for which the encoder must be known.
+
+    Raises:
+        CongruenceError: a split or an encoder that cannot be opened.
+    """
+    settings = with_fitted_encoder(settings)
+    if protocol_digest is None:
+        encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
+        protocol_digest = encoder_protocol(settings, encoder).digest
+    return {
+        split.name: Conditions(open_planned(split, settings).digest, protocol_digest, settings_digest(settings, split))
+        for split in settings.splits
+    }

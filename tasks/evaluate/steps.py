@@ -1,0 +1,473 @@
+"""The steps of an evaluation: index, check, embed, predict, solve, score; each a function over stored shards.
+
+Every step keeps what it finished in the store, so that it may be repeated, and passes on addresses alone: rows travel
+between stores and workers, and the memory of the process that asks does not grow with them. What fails of one version
+is given by its label; what ends the split or the cluster is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from distributed import worker_client
+
+from congruence.kernels.errors import CongruenceError
+from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.tasks.contract import ContractError, ContractReport
+from congruence.tasks.contract.resolved import contract_digest, resolved_contract
+from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
+from congruence.tasks.data.index import check_files, describe_file, index_file, source_files
+from congruence.tasks.data.measurable import require_measurable
+from congruence.tasks.data.opening import open_kept
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.embeddings.decoding import decode_threads
+from congruence.tasks.embeddings.invalid_rows import require_few_invalid
+from congruence.tasks.embeddings.standardisation import require_features
+from congruence.tasks.embeddings.worker import embed_shards, find_batch_size, open_store
+from congruence.tasks.encoders.features import FeatureEncoder
+from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.evaluate.executors import Done, Executor, groups_of_shards, in_groups, tell
+from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
+from congruence.tasks.evaluate.splits import open_planned, plans_folder, store_uri
+from congruence.tasks.mlflow.connection import use_tracking, with_retries
+from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
+from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.models.worker import ServedVersion, try_contract
+from congruence.tasks.runtime.steps import Advance, about
+from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.measurement_store import MeasurementAddress
+from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork, solve_versions
+
+R = TypeVar("R")
+
+GROUPS_PER_CARD = 8
+"""Shards of one group follow each other without a pause; a card idles between two groups."""
+_EMBED_RETRIES = 3
+Failures = dict[str, str]
+"""Why versions failed, by their labels."""
+
+
+def index(settings: EvaluationSettings, split: SplitSettings, executor: Callable[[], Executor], to: Observer) -> None:
+    """Index a split, unless its index is kept: by the pieces' ``executor``, which is asked for only then.
+
+    Raises:
+        SplitError: see ``open_split``; or what ``require_measurable`` refuses.
+    """
+
+    def work() -> None:
+        opened = open_kept(split, plans_folder(settings))
+        if opened is None:
+            files = source_files(split)
+            if len(files) > 1:
+                _index_files(split, files, str(plans_folder(settings)), executor(), to)
+            opened = open_planned(split, settings)
+        if split.target is not None:
+            said = require_measurable(opened, settings.max_invalid, missing=settings.encoder.missing)
+            if said is not None:
+                to.say(said)
+
+    to.stage("index", split.name, work)
+
+
+def _index_files(split: SplitSettings, files: list[str], folder: str, executor: Executor, to: Observer) -> None:
+    """Look at every file, settle the types of their columns together, and index every file."""
+    groups = in_groups(files)
+    for done in executor.map(partial(_describe, split, folder), groups, name="look at files", retries=1):
+        done.result()
+    kinds = check_files(split, folder)
+    at_once = executor.slots * len(groups[0])
+    with to.progress(f"indexing {split.name}", len(files), "files", at_once=at_once) as advance:
+        for done in executor.map(partial(_index, split, folder, kinds), groups, name="index", retries=1):
+            done.result()
+            advance(len(done.item))
+
+
+def _describe(split: SplitSettings, folder: str, files: list[str]) -> None:
+    for file in files:
+        describe_file(split, file, folder)
+
+
+def _index(split: SplitSettings, folder: str, kinds: dict[str, str], files: list[str]) -> None:
+    for file in files:
+        index_file(split, file, folder, kinds)
+
+
+def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
+    """The addresses of a split's embeddings under these settings; their store is made where there is none."""
+    encoder = asking_encoder(settings.encoder)
+    return EvaluatedRows(split, open_store(store_uri(settings), settings.store, split, encoder).address)
+
+
+def serve(settings: EvaluationSettings, version: ModelVersion) -> ServedVersion:
+    """What is needed to load ``version``, on a worker or here."""
+    return ServedVersion(
+        version,
+        resolved_contract(version, settings.predictions),
+        settings.tracking.uri,
+        settings.tracking.registry_uri,
+        settings.predict,
+        str(settings.home_folder / "environments"),
+    )
+
+
+def kept_predictions(rows: EvaluatedRows, served: ServedVersion) -> KeptPredictions:
+    """Where the predictions of a version for ``rows``, which are embedded, are kept."""
+    inputs = rows.split.settings.model_input_columns
+    contract = contract_digest(served.contract, inputs, served.settings.isolation)
+    store = rows.address
+    address = PredictionAddress.of(store.uri, rows.split.digest, served.version, contract, rows.valid, store.options)
+    return KeptPredictions(address, served)
+
+
+def require_none(failures: Failures) -> None:
+    """Raise CongruenceError with the first of some failures."""
+    for message in failures.values():
+        raise CongruenceError(message)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of an evaluation from the checked versions on.
+
+    Attributes:
+        settings: of the evaluation, with the encoder's statistics and the servers' addresses.
+        executor: works on the pieces.
+        to: hears of it.
+    """
+
+    settings: EvaluationSettings
+    executor: Executor
+    to: Observer
+
+    def check(self, split: Split, versions: list[ModelVersion]) -> tuple[dict[str, ServedVersion], Failures]:
+        """Load versions and try their contracts on a few rows, before hours are spent on embeddings.
+
+        Returns:
+            The versions that keep their contract, ready to be loaded, by label; and why the others do not.
+        """
+
+        def work() -> tuple[dict[str, ServedVersion], Failures]:
+            with self.to.progress(f"checking versions on {split.name}", len(versions), "versions") as advance:
+                checks = self._of_versions(partial(_check, self.settings, split), versions, "check")
+                return _divided(checks, "check it on a few rows", advance)
+
+        return self.to.stage("check", split.name, work)
+
+    def embed(self, rows: EvaluatedRows, max_invalid: float | None = None) -> None:
+        """Embed the shards of ``rows`` that the store lacks.
+
+        Args:
+            rows: of a split.
+            max_invalid: in place of that of the settings.
+
+        Raises:
+            TooManyInvalidRowsError: more rows than ``max_invalid`` allows have no embedding.
+            SplitError: tabular features of another number than the encoder's.
+        """
+        allowed = self.settings.max_invalid if max_invalid is None else max_invalid
+        self.to.stage("embed", rows.split.name, lambda: self._embed(rows, allowed))
+
+    def _embed(self, rows: EvaluatedRows, max_invalid: float) -> None:
+        settings, split, store = self.settings, rows.split, rows.store
+        encoder = asking_encoder(settings.encoder)
+        if isinstance(encoder, FeatureEncoder):
+            require_features(split, encoder.features, settings.statistics_split.name)
+        client = self.executor.client
+        threads = {} if client is None else decode_threads(client)
+        pending = store.pending()
+        groups = self._groups(pending, len(threads))
+        at_once = self.executor.slots * sum(shard.rows for shard in groups[0]) if groups else 1
+        found = split.rows - sum(shard.rows for shard in pending)
+        with self.to.progress(f"embedding {split.name}", split.rows, found=found, at_once=at_once) as advance:
+            if pending and (encoder.searches_batch_size or self._workers_may_search()):
+                find = partial(find_batch_size, split, settings.encoder)
+                (done,) = self.executor.map(find, [rows.address], name="find batch size", retries=1)
+                if (finding := done.result()) is not None:
+                    self.to.say(f"embedding {split.name}: {finding}")
+            work = partial(_embed_shards, self.settings, rows, threads)
+            while pending:
+                for ended in self.executor.map(work, groups, name="embed", retries=_EMBED_RETRIES, fields=_shards):
+                    advance(ended.result())
+                pending = store.pending()  # with all markers there they are read: damaged ones are done again
+                groups = self._groups(pending, len(threads))
+        folder = settings.home_folder / "invalid-rows"
+        if (left_out := require_few_invalid(store.reasons(), split, max_invalid, folder)) is not None:
+            self.to.say(left_out)
+        store.sweep()
+
+    def _workers_may_search(self) -> bool:
+        """Whether a worker may have a card that this process does not use, and so a batch size to measure."""
+        encoder = self.settings.encoder
+        return (
+            self.settings.cluster.kind in LOOKED_AT_KINDS
+            and encoder.kind in ("open_clip", "open_clip_text", "timm")
+            and encoder.given_batch_size is None
+        )
+
+    def _groups(self, pending: list[Shard], workers: int) -> list[list[Shard]]:
+        if self.settings.cluster.kind in LOOKED_AT_KINDS:
+            return in_groups(pending, GROUPS_PER_CARD * workers)
+        if self.settings.encoder.kind == "identity":
+            return groups_of_shards(pending, self.executor.slots)
+        return in_groups(pending, len(pending))  # a shard of images takes minutes
+
+    def predict(self, rows: EvaluatedRows, versions: list[ModelVersion]) -> Failures:
+        """Ask every version for every valid row, in groups of shards; what is kept is not asked again.
+
+        Returns:
+            Why some could not answer.
+        """
+        split, slots = rows.split, self.executor.slots
+        groups = groups_of_shards(split.shards, slots, len(versions))
+        # Only this version's part: what a worker is told does not grow with the others.
+        pieces = [(rows.of_versions([version.label]), version.label, group) for version in versions for group in groups]
+
+        def work() -> Failures:
+            failures: Failures = {}
+            at_once = slots * sum(shard.rows for shard in groups[0])
+            with self.to.progress(f"predicting {split.name}", split.rows * len(versions), at_once=at_once) as advance:
+                ask = partial(_predict, self.settings)
+                for done in self.executor.map(ask, pieces, name="predict", retries=1, fields=_of_piece):
+                    _, label, group = done.item
+                    last = group[-1].stop - 1
+                    if (why := done.failure(label, f"predict rows {group[0].start} to {last}")) is not None:
+                        failures.setdefault(label, why)
+                    advance(sum(shard.rows for shard in group))
+            return failures
+
+        return self.to.stage("predict", split.name, work)
+
+    def refused(self, rows: EvaluatedRows, label: str) -> dict[int, str]:
+        """The valid rows that a version gives no prediction for, asked one by one in the end, and why, by row.
+
+        Raises:
+            ContractError: it refuses rows together alone, or all of them as far as it was asked.
+        """
+        split = rows.split
+        pieces = [(rows, label, group) for group in groups_of_shards(split.shards, self.executor.slots)]
+
+        def work() -> dict[int, str]:
+            found: dict[int, str] = {}
+            with self.to.progress(f"finding rows of {split.name} that {label} refuses", split.rows) as advance:
+                ask = partial(_find_refused, self.settings)
+                for done in self.executor.map(ask, pieces, name="find refused rows", fields=_of_piece):
+                    found |= done.result()
+                    advance(sum(shard.rows for shard in done.item[2]))
+            return dict(sorted(found.items()))
+
+        return self.to.stage("find refused rows", split.name, work)
+
+    def solve(self, task: SolveWork, versions: list[ModelVersion]) -> Failures:
+        """Solve the Gram system for a group of versions; why it failed for some.
+
+        A group that fails is solved again one by one: the failure of one version is not that of its neighbours.
+        """
+        split, count, labels = task.reference.split.name, len(versions), [version.label for version in versions]
+
+        def work() -> Failures:
+            title = f"solving {split}"
+            with self.to.progress(title, count, "versions", detail=self._under_way, at_once=count) as advance:
+                failure = self._solved(task, labels)
+                if failure is None:
+                    advance(count)
+                    return {}
+            first, *others = labels
+            alone = self._solved(task, [first]) if others else failure
+            if alone == failure:  # of the reference inputs, then, or of the cluster: it would be said of every version
+                return dict.fromkeys(labels, failure)
+            self.to.say(f"{title}: {failure}; each of the {count} versions is solved by itself")
+            found = {first: alone} | {label: self._solved(task, [label]) for label in others}
+            return {label: why for label, why in found.items() if why is not None}
+
+        return self.to.stage("solve", split, work)
+
+    def _solved(self, task: SolveWork, labels: list[str]) -> str | None:
+        work = partial(_solve if self.executor.client is not None else _solve_here, self.settings)
+        named = labels[0] if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
+        pieces = [(task.of_versions(labels), labels)]
+        (done,) = self.executor.map(work, pieces, name="solve", fields=lambda _: {"version": named})
+        return done.failure(named, "solve for it")
+
+    def score(
+        self,
+        rows: EvaluatedRows,
+        protocol: EvaluationProtocol,
+        versions: list[ModelVersion],
+        kept: dict[str, MeasurementAddress],
+        *,
+        again: bool = False,
+    ) -> tuple[dict[str, VersionOutcome], Failures]:
+        """Make every score of some versions and log them, replacing what is logged where that is asked for ``again``.
+
+        Returns:
+            The outcomes of the versions that are logged, by label, and why others are not.
+        """
+        split, count = rows.split.name, len(versions)
+        own = {version.label: (rows.of_versions([version.label]), kept[version.label]) for version in versions}
+
+        def work() -> tuple[dict[str, VersionOutcome], Failures]:
+            at_once = self.executor.slots
+            with self.to.progress(
+                f"scoring and logging {split}", count, "versions", detail=self._under_way, at_once=at_once
+            ) as advance:
+                pieces = [(*own[version.label], version) for version in versions]
+                scored = self.executor.map(
+                    partial(_score, self.settings, protocol, again),
+                    pieces,
+                    name="score",
+                    fields=lambda piece: {"version": piece[2].label},
+                )
+                named = (Done(done.item[2], done.value, done.error) for done in scored)
+                return _divided(named, "score it", advance)
+
+        return self.to.stage("score", split, work)
+
+    def _of_versions(
+        self, work: Callable[[ModelVersion], R], versions: list[ModelVersion], name: str
+    ) -> Iterable[Done[ModelVersion, R]]:
+        return self.executor.map(work, versions, name=name, fields=lambda version: {"version": version.label})
+
+    def _under_way(self) -> str:
+        under_way = getattr(self.executor, "under_way", None)
+        return "" if under_way is None else str(under_way())
+
+
+def groups_of_versions(versions: list[ModelVersion]) -> list[list[ModelVersion]]:
+    """The versions in groups that are solved together."""
+    return [versions[start : start + VERSIONS_AT_ONCE] for start in range(0, len(versions), VERSIONS_AT_ONCE)]
+
+
+def _divided(ended: Iterable[Done[ModelVersion, R]], asked: str, advance: Advance) -> tuple[dict[str, R], Failures]:
+    """What a piece of work of each version gave, and why those of others failed, by label."""
+    given: dict[str, R] = {}
+    failures: Failures = {}
+    for done in ended:
+        label = done.item.label
+        if (why := done.failure(label, asked)) is not None:
+            failures[label] = why
+        else:
+            given[label] = done.result()
+        advance(1)
+    return given, failures
+
+
+def _shards(group: list[Shard]) -> dict[str, str]:
+    return {"shard": f"{group[0].index}-{group[-1].index}"}
+
+
+Piece = tuple[EvaluatedRows, str, list[Shard]]
+"""Rows with the predictions of one version, its label, and some of their shards."""
+
+
+def _of_piece(piece: Piece) -> dict[str, str]:
+    return {"version": piece[1], **_shards(piece[2])}
+
+
+def _check(settings: EvaluationSettings, split: Split, version: ModelVersion) -> ServedVersion:
+    use_tracking(settings.tracking)
+    served, _ = checked_version(settings, split, version)
+    return served
+
+
+def checked_version(
+    settings: EvaluationSettings, split: Split, version: ModelVersion
+) -> tuple[ServedVersion, ContractReport]:
+    """A version that keeps its contract on a few rows of ``split``, and what was seen, in this process.
+
+    Raises:
+        ContractError: it cannot be loaded, or does not keep it.
+        TrackingError: MLflow does not answer.
+    """
+    step = f"loading {version.label}"
+
+    def load() -> tuple[ServedVersion, ContractReport]:
+        served = serve(settings, version)
+        return served, try_contract(served, split, missing=settings.encoder.takes_missing)
+
+    try:
+        return with_retries(step, load, settings.tracking)
+    except ContractError:
+        # MLflow may have gone away while the files came: not the version's failure. Once it answers, they come again.
+        with_retries(step, lambda: resolve(version.uri), settings.tracking)
+        return with_retries(step, load, settings.tracking)
+
+
+def _embed_shards(
+    settings: EvaluationSettings, rows: EvaluatedRows, threads: dict[str, int], shards: list[Shard]
+) -> int:
+    """Embed some shards; finished ones are skipped. The number of their rows."""
+    reports = embed_shards(rows.split, shards, settings.encoder, rows.address, threads)
+    return sum(report.rows for report in reports)
+
+
+def _predict(settings: EvaluationSettings, piece: Piece) -> None:
+    use_tracking(settings.tracking)
+    rows, label, shards = piece
+    rows.predict(label, shards)
+
+
+def _find_refused(settings: EvaluationSettings, piece: Piece) -> dict[int, str]:
+    use_tracking(settings.tracking)
+    rows, label, shards = piece
+    return rows.refused(label, shards)
+
+
+def _solve(settings: EvaluationSettings, piece: tuple[SolveWork, list[str]]) -> None:
+    """On a worker, which prepares the system; all workers take tiles and versions."""
+    task, labels = piece
+    split = task.reference.split.name
+    use_tracking(settings.tracking)
+    with about(split), worker_client() as client:
+        solve_versions(client, settings, task, labels, lambda line: tell(f"solving {split}: {line}"))
+
+
+def _solve_here(settings: EvaluationSettings, piece: tuple[SolveWork, list[str]]) -> None:
+    task, labels = piece
+    known, query = task.reference, task.query
+    found = measure(
+        settings,
+        task.protocol,
+        known.embeddings(),
+        known.all_targets(),
+        {label: known.all_predictive(label) for label in labels},
+        query=None if query is None else query.embeddings(),
+        keys=known.all_keys() if query is None else None,
+        weights=(query or known).all_design().weight,
+        dependence=known.dependence(),
+    )
+    for label in labels:
+        task.kept[label].write(found[label])
+
+
+def _score(
+    settings: EvaluationSettings,
+    protocol: EvaluationProtocol,
+    again: bool,
+    piece: tuple[EvaluatedRows, MeasurementAddress, ModelVersion],
+) -> VersionOutcome:
+    """Make every score of one version from its predictions and its measurement, and log it from here."""
+    from congruence.tasks.mlflow.baselines import IN_USE  # draws, and is not loaded in the flow's process
+    from congruence.tasks.mlflow.evaluations import log_evaluation
+    from congruence.tasks.runtime.memory import give_back
+    from congruence.tasks.scores.version import score_version
+
+    rows, kept, version = piece
+    use_tracking(settings.tracking)
+    with about(version.label):
+        give_back()
+        encoder = asking_encoder(settings.encoder)
+        evaluation = score_version(settings, rows, encoder, version, protocol, kept.require())
+    give_back()
+    baseline = None if settings.gate is None else settings.gate.baseline
+    run_id = log_evaluation(evaluation, settings.tracking, replace=again, baseline=baseline or IN_USE)
+    kept.remove()
+    wrong = () if evaluation.wrong is None else evaluation.wrong.sentences
+    name = protocol_name(protocol)
+    return VersionOutcome(version.label, rows.split.name, "evaluated", run_id, evaluation.metrics, name, wrong)
