@@ -12,7 +12,8 @@ import yaml
 
 from congruence.flows.operations.init_design import NAMES_A_ROW, proposed_design
 from congruence.tasks.data.digests import is_text
-from congruence.tasks.data.opening import first_table
+from congruence.tasks.data.opening import first_rows
+from congruence.tasks.data.sources import REFERENCE
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.columns import is_taken
 
@@ -85,11 +86,9 @@ def write_evaluation(
     """
     if output.exists() and not overwrite:
         raise SettingsError(f"{output}: exists; give another name with --output, or --force to replace it")
-    table = first_table(data)
-    if table.rows == 0:
+    first = first_rows(data, SEEN_ROWS)
+    if first.num_rows == 0:
         raise SettingsError(f"{data}: holds no rows; give at least one")
-    names = [name for name in table.schema.names if not name.startswith("__")]
-    first = pa.Table.from_batches(list(table.batches(names, 0, min(SEEN_ROWS, table.rows))))
     facts = model_facts(model) if model is not None else None
     text = evaluation_text(_address(data, output), columns_roles(first, target, facts), facts)
     check(text, output)
@@ -271,7 +270,7 @@ def _holds_numbers(kind: pa.DataType) -> bool:
 
 def _holds_images(column: pa.ChunkedArray) -> bool:
     kind = column.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or kind == REFERENCE:
         return True
     if pa.types.is_struct(kind):
         return "bytes" in {kind.field(place).name for place in range(kind.num_fields)}

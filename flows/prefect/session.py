@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from congruence.flows.cli.error_messages import explaining
-from congruence.tasks.data.index import require_columns
+from congruence.tasks.data.ingest import require_columns
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
-from congruence.tasks.evaluate.splits import plans_folder
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
@@ -24,7 +23,7 @@ def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list
     if (found := plan.outcomes()) is not None:
         return found
     for split in settings.all_splits:
-        require_columns(split, plans_folder(settings))
+        require_columns(split)
     if settings.encoder.kind != "identity":  # kept in this process, which asks it for its names
         asking_encoder(settings.encoder)
     with session():

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data.digests import canonical_bytes, is_number, is_text
+from congruence.tasks.data.digests import is_number, is_text, row_codes
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,13 @@ def read_design(named: Mapping[str, str], table: pa.Table) -> SampleDesign:
     found = {}
     for role, name in named.items():
         column = table.column(name).combine_chunks()
-        found[role] = _codes(column) if role == "groups" else _times(column) if role == "time" else as_numbers(column)
+        found[role] = (
+            row_codes(column).view(np.int64)
+            if role == "groups"
+            else _times(column)
+            if role == "time"
+            else as_numbers(column)
+        )
     return SampleDesign(**found)
 
 
@@ -92,12 +98,6 @@ def as_numbers(column: Any) -> npt.NDArray[np.float64]:
     """A column of numbers as float64, NaN where it is null."""
     numbers: npt.NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
-
-
-def _codes(column: Any) -> npt.NDArray[np.int64]:
-    """The first 8 bytes of what the split's digest sees of each value: a block of rows needs no other to be coded."""
-    words = np.frombuffer(canonical_bytes(column), np.int64)
-    return words.reshape(len(column), -1)[:, 0].copy() if len(column) else np.empty(0, np.int64)
 
 
 def _times(column: Any) -> Array:

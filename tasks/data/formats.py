@@ -1,107 +1,61 @@
-"""Which format a split has, by its settings or by what lies at its address."""
+"""Which source a split is read from, by its settings or by what lies at its address, and its files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import chain
+from typing import Any
 
-from congruence.tasks.data.arrays import describe_npy, describe_npz, describe_zarr, one_npz, open_arrays
-from congruence.tasks.data.dates import DateWindow
+import pyarrow as pa
+
+from congruence.tasks.data.digests import combine
 from congruence.tasks.data.errors import SplitChangedError, SplitError, changed
-from congruence.tasks.data.files import file_state, joint_state
-from congruence.tasks.data.huggingface import HuggingFaceTable, is_saved_dataset
-from congruence.tasks.data.layouts import FileLayout
-from congruence.tasks.data.locations import Location
-from congruence.tasks.data.manifest import CsvTable, JsonLinesTable
-from congruence.tasks.data.parquet import ParquetTable
+from congruence.tasks.data.locations import DateWindow, Location
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.tables import Table
-from congruence.tasks.data.webdataset import WebDatasetTable
+from congruence.tasks.data.sources import Source, SourceFile, all_sources
+
+_MOST_WAITING = 2
+_waiting: dict[tuple[Any, ...], tuple[int, Iterator[pa.RecordBatch]]] = {}
+"""Where reading of pictures ended in files: who reads on from there decodes nothing twice."""
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """How a format is read.
+class SplitSource:
+    """The source of a split, and where it lies."""
 
-    Attributes:
-        suffixes: of its files.
-        describe: where the rows of a file of that state lie; copies of arrays go to the folder.
-        table: the rows of files that were described, from these alone.
-        paths: what is described and indexed one by one; by default the files.
-        joint_files: of what is read as one, the files behind it.
-        joins_types: whether a column's type follows from the values of all files.
-    """
-
-    suffixes: tuple[str, ...]
-    describe: Callable[[Location, str, str, Path], FileLayout]
-    table: Callable[[Location, Sequence[FileLayout]], Table] | None = None
-    paths: Callable[[Location], list[str]] | None = None
-    joint_files: Callable[[Location], list[str]] | None = None
-    joins_types: bool = False
-
-
-def _npy_files(location: Location) -> list[str]:
-    return location.files((".npy",))
-
-
-def _zarr_files(location: Location) -> list[str]:
-    return sorted(location.filesystem.find(location.path))
-
-
-_READERS = {
-    "parquet": _Reader((".parquet", ".pq"), ParquetTable.describe, ParquetTable),
-    "csv": _Reader((".csv",), CsvTable.describe, CsvTable, joins_types=True),
-    "jsonl": _Reader((".jsonl",), JsonLinesTable.describe, JsonLinesTable, joins_types=True),
-    "webdataset": _Reader((".tar",), WebDatasetTable.describe, joins_types=True),
-    "npz": _Reader((".npz",), describe_npz, paths=one_npz),
-    "npy": _Reader((".npy",), describe_npy, paths=lambda place: _npy_files(place)[:1], joint_files=_npy_files),
-    "zarr": _Reader((), describe_zarr, paths=lambda place: [place.path], joint_files=_zarr_files),
-    "huggingface": _Reader((), HuggingFaceTable.describe, HuggingFaceTable, paths=HuggingFaceTable.paths),
-}
-_SUFFIXES = {suffix: form for form, reader in _READERS.items() for suffix in reader.suffixes}
-
-
-@dataclass(frozen=True)
-class Format:
-    """How a split's files are found, described one by one, and read together."""
-
-    form: str
+    source: Source
     location: Location
-    alternatives: tuple[str, ...]
-    """Columns of tar files that are written ``jpg;jpeg``."""
 
     @classmethod
-    def of(cls, settings: SplitSettings) -> Format:
-        """The format of the split.
+    def of(cls, settings: SplitSettings) -> SplitSource:
+        """The source of the split.
 
         Raises:
             SplitError: it cannot be inferred, or nothing lies there.
         """
         window = DateWindow(settings.last, settings.since, settings.until)
         location = Location.of(settings.uri, settings.storage_options, window)
-        form = _detect(location) if settings.format == "auto" else settings.format
-        alternatives = [*settings.input_columns, *settings.model_input_columns] if form == "webdataset" else []
-        return cls(form, location, tuple(name for name in alternatives if ";" in name))
-
-    @property
-    def joins_types(self) -> bool:
-        """Whether a column's type follows from the values of all files."""
-        return self._reader.joins_types
+        sources = all_sources()
+        if settings.format not in ("auto", *sources):
+            raise SplitError(f"format: {settings.format!r} is none of auto, {', '.join(sorted(sources))}")
+        return cls(_detected(location) if settings.format == "auto" else sources[settings.format], location)
 
     def paths(self) -> list[str]:
-        """What is described and indexed one by one: files, or the folder of arrays that are read as one."""
-        find = self._reader.paths
-        return self.location.files(self._reader.suffixes) if find is None else find(self.location)
+        """What is read one by one: files, or the folder of arrays that are read as one."""
+        return self.source.paths(self.location) if self.source.paths else self.location.files(self.source.suffixes)
 
     def state(self, path: str) -> str:
         """What tells that a file changed, without reading it."""
-        if self._reader.joint_files is not None:
-            return joint_state(self.location, self._reader.joint_files(self.location))
-        return file_state(self.location.filesystem, path, self.location.is_local)
+        if self.source.files_behind is None:
+            return self.location.state(path)
+        states = (f"{file} {self.location.state(file)}" for file in self.source.files_behind(self.location))
+        return combine(state.encode() for state in states)
 
-    def require_unchanged(self, layout: FileLayout) -> None:
-        """The file is as its layout found it.
+    def require_unchanged(self, path: str, state: str) -> None:
+        """The file is in the state that it was ingested in.
 
         Raises:
             SplitChangedError: it is another one, or gone.
@@ -109,68 +63,102 @@ class Format:
         if not self.location.is_local:  # object stores remember what they listed
             self.location.filesystem.invalidate_cache()
         try:
-            state = self.state(layout.path)
+            found = self.state(path)
         except FileNotFoundError:
-            raise SplitChangedError(
-                f"{layout.path}: is gone since the split was opened; put it back, and run again"
-            ) from None
-        if state != layout.state:
-            raise changed(layout.path)
+            raise _gone(path) from None
+        if found != state:
+            raise changed(path)
 
-    def describe(self, path: str, folder: Path) -> FileLayout:
-        """Where the rows of a file lie: of columnar files a footer is read, text and tar files once from end to end.
+    def batches(self, path: str, **asked: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of a file from end to end, with the columns that its folders say; see ``SourceFile``.
 
-        Args:
-            path: of the file.
-            folder: of the index, where arrays are copied to of which not any rows can be read in place.
+        Dictionaries are the values that they stand for, as are extension types.
+        """
+        file = SourceFile(self.location, path, **asked)
+        said = {name: value for name, value in self.location.partitions(path).items() if file.wanted([name])}
+        try:
+            for batch in self.source.read(file):
+                yield _plain(batch, said, file.as_text)
+        except FileNotFoundError:
+            raise _gone(path) from None
+
+    def schema(self, path: str) -> pa.Schema:
+        """The columns of a file as its first rows show them; more may come where rows need not have all of them."""
+        return next(self.batches(path, only_first=True)).schema
+
+    def full_schema(self, path: str) -> pa.Schema:
+        """The columns of a file as all of its rows show them."""
+        return next(self.batches(path)).schema
+
+    def rows_in_place(
+        self, path: str, state: str, columns: Sequence[str], start: int, stop: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a file that stay in it.
 
         Raises:
-            SplitError: what lies there is not of this format.
+            SplitError: the file is damaged, gone, or has fewer rows.
         """
-        return self._reader.describe(self.location, path, self.state(path), _copies(folder))
-
-    def has_copies(self, layout: FileLayout, folder: Path) -> bool:
-        """Whether the copies that describing made are still there."""
-        return all((_copies(folder) / copy).is_file() for copy in layout.copies)
-
-    def table(self, layouts: Sequence[FileLayout], folder: Path) -> Table:
-        """The rows of files that were described, with copies in that folder. Reads nothing.
-
-        Raises:
-            SplitError: the files' columns are not alike.
-        """
-        if self.form == "webdataset":
-            return WebDatasetTable(self.location, layouts, self.alternatives)
-        table = self._reader.table
-        return open_arrays(self.location, layouts, _copies(folder)) if table is None else table(self.location, layouts)
-
-    @property
-    def _reader(self) -> _Reader:
-        return _READERS[self.form]
-
-
-def _copies(folder: Path) -> Path:
-    return folder / "arrays"
+        file = SourceFile(self.location, path, columns=tuple(columns))
+        identity = (os.getpid(), path, state, *columns)
+        at, batches = _waiting.pop(identity, (-1, iter(())))
+        try:
+            if at != start:
+                assert self.source.rows_from is not None
+                at, batches = self.source.rows_from(file, start)
+            while at < stop:
+                batch = next(batches, None)
+                if batch is None:
+                    raise SplitError(f"{path}: has fewer rows than when it was ingested; run again")
+                end = at + batch.num_rows
+                if end > start:
+                    yield _plain(batch.slice(max(0, start - at), min(stop, end) - max(start, at)), {}, frozenset())
+                if end > stop:
+                    batches = chain([batch.slice(stop - at)], batches)
+                at = min(end, stop)
+        except FileNotFoundError:
+            raise _gone(path) from None
+        _waiting[identity] = (at, batches)
+        while len(_waiting) > _MOST_WAITING:
+            _waiting.pop(next(iter(_waiting)), None)
 
 
-def _detect(location: Location) -> str:
-    for suffix, form in _SUFFIXES.items():
-        if location.path.endswith(suffix):
-            return form
+def _plain(batch: pa.RecordBatch, said: dict[str, str | None], as_text: frozenset[str]) -> pa.RecordBatch:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name, value in said.items():
+        is_integer = re.fullmatch("0|-?[1-9][0-9]{0,17}", value or "") is not None and name not in as_text
+        kind = pa.int64() if is_integer else pa.string()
+        scalar = pa.scalar(int(str(value)) if is_integer else value, kind)
+        columns.setdefault(name, pa.repeat(scalar, batch.num_rows))
+    for name, column in columns.items():
+        values = column.storage if isinstance(column, pa.ExtensionArray) else column
+        columns[name] = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _gone(path: str) -> SplitChangedError:
+    return SplitChangedError(f"{path}: is gone since the split was opened; put it back, and run again")
+
+
+def _detected(location: Location) -> Source:
+    sources = all_sources().values()
+    for source in sources:
+        if source.suffixes and location.path.endswith(source.suffixes):
+            return source
     if location.is_folder():
-        return _detect_in_folder(location)
+        return _detected_in_folder(location, list(sources))
     if not location.is_glob and not location.filesystem.exists(location.path):
         raise SplitError(f"{location.uri}: no such file or folder; check the split's uri")
     raise SplitError(f"{location.uri}: the format does not show in the name; set format, for example to parquet or csv")
 
 
-def _detect_in_folder(location: Location) -> str:
-    if is_saved_dataset(location):
-        return "huggingface"
-    if any(location.filesystem.exists(location.child(name)) for name in ("zarr.json", ".zgroup")):
-        return "zarr"
-    paths = location.files(tuple(_SUFFIXES))
-    found = {form for path in paths for suffix, form in _SUFFIXES.items() if path.endswith(suffix)}
+def _detected_in_folder(location: Location, sources: list[Source]) -> Source:
+    for source in sources:
+        if source.is_here is not None and source.is_here(location):
+            return source
+    paths = location.files(tuple(suffix for source in sources for suffix in source.suffixes))
+    found = {
+        source.name: source for source in sources if source.suffixes for path in paths if path.endswith(source.suffixes)
+    }
     if len(found) > 1:
         raise SplitError(f"{location.uri}: the folder mixes {', '.join(sorted(found))} files; set format")
-    return found.pop()
+    return next(iter(found.values()))

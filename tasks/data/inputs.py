@@ -1,10 +1,11 @@
 """From a split's columns to what the encoder reads: image bytes, a text, or a vector of features."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -13,27 +14,167 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from congruence.tasks.data.digests import ROW_BYTES, canonical_bytes, digest_of, is_bytes, is_text
+from congruence.tasks.data.digests import (
+    ROW_BYTES,
+    ContentDigest,
+    digest_of,
+    fixed_bytes,
+    fixed_column,
+    is_bytes,
+    is_text,
+)
 from congruence.tasks.data.errors import SplitError, changed
-from congruence.tasks.data.files import ImageFolder
+from congruence.tasks.data.image_files import ImageFolder
+from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.errors import InvalidRow
 
 RawInput: TypeAlias = bytes | str | npt.NDArray[np.float64]
 Reader: TypeAlias = Callable[[], RawInput]
 """Loads one row when it is called, so that slow reads happen in the threads that decode; raises InvalidRow."""
 
+DIGEST, STATE = "__digest__", "__state__"
+"""Columns of what was ingested: 16 bytes of each picture's content, and of the state of the file that it lies in."""
 _TURNED = (2048, 64)
 """Rows and columns that are turned at a time: column by column, many columns take seven times as long."""
 
-REASON = "__reason__"
-"""A column by which a format says that a row cannot be read, and why; null where it can."""
+
+class InputColumns(ABC):
+    """The columns that hold the encoder's input, and how a row of them becomes one.
+
+    Attributes:
+        columns: of the source.
+        stay: whether they stay in the source's files, of which any rows can be read.
+        added: columns that ingesting adds.
+    """
+
+    stay = False
+    added: Sequence[tuple[str, pa.DataType]] = ()
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = list(columns)
+
+    @property
+    def digested(self) -> list[str]:
+        """The columns of what was ingested that tell one input from another."""
+        return [name for name, _ in self.added if name == DIGEST] or self.columns
+
+    @abstractmethod
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        """One reader for each row of ``batch``: its columns, REASON where there is one, and those that were added."""
+
+    def add(self, batch: pa.RecordBatch) -> dict[str, Any]:  # noqa: ARG002
+        """The columns that ingesting adds, by name."""
+        return {}
+
+    def digest(self, batch: pa.RecordBatch, *into: ContentDigest) -> None:
+        """Adds the content of the rows of ``batch``, which has the ``digested`` columns."""
+        for state in into:
+            state.add_column(batch.column(0))
+
+    def unusable(self, batch: pa.RecordBatch, *, missing: bool = False) -> dict[int, str]:  # noqa: ARG002
+        """The rows of ``batch`` whose numbers alone say that they are no input, and why; most must be decoded first.
+
+        ``missing``: a row may lack some of its numbers.
+        """
+        return {}
 
 
-def read_as_indexed(read: Reader, digest: bytes, path: str) -> RawInput:
-    """What ``read`` loads from a file of its own, if that is the content that the index has the ``digest`` of.
+class Texts(InputColumns):
+    """A column of texts."""
+
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        for value in batch.column(0).to_pylist():
+            yield partial(_present, value, self.columns[0], "text")
+
+
+class Pictures(InputColumns):
+    """Encoded images in one column.
+
+    Its type says where they are: bytes in the table, paths below a folder, a reference to bytes in a file (as tars
+    have), or a struct with the bytes, or with a path where they are null, as Hugging Face ``datasets`` has.
+    """
+
+    def __init__(self, column: str, kind: pa.DataType, folder: ImageFolder, *, stay: bool) -> None:
+        super().__init__([column])
+        self._kind, self._folder, self.stay = kind, folder, stay
+        self.has_paths = is_text(kind) or (pa.types.is_struct(kind) and kind != REFERENCE)
+        self.added = [(DIGEST, pa.binary(ROW_BYTES))] + [(STATE, pa.binary(ROW_BYTES))] * self.has_paths
+
+    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
+        column = batch.column(self.columns[0])
+        names = batch.schema.names
+        nothing = [None] * len(column)
+        reasons = batch.column(REASON).to_pylist() if REASON in names else nothing
+        digests = batch.column(DIGEST).to_pylist() if self.has_paths and DIGEST in names else nothing
+        for value, reason, digest in zip(column, reasons, digests, strict=True):
+            if reason is not None:
+                yield partial(_invalid, reason)
+            else:
+                yield partial(self._read, value, digest)
+
+    def add(
+        self, batch: pa.RecordBatch, known: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
+    ) -> dict[str, Any]:
+        """Digests, and states of pictures in files of their own.
+
+        ``known`` are states and digests of the same rows before: only what has another state is read again.
+        """
+        rows = batch.num_rows
+        found = {STATE: fixed_column(self.states(batch), rows)} if self.has_paths else {}
+        changed_rows = np.ones(rows, dtype=bool)
+        digests = np.zeros(rows, f"V{ROW_BYTES}")
+        if known is not None:
+            changed_rows = np.frombuffer(fixed_bytes(found[STATE]), digests.dtype) != known[0]
+            digests = known[1].copy()
+        readers = [read for read, again in zip(self.readers(batch), changed_rows, strict=True) if again]
+        with ThreadPoolExecutor(max_workers=8) as threads:
+            again = b"".join(threads.map(_digest_of_read, readers))
+        digests[changed_rows] = np.frombuffer(again, digests.dtype)
+        return {DIGEST: fixed_column(digests.tobytes(), rows), **found}
+
+    def states(self, batch: pa.RecordBatch) -> bytes:
+        """A digest of the state of the file behind each row, row after row; of rows without one always the same."""
+        paths = batch.column(self.columns[0])
+        if pa.types.is_struct(paths.type):
+            held = pc.struct_field(paths, "bytes").is_valid()
+            paths = pc.if_else(held, None, pc.struct_field(paths, "path"))
+        with ThreadPoolExecutor(max_workers=1 if self._folder.local else 32) as threads:
+            return b"".join(threads.map(self._state, paths.to_pylist()))
+
+    def left_there(self, batch: pa.RecordBatch) -> Any:
+        """The column without the bytes of pictures, which stay in the source; paths are kept."""
+        column = batch.column(self.columns[0])
+        if not pa.types.is_struct(column.type):
+            return pa.nulls(len(column), column.type)
+        held = pc.struct_field(column, "bytes").is_valid()
+        paths = pc.if_else(held, None, pc.struct_field(column, "path"))
+        without = {"path": paths, "bytes": pa.nulls(len(column), pc.struct_field(column, "bytes").type)}
+        return pa.StructArray.from_arrays([without[field.name] for field in column.type], fields=list(column.type))
+
+    def _state(self, path: str | None) -> bytes:
+        return digest_of(b"" if path is None else self._folder.state(path).encode())
+
+    def _read(self, value: Any, digest: bytes | None) -> RawInput:
+        if pa.types.is_struct(self._kind) and self._kind != REFERENCE and value.is_valid:
+            value = value["bytes"] if value["bytes"].is_valid else value["path"]
+        if not value.is_valid:
+            raise InvalidRow(f"column {self.columns[0]!r} holds no {'path' if self.has_paths else 'image'}")
+        if is_text(value.type):
+            read = partial(self._folder.read, value.as_py())
+            return read() if digest is None else read_as_ingested(read, digest, value.as_py())
+        if value.type == REFERENCE:
+            return self._folder.read_range(**value.as_py())
+        size = value.as_buffer().size
+        if size > self._folder.max_bytes:
+            raise InvalidRow(f"the image has {size} bytes, more than max_input_bytes = {self._folder.max_bytes}")
+        return bytes(value.as_py())
+
+
+def read_as_ingested(read: Reader, digest: bytes, path: str) -> RawInput:
+    """What ``read`` loads from a file of its own, if that is the content that was ingested with that ``digest``.
 
     Raises:
-        InvalidRow: it could not be read when it was indexed either.
+        InvalidRow: it could not be read then either.
         SplitChangedError: it is another content, or can no longer be read.
     """
     try:
@@ -48,7 +189,7 @@ def read_as_indexed(read: Reader, digest: bytes, path: str) -> RawInput:
 
 
 def _no_input(invalid: InvalidRow) -> bytes:
-    """What the index has the digest of in place of an input that cannot be read."""
+    """What is digested in place of an input that cannot be read."""
     return f"invalid: {invalid.reason}".encode()
 
 
@@ -59,150 +200,15 @@ def _digest_of_read(read: Reader) -> bytes:
         return digest_of(_no_input(invalid))
 
 
-class InputColumns(ABC):
-    """The columns that hold the encoder's input, and how a row of them becomes one."""
-
-    lie_outside = False
-    """Whether inputs may lie in files of their own, outside of the table's."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = list(columns)
-
-    @abstractmethod
-    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        """One reader for each row of ``batch``."""
-
-    @abstractmethod
-    def digest(self, batch: pa.RecordBatch) -> bytes:
-        """The content of the rows of ``batch``, row after row, independent of how they are batched."""
-
-    def outer_paths(self, batch: pa.RecordBatch) -> Any:
-        """The path of the file that each row points to, null where the input lies in the table itself."""
-        return pa.nulls(batch.num_rows, pa.string())
-
-    def outer_states(self, paths: Any) -> bytes:
-        """A digest of the state of the file behind each path, row after row."""
-        return b"".join(digest_of(b"") for _ in range(len(paths)))
-
-    def unusable(self, batch: pa.RecordBatch, *, missing: bool = False) -> dict[int, str]:  # noqa: ARG002
-        """The rows of ``batch`` whose numbers alone say that they are no input, and why; most must be decoded first.
-
-        ``missing``: a row may lack some of its numbers.
-        """
-        return {}
+def _invalid(reason: str) -> RawInput:
+    raise InvalidRow(reason)
 
 
-class OneColumn(InputColumns):
-    """Inputs that one column holds, a value a row."""
-
-    holds: str
-    """What a value is, in words."""
-
-    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        column = batch.column(0)
-        reasons = batch.column(REASON).to_pylist() if REASON in batch.schema.names else [None] * len(column)
-        for value, reason in zip(column, reasons, strict=True):
-            yield partial(self._checked, value, reason)
-
-    def digest(self, batch: pa.RecordBatch) -> bytes:
-        return canonical_bytes(batch.column(0))
-
-    def _checked(self, value: Any, reason: str | None) -> RawInput:
-        if reason is not None:
-            raise InvalidRow(reason)
-        if not value.is_valid:
-            raise InvalidRow(f"column {self.columns[0]!r} holds no {self.holds}")
-        return self._read(value)
-
-    def _read(self, value: Any) -> RawInput:
-        found: RawInput = value.as_py()
-        return found
-
-
-class Bytes(OneColumn):
-    """Encoded images in a binary column."""
-
-    holds = "image"
-
-    def __init__(self, column: str, max_bytes: int) -> None:
-        super().__init__([column])
-        self._max_bytes = max_bytes
-
-    def _read(self, value: Any) -> RawInput:
-        size = value.as_buffer().size
-        if size > self._max_bytes:
-            raise InvalidRow(f"the image has {size} bytes, more than max_input_bytes = {self._max_bytes}")
-        return bytes(value.as_py())
-
-
-class Paths(OneColumn):
-    """Paths of image files below a folder."""
-
-    holds = "path"
-    lie_outside = True
-
-    def __init__(self, column: str, folder: ImageFolder) -> None:
-        super().__init__([column])
-        self._folder = folder
-
-    def digest(self, batch: pa.RecordBatch) -> bytes:
-        """A digest of the content of each file, or of the reason why it cannot be read."""
-        with ThreadPoolExecutor(max_workers=8) as threads:
-            return b"".join(threads.map(_digest_of_read, self.readers(batch)))
-
-    def outer_paths(self, batch: pa.RecordBatch) -> Any:
-        return batch.column(0).cast(pa.string())
-
-    def outer_states(self, paths: Any) -> bytes:
-        with ThreadPoolExecutor(max_workers=1 if self._folder.local else 32) as threads:
-            return b"".join(threads.map(self._state, paths.to_pylist()))
-
-    def _state(self, path: str | None) -> bytes:
-        return digest_of(b"" if path is None else self._folder.state(path).encode())
-
-    def _read(self, value: Any) -> RawInput:
-        return self._folder.read(value.as_py())
-
-
-class BytesOrPaths(InputColumns):
-    """Images as Hugging Face ``datasets`` keeps them: a struct with the bytes, or with a path where they are null."""
-
-    lie_outside = True
-
-    def __init__(self, column: str, folder: ImageFolder) -> None:
-        super().__init__([column])
-        self._bytes = Bytes(column, folder.max_bytes)
-        self._paths = Paths(column, folder)
-
-    def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        parts = [self._part(batch, "bytes"), self._part(batch, "path")]
-        by_bytes, by_path = self._bytes.readers(parts[0]), self._paths.readers(parts[1])
-        held = parts[0].column(0).is_valid().to_pylist()
-        for use_bytes, read_bytes, read_path in zip(held, by_bytes, by_path, strict=True):
-            yield read_bytes if use_bytes else read_path
-
-    def digest(self, batch: pa.RecordBatch) -> bytes:
-        return b"".join(_digest_of_read(read) for read in self.readers(batch))
-
-    def outer_paths(self, batch: pa.RecordBatch) -> Any:
-        """The paths of the images without bytes."""
-        held = self._part(batch, "bytes").column(0).is_valid()
-        return pc.if_else(held, None, self._part(batch, "path").column(0).cast(pa.string()))
-
-    def outer_states(self, paths: Any) -> bytes:
-        return self._paths.outer_states(paths)
-
-    @staticmethod
-    def _part(batch: pa.RecordBatch, field: str) -> pa.RecordBatch:
-        column = batch.column(0)
-        values = column.flatten()[column.type.get_field_index(field)]
-        return pa.RecordBatch.from_arrays([values], names=[batch.schema.names[0]])
-
-
-class Texts(OneColumn):
-    """A column of texts."""
-
-    holds = "text"
+def _present(value: Any, column: str, holds: str) -> RawInput:
+    if value is None:
+        raise InvalidRow(f"column {column!r} holds no {holds}")
+    found: RawInput = value
+    return found
 
 
 class Features(InputColumns):
@@ -213,12 +219,12 @@ class Features(InputColumns):
         for start, end in pairwise([0, *ends.tolist()]):
             yield partial(self._read, values[start:end])
 
-    def digest(self, batch: pa.RecordBatch) -> bytes:
-        """A digest of the float64 values of each row."""
+    def digest(self, batch: pa.RecordBatch, *into: ContentDigest) -> None:
         values, ends = self._values(batch)
-        view = memoryview(np.ascontiguousarray(values, dtype="<f8").data).cast("B")
-        bounds = [0, *(8 * ends).tolist()]
-        return b"".join([blake2b(view[a:b], digest_size=ROW_BYTES).digest() for a, b in pairwise(bounds)])
+        missing = np.isnan(values)
+        values = np.where(missing, np.nan, values) if missing.any() else values  # whatever bits a NaN had
+        for state in into:
+            state.update(np.ascontiguousarray(values, dtype="<f8").data.cast("B"), np.diff(ends, prepend=0))
 
     def matrix(self, batch: pa.RecordBatch, *, missing: bool = False) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
         """The vectors as (rows, d), NaN where a row holds none or a shorter one; and what is ``unusable``."""
@@ -306,9 +312,11 @@ class Features(InputColumns):
 
 
 def input_columns(
-    kind: str, columns: Sequence[str], schema: pa.Schema, folder: ImageFolder, where: str
+    kind: str, columns: Sequence[str], schema: pa.Schema, folder: ImageFolder, where: str, *, can_stay: bool
 ) -> InputColumns:
     """How ``columns`` become encoder inputs, by the kind of input and the columns' types.
+
+    Pictures stay in files of which any rows can be read (``can_stay``).
 
     Raises:
         SplitError: a column whose type cannot hold such an input.
@@ -326,12 +334,9 @@ def input_columns(
     column, found = columns[0], types[0]
     if kind == "text" and is_text(found):
         return Texts(columns)
-    if kind == "image" and is_text(found):
-        return Paths(column, folder)
-    if kind == "image" and is_bytes(found):
-        return Bytes(column, folder.max_bytes)
-    if kind == "image" and pa.types.is_struct(found) and {"bytes", "path"} <= {field.name for field in found}:
-        return BytesOrPaths(column, folder)
+    is_either = pa.types.is_struct(found) and {"bytes", "path"} <= {field.name for field in found}
+    if kind == "image" and (is_text(found) or is_bytes(found) or is_either or found == REFERENCE):
+        return Pictures(column, found, folder, stay=can_stay and (is_bytes(found) or is_either))
     expected = "encoded image bytes or paths" if kind == "image" else "text"
     raise SplitError(f"{where}: column {column!r} (input) holds {found}, not {expected}; check input_kind")
 
@@ -341,4 +346,6 @@ def _is_list(kind: Any) -> bool:
 
 
 def _is_numeric(kind: Any) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.parts import FIRST_ROWS, Lacking
+from congruence.tasks.data.facts import FIRST_ROWS, Lacking
 from congruence.tasks.data.split import Split
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 
@@ -16,7 +16,7 @@ _STAND_INS = {
 def require_measurable(split: Split, max_invalid: float = 0.01, *, missing: str = "leave_out") -> str | None:
     """One rule for every row that lacks a finite number, in its features or its targets: it is left out, and said.
 
-    Reads the index's record alone. Images and texts that cannot be used show when they are decoded; they count against
+    Reads the manifest alone. Images and texts that cannot be used show when they are decoded; they count against
     the same limit there.
 
     Args:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from congruence.tasks.data.formats import Format
-from congruence.tasks.data.index import own_folder
+from congruence.tasks.data.formats import SplitSource
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 
@@ -18,9 +17,8 @@ def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> Sp
         SplitError: nothing that can be read at ``uri``.
     """
     read = labelled.model_copy(update={"uri": uri, "format": "auto", "name": name})
-    form = Format.of(read)
-    layouts = [form.describe(path, own_folder()) for path in form.paths()]
-    present = set(form.table(layouts, own_folder()).schema.names)
+    source = SplitSource.of(read)
+    present = set(source.full_schema(source.paths()[0]).names)
     return read.model_copy(
         update={
             "key": read.key if read.key in present else None,

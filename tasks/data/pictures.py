@@ -1,8 +1,8 @@
-"""The pictures of a split as numbers: what ``congruence.kernels.support.pictures`` measures of each."""
+"""The pictures of a split: as numbers, which ``congruence.kernels.support.pictures`` measures, and as thumbnails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,9 +12,13 @@ from PIL import Image
 from congruence.kernels.arrays import Array
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, PICTURE_SIDE, picture_statistics
 from congruence.kernels.threads import available_threads
+from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.images import decode_image
+
+PIXELS = 96
+_MOST_PIXELS = 2**28  # more than any encoder is allowed
 
 
 def picture_table(split: Split, max_pixels: int) -> pd.DataFrame:
@@ -38,3 +42,30 @@ def measured_picture(picture: Image.Image) -> Array:
     """The same of one picture, (5,)."""
     scaled = picture.convert("RGB").resize((PICTURE_SIDE, PICTURE_SIDE), Image.Resampling.BOX)
     return picture_statistics(np.asarray(scaled))
+
+
+def thumbnails(split: Split) -> Callable[[Sequence[int]], list[Image.Image]]:
+    """A function from row numbers to pictures of at most 96 pixels a side; a row without a picture is grey."""
+
+    def draw(rows: Sequence[int]) -> list[Image.Image]:
+        wanted = set(rows)
+        pictures: dict[int, Image.Image] = {}
+        for shard in split.shards:
+            if not wanted.intersection(range(shard.start, shard.stop)):
+                continue
+            for row, read in enumerate(split.input_readers(shard), shard.start):
+                if row in wanted:
+                    pictures[row] = _picture(read)
+        return [pictures[row] for row in rows]
+
+    return draw
+
+
+def _picture(read: Reader) -> Image.Image:
+    """As the encoder sees it: of 16 bits the high byte, palettes expanded."""
+    try:
+        picture = decode_image(read(), _MOST_PIXELS).convert("RGB")
+    except InvalidRow:
+        return Image.new("RGB", (PIXELS, PIXELS), "lightgrey")
+    picture.thumbnail((PIXELS, PIXELS))
+    return picture

@@ -8,34 +8,95 @@ import pyarrow as pa
 
 from congruence.tasks.data.design import design_type_problem
 from congruence.tasks.data.errors import SplitError, unknown_column
-from congruence.tasks.data.files import ImageFolder
+from congruence.tasks.data.formats import SplitSource
+from congruence.tasks.data.image_files import ImageFolder
 from congruence.tasks.data.inputs import InputColumns, input_columns
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.tables import Table
 
 
-def described_columns(settings: SplitSettings, table: Table, inputs: InputColumns) -> list[str]:
+def key_of(settings: SplitSettings, source: SplitSource) -> str | None:
+    """The column that names the rows, None where their numbers do."""
+    return settings.key or source.source.key
+
+
+def described_columns(settings: SplitSettings, source: SplitSource) -> list[str]:
     """The columns that a split's digest covers beside the encoder's input: all that the settings name."""
-    key = settings.key or table.key
+    key = key_of(settings, source)
     named = [*settings.model_input_columns, *settings.slices, *settings.design_columns.values()]
-    plain = [name for name in named if name not in inputs.columns]
+    plain = [name for name in named if name not in settings.input_columns]
     return list(dict.fromkeys([*([key] if key else []), *settings.target_columns, *plain]))
 
 
-def checked_inputs(settings: SplitSettings, table: Table, location: Location) -> InputColumns:
-    """How the input's columns are read, after a look at all columns that the settings name.
+def needed_columns(settings: SplitSettings, source: SplitSource) -> list[str]:
+    """Every column of the source that is read, once."""
+    return list(dict.fromkeys([*described_columns(settings, source), *settings.input_columns]))
+
+
+def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Schema, path: str) -> InputColumns:
+    """How the input's columns are read, after a look at the types of all columns that the settings name.
+
+    A column without any value passes: what is wrong with its rows is said of each.
+
+    Args:
+        settings: of the split.
+        source: of the split.
+        schema: the columns that there are.
+        path: a file that has them.
 
     Raises:
         SplitError: a column that does not exist, or whose type cannot hold what it should.
     """
-    _require_columns(settings, table)
-    folder = _image_folder(settings, table, location)
-    return input_columns(settings.input_kind, settings.input_columns, table.schema, folder, table.location)
+    where = source.location.uri
+    for name, role in _roles(settings):
+        if name not in schema.names:
+            available = [other for other in source.full_schema(path).names if not other.startswith("__")]
+            raise unknown_column(name, role, available, where if source.paths() == [path] else path)
+    types = {name: schema.field(name).type for name in schema.names}
+    for name in settings.target_columns:
+        kind = types[name]
+        number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        if not (number or pa.types.is_null(kind)):
+            raise SplitError(
+                f"{where}: column {name!r} (target) holds {kind}, not numbers, for example "
+                f"{_first_value(source, path, name)!r} at {path}, row 0; convert it to numbers or name another column"
+            )
+    for name in settings.slices:
+        if pa.types.is_nested(types[name]):
+            raise SplitError(
+                f"{where}: column {name!r} (slices) holds {types[name]}, by which rows cannot be grouped; name a "
+                "column of single values"
+            )
+    for role, name in settings.design_columns.items():
+        problem = None if pa.types.is_null(types[name]) else design_type_problem(role, types[name])
+        if name in settings.target_columns:
+            problem = "is the target; name another column"
+        if problem is not None:
+            raise SplitError(f"{where}: column {name!r} ({role}) {problem}")
+    folder, can_stay = image_folder(settings, source), source.source.rows_from is not None
+    return input_columns(settings.input_kind, settings.input_columns, schema, folder, where, can_stay=can_stay)
 
 
-def _require_columns(settings: SplitSettings, table: Table) -> None:
-    roles = [
+def image_folder(settings: SplitSettings, source: SplitSource) -> ImageFolder:
+    """The folder that paths of images start from.
+
+    Raises:
+        SplitError: the settings name one that is not there.
+    """
+    location = source.location
+    if settings.image_root is None:
+        root = location.path
+        if settings.input_kind == "image" and not location.is_folder():
+            root = location.folder_of(source.paths())
+        return ImageFolder(location.filesystem, root, location.is_local, settings.max_input_bytes)
+    named = Location.of(settings.image_root, settings.storage_options)
+    if settings.input_kind == "image" and not named.is_folder():
+        raise SplitError(f"image_root {settings.image_root}: no such folder; give the one that image paths start from")
+    return ImageFolder(named.filesystem, named.path, named.is_local, settings.max_input_bytes)
+
+
+def _roles(settings: SplitSettings) -> list[tuple[str, str]]:
+    return [
         *((name, "input") for name in settings.input_columns),
         *((name, "target") for name in settings.target_columns),
         *((name, "model_inputs") for name in settings.model_inputs or []),
@@ -43,43 +104,11 @@ def _require_columns(settings: SplitSettings, table: Table) -> None:
         *((name, role) for role, name in settings.design_columns.items()),
         *([(settings.key, "key")] if settings.key else []),
     ]
-    available = [name for name in table.schema.names if not name.startswith("__")]
-    for name, role in roles:
-        if name not in table.schema.names:
-            raise unknown_column(name, role, available, table.location)
-    for name in settings.target_columns:
-        kind = table.schema.field(name).type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            example = _first_value(table, name)
-            raise SplitError(
-                f"{table.location}: column {name!r} (target) holds {kind}, not numbers, for example {example!r} at "
-                f"{table.place(0)}; convert it to numbers or name another column"
-            )
-    for name in settings.slices:
-        if pa.types.is_nested(kind := table.schema.field(name).type):
-            raise SplitError(
-                f"{table.location}: column {name!r} (slices) holds {kind}, by which rows cannot be grouped; name a "
-                "column of single values"
-            )
-    for role, name in settings.design_columns.items():
-        problem = design_type_problem(role, table.schema.field(name).type)
-        if name in settings.target_columns:
-            problem = "is the target; name another column"
-        if problem is not None:
-            raise SplitError(f"{table.location}: column {name!r} ({role}) {problem}")
 
 
-def _first_value(table: Table, name: str) -> Any:
-    for batch in table.batches([name], 0, min(1, table.rows)):
-        text = batch.column(0)[0].as_py()
-        return text[:40] if isinstance(text, (str, bytes)) else text
+def _first_value(source: SplitSource, path: str, name: str) -> Any:
+    for batch in source.batches(path, columns=(name,), only_first=True):
+        if batch.num_rows:
+            text = batch.column(name)[0].as_py()
+            return text[:40] if isinstance(text, (str, bytes)) else text
     return None
-
-
-def _image_folder(settings: SplitSettings, table: Table, location: Location) -> ImageFolder:
-    if settings.image_root is None:
-        return ImageFolder(location.filesystem, table.folder, location.is_local, settings.max_input_bytes)
-    root = Location.of(settings.image_root, settings.storage_options)
-    if settings.input_kind == "image" and not root.is_folder():
-        raise SplitError(f"image_root {settings.image_root}: no such folder; give the one that image paths start from")
-    return ImageFolder(root.filesystem, root.path, root.is_local, settings.max_input_bytes)

@@ -9,11 +9,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from congruence.tasks.settings.strict import Strict
 
-Format = Literal["auto", "parquet", "csv", "jsonl", "webdataset", "npz", "npy", "zarr", "huggingface"]
 Name = Annotated[str, Field(min_length=1)]
-
-
-SHARD_ROWS, LONG_TABLE_SHARD_ROWS, LONG_TABLE = 2048, 16384, 500_000
+SHARD_ROWS, TABLE_SHARD_ROWS = 2048, 8192
 _WINDOW = re.compile(r"^\s*(?P<number>\d+)\s*(?P<unit>day|week)s?\s*$")
 _DAYS = {"day": 1, "week": 7}
 WINDOW_KEYS = ("last", "since", "until", "new_dates_only")
@@ -54,8 +51,9 @@ class SplitSettings(Strict):
     name: Name = "test"
     """What the split is called in MLflow and in reports."""
     uri: Name
-    format: Format = "auto"
-    """Where the ending of the file does not tell."""
+    format: Name = "auto"
+    """Where the ending of the file does not tell: parquet, arrow, csv, jsonl, webdataset, npz, npy, zarr, huggingface,
+    or the name of a source that an installed package adds."""
     input: Name | Annotated[list[Name], Field(min_length=1)]
     input_kind: Literal["image", "text", "features"] = "image"
     """What ``input`` holds."""
@@ -86,17 +84,15 @@ class SplitSettings(Strict):
     new_dates_only: bool = False
     """A version in use is looked at by ``watch`` on the dates after its last look; other commands read all of them."""
     shard_rows: Annotated[int, Field(ge=1)] | None = None
-    """Rows of one shard, the unit of work, of resumption and of storage: by default 2048, and 16384 in tables of
-    500,000 rows and more."""
+    """Rows of one shard, the unit of work, of resumption and of storage: by default 2048, and 8192 in tables."""
     max_input_bytes: Annotated[int, Field(ge=1)] = 256 * 2**20
     """A larger encoded image is an invalid row: one damaged file must not exhaust a worker's memory."""
     storage_options: dict[str, Any] = Field(default={}, repr=False)
     """Passed to the fsspec file system: endpoint, credentials. Never logged, never part of a digest."""
 
-    def rows_of_a_shard(self, rows: int) -> int:
-        """``shard_rows`` of a split of so many rows. Of a long table each shard costs more than its rows do."""
-        is_long_table = self.input_kind == "features" and rows >= LONG_TABLE
-        return self.shard_rows or (LONG_TABLE_SHARD_ROWS if is_long_table else SHARD_ROWS)
+    def rows_of_a_shard(self) -> int:
+        """``shard_rows``, whatever the number of rows: what is appended leaves the shards before it as they are."""
+        return self.shard_rows or (TABLE_SHARD_ROWS if self.input_kind == "features" else SHARD_ROWS)
 
     @model_validator(mode="after")
     def _input_fits_its_kind(self) -> Self:

@@ -17,12 +17,13 @@ import pyarrow as pa
 from congruence.kernels.arrays import Array
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data.design import SampleDesign, as_numbers, read_design
-from congruence.tasks.data.digests import ROW_BYTES
 from congruence.tasks.data.errors import SplitError, unknown_column
-from congruence.tasks.data.index import SplitIndex, discard_damaged, load_index, own_folder, split_index
-from congruence.tasks.data.inputs import REASON, Features, RawInput, Reader, read_as_indexed
-from congruence.tasks.data.parts import DIGEST, PartFacts, fixed_bytes, target_reason
+from congruence.tasks.data.facts import RowFacts
+from congruence.tasks.data.ingest import Ingested, ingest, load, own_folder, rows_without_target
+from congruence.tasks.data.inputs import DIGEST, Features, RawInput, Reader
+from congruence.tasks.data.roles import key_of
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.runtime.made_once import MadeOnce
 
@@ -51,21 +52,20 @@ class Shard:
 class Split:
     """Rows in a fixed order, read shard by shard: never whole in memory.
 
-    It travels as the address of its index and opens nothing until it is used; a process that uses several copies opens
-    the index once. ``digest`` covers the content of every row (key, target, model inputs, slices, encoder input), not
-    the place where it lies, the files that it is divided into, or the size of the shards.
+    It travels as the address of its manifest and opens nothing until it is used; a process that uses several copies
+    reads the manifest once. ``digest`` covers the content of every row (key, target, model inputs, slices, encoder
+    input), not the place where it lies, the files that it is divided into, or the size of the shards.
     """
 
-    def __init__(self, settings: SplitSettings, folder: Path, index_name: str, index: SplitIndex) -> None:
+    def __init__(self, settings: SplitSettings, folder: Path, manifest: str, ingested: Ingested) -> None:
         self.settings = settings
         self.name = settings.name
-        self.digest = index.digest
-        self.rows = index.table.rows
+        self.digest = ingested.digest
+        self.rows = ingested.rows.count
         self._address = settings.absolute()
-        self._folder, self._index_name = folder, index_name
-        self._opened: SplitIndex | None = index
+        self._folder, self._manifest = folder, manifest
+        self._opened: Ingested | None = ingested
         self._shards: list[Shard] | None = None
-        self._index_is_damaged = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None, "_shards": None}
@@ -74,32 +74,30 @@ class Split:
     def shards(self) -> list[Shard]:
         """The shards in order."""
         if self._shards is None:
-            size, rows = self._index.shard_rows, self.rows
+            size, rows = self.settings.rows_of_a_shard(), self.rows
+            digests = self._ingested.shard_digests
             starts = enumerate(range(0, rows, size))
-            digests = self._index.shard_digests
             self._shards = [Shard(i, start, min(size, rows - start), digests[i]) for i, start in starts]
         return self._shards
 
     @property
-    def facts(self) -> PartFacts:
-        """What the index knows of all rows: which lack a finite number, and the range of each target."""
-        return self._index.facts
+    def facts(self) -> RowFacts:
+        """What is known of all rows: which lack a finite number, and the range of each target."""
+        return self._ingested.facts
 
     @property
     def key_column(self) -> str:
         """The name of the key's column in frames."""
-        return self.settings.key or self._index.table.key or "row"
+        return key_of(self.settings, self._ingested.source) or "row"
 
     def column_type(self, name: str) -> pa.DataType:
-        """The Arrow type of a column in the source.
+        """The Arrow type of a column that the settings name.
 
         Raises:
             SplitError: a column that does not exist.
         """
-        schema = self._index.table.schema
-        if name not in schema.names:
-            raise unknown_column(name, "column", schema.names, self._index.table.location)
-        return schema.field(name).type
+        self._require_columns([name], "column")
+        return self._ingested.rows.schema.field(name).type
 
     @property
     def period(self) -> str:
@@ -107,14 +105,14 @@ class Split:
 
         Of a copy of some rows they are the dates of its settings.
         """
-        dates, settings = self._index.form.location.dates, self.settings
-        found = [dates.date_of(layout.path) for layout in self._index.layouts] if dates is not None else []
+        dates, settings = self._ingested.source.location.dates, self.settings
+        found = [dates.date_of(path) for path, _ in self._ingested.files] if dates is not None else []
         first, last = (min(found), max(found)) if found else (settings.since, settings.until)
         return f"{first}/{last}" if first is not None and last is not None else ""
 
     def place(self, row: int) -> str:
-        """The file that row ``row`` of the split lies in, and where in that file."""
-        return self._index.table.place(row)
+        """The file that row ``row`` of the split lies in, and its number in that file."""
+        return self._ingested.place(row)
 
     def input_readers(self, shard: Shard) -> Iterator[Reader]:
         """For each row a call that loads the encoder's input or raises InvalidRow: for threads that read and decode.
@@ -138,10 +136,10 @@ class Split:
         Raises:
             SplitError: the inputs are not features.
         """
-        inputs = self._index.inputs
+        inputs = self._ingested.inputs
         if not isinstance(inputs, Features):
             raise SplitError(f"split {self.name!r}: its inputs are of kind {self.settings.input_kind!r}, not features")
-        batches = list(self._source(inputs.columns, shard.start, shard.stop))
+        batches = list(self._unchanged(inputs.columns, shard.start, shard.stop))
         whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         matrix, unusable = inputs.matrix(whole, missing=missing)
         return matrix, dict(sorted({**unusable, **self._without_target(shard)}.items()))
@@ -156,8 +154,12 @@ class Split:
             SplitError: a column that does not exist.
         """
         wanted = list(dict.fromkeys(columns if columns is not None else self._frame_columns()))
-        content = self._content_columns()
-        frame = self._stored([name for name in wanted if name not in content], shard.start, shard.stop)
+        inputs = self._ingested.inputs
+        content = set(inputs.columns) if self.settings.input_kind != "features" else set()
+        stored = [name for name in wanted if name not in content]
+        if not content.isdisjoint(inputs.columns) or not set(stored).isdisjoint(inputs.columns):
+            self._ingested.require_unchanged(shard.start, shard.stop)
+        frame = self._stored(stored, shard.start, shard.stop)
         for name in wanted:
             if name in content:
                 read = [_read_or_reason(reader) for reader in self._readers(shard)]
@@ -170,12 +172,12 @@ class Split:
         return self.targets_of([shard])
 
     def targets_of(self, shards: Sequence[Shard]) -> npt.NDArray[np.float64]:
-        """The targets of some shards one after the other, as ``targets`` gives them; from the index alone."""
+        """The targets of some shards one after the other, as ``targets`` gives them."""
         names = self.settings.target_columns
         values = np.empty((sum(shard.rows for shard in shards), len(names)))
         filled = 0
         for start, stop in runs(shards) if names else ():
-            for batch in self._indexed(names, start, stop):
+            for batch in self._ingested.rows.batches(names, start, stop):
                 for number, name in enumerate(names):
                     values[filled : filled + batch.num_rows, number] = as_numbers(batch.column(name))
                 filled += batch.num_rows
@@ -186,7 +188,7 @@ class Split:
         return list(self.keys_of([shard]))
 
     def keys_of(self, shards: Sequence[Shard]) -> Array:
-        """The keys of some shards one after the other, (rows,) of text; from the index alone."""
+        """The keys of some shards one after the other, (rows,) of text."""
         parts = [self._stored([self.key_column], start, stop)[self.key_column] for start, stop in runs(shards)]
         return np.array([str(key) for part in parts for key in part], dtype=object)
 
@@ -201,7 +203,11 @@ class Split:
         named = self.settings.design_columns
         names = list(dict.fromkeys(named.values()))
         ranges = runs(self.shards if shards is None else shards)
-        batches = [batch for start, stop in ranges for batch in self._indexed(names, start, stop)] if names else []
+        batches = (
+            [batch for start, stop in ranges for batch in self._ingested.rows.batches(names, start, stop)]
+            if names
+            else []
+        )
         found = pa.Table.from_batches(batches).combine_chunks() if batches else None
         return SampleDesign() if found is None else read_design(named, found)
 
@@ -212,113 +218,85 @@ class Split:
         return list(dict.fromkeys(columns))
 
     @property
-    def _index(self) -> SplitIndex:
+    def _ingested(self) -> Ingested:
         if self._opened is None:
-            self._opened = _opened_here(self._address, self._folder, self._index_name, self.digest)
+            self._opened = _opened_here(self._address, self._folder, self._manifest, self.digest)
         return self._opened
 
     def _readers(self, shard: Shard) -> Iterator[Reader]:
-        inputs, table = self._index.inputs, self._index.table
-        columns = [*inputs.columns, *([REASON] if REASON in table.schema.names else [])]
-        if not inputs.lie_outside:
-            for batch in self._source(columns, shard.start, shard.stop):
-                yield from inputs.readers(batch)
-            return
-        unknown, row = self._without_target(shard), 0
-        try:
-            digests = self._row_digests(shard.start, shard.stop)
-        except (SplitError, OSError):  # the index is damaged
-            digests = b""
-        for batch in self._source(columns, shard.start, shard.stop):
-            for path, read in zip(inputs.outer_paths(batch.select(inputs.columns)), inputs.readers(batch), strict=True):
-                known = digests[row * ROW_BYTES : (row + 1) * ROW_BYTES]
-                yield partial(read_as_indexed, read, known, str(path)) if known and row not in unknown else read
-                row += 1
+        inputs, names = self._ingested.inputs, self._ingested.rows.schema.names
+        columns = [*inputs.columns, *(name for name in (REASON, DIGEST) if name in names)]
+        for batch in self._unchanged(columns, shard.start, shard.stop):
+            yield from inputs.readers(batch)
 
-    def _row_digests(self, start: int, stop: int) -> bytes:
-        """The digest of each row's input as it was indexed."""
-        return b"".join(fixed_bytes(batch.column(DIGEST)) for batch in self._index.rows.batches([DIGEST], start, stop))
-
-    def _source(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Columns from the source, whose files must still be those that were indexed.
+    def _unchanged(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Inputs, while the files of the source are those that were ingested.
 
         Raises:
             SplitChangedError: they are not.
         """
         try:
-            for batch in self._index.table.batches(columns, start, stop):
-                self._index.require_unchanged(start, start + batch.num_rows)
+            for batch in self._ingested.batches(columns, start, stop):
+                self._ingested.require_unchanged(start, start + batch.num_rows)
                 start += batch.num_rows
                 yield batch
         except (SplitError, OSError):
             # A file that changed is damaged in many ways, which are not the fault.
-            self._index.require_unchanged(start, stop)
+            self._ingested.require_unchanged(start, stop)
             raise
 
     def _without_target(self, shard: Shard) -> dict[int, str]:
-        if not self._index.facts.targets.rows:
+        if not self._ingested.facts.targets.rows:
             return {}
-        found: dict[int, str] = {}
-        values = self.targets(shard).reshape(shard.rows, -1)
-        for row, column in np.argwhere(~np.isfinite(values)).tolist():
-            found.setdefault(row, target_reason(self.settings.target_columns[column], values[row, column]))
-        return found
+        names = self.settings.target_columns
+        batches = self._ingested.rows.batches(names, shard.start, shard.stop)
+        whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        return rows_without_target(self.settings, whole)
 
     def _stored(self, names: Sequence[str], start: int, stop: int) -> pd.DataFrame:
-        """Columns as they are stored, from the index where it has all of them."""
+        """Columns as they were ingested; what a reference stands for where a column has them."""
         stored = [name for name in names if name != self._row_key]
+        self._require_columns(stored, "frame")
+        batches = list(self._ingested.rows.batches(stored, start, stop)) if stored else []
+        frame = pd.DataFrame(index=range(stop - start))
+        if batches:
+            frame = pa.Table.from_batches(batches).to_pandas(ignore_metadata=True)
         for name in stored:
-            if name not in self._index.table.schema.names:
-                raise unknown_column(name, "frame", self._index.table.schema.names, self._index.table.location)
-        index = pd.RangeIndex(start, stop)
-        batches = list(self._indexed(stored, start, stop)) if stored else []
-        frame = pa.Table.from_batches(batches).to_pandas() if batches else pd.DataFrame(index=range(stop - start))
-        frame.index = index
+            if self._ingested.rows.schema.field(name).type == REFERENCE:
+                frame[name] = [None if at is None else self._ingested.read_reference(at) for at in frame[name]]
+        frame.index = pd.RangeIndex(start, stop)
         if self._row_key in names:
-            frame[self._row_key] = index.astype(str)
+            frame[self._row_key] = frame.index.astype(str)
         return frame[list(names)]
 
-    def _indexed(self, names: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Columns from the index; from the source where the index lacks one or turns out to be damaged."""
-        rows, table = self._index.rows, self._index.table
-        if not self._index_is_damaged and set(names) <= set(rows.schema.names):
-            types = pa.schema([table.schema.field(name) for name in names])
-            try:
-                for batch in rows.batches(names, start, stop):
-                    yield _typed(batch, types)
-                    start += batch.num_rows
-            except (SplitError, OSError) as error:
-                self._index_is_damaged = True
-                discard_damaged(rows)
-                logger.warning("the index of split %s is damaged, its source is read instead (%s)", self.name, error)
-        if start < stop:
-            yield from self._source(names, start, stop)
+    def _require_columns(self, names: Sequence[str], role: str) -> None:
+        available = [name for name in self._ingested.rows.schema.names if not name.startswith("__")]
+        for name in names:
+            if name not in self._ingested.rows.schema.names:
+                raise unknown_column(name, role, available, self._ingested.source.location.uri)
 
     @property
     def _row_key(self) -> str | None:
-        return None if self.settings.key or self._index.table.key else "row"
+        return "row" if key_of(self.settings, self._ingested.source) is None else None
 
     def _frame_columns(self) -> list[str]:
         settings = self.settings
         return [self.key_column, *settings.target_columns, *settings.model_input_columns, *settings.slices]
 
-    def _content_columns(self) -> set[str]:
-        return set(self._index.inputs.columns) if self.settings.input_kind != "features" else set()
+
+_here = MadeOnce[Ingested](16)
 
 
-_here = MadeOnce[SplitIndex](16)
-
-
-def _opened_here(settings: SplitSettings, folder: Path, name: str, digest: str) -> SplitIndex:
-    """The index of a split that was opened elsewhere, once for this process; made again where its folder is not seen.
+def _opened_here(settings: SplitSettings, folder: Path, name: str, digest: str) -> Ingested:
+    """A split that was opened elsewhere, once for this process; ingested again where its folder is not seen.
 
     Raises:
-        SplitError: there is no index of that name, and the split has changed since it was opened.
+        SplitError: there is no manifest of that name, and the split has changed since it was opened.
     """
     identity = (str(folder), name, str(sorted(settings.storage_options.items(), key=str)))
 
-    def opened() -> SplitIndex:
-        found = load_index(settings, folder, name) or _made_again(settings, folder)
+    def opened() -> Ingested:
+        found = load(settings, folder, name) or _ingested_again(settings, folder)
         if found.digest != digest:
             raise SplitError(f"{settings.uri}: the split has changed since it was opened; open it again")
         return found
@@ -326,12 +304,12 @@ def _opened_here(settings: SplitSettings, folder: Path, name: str, digest: str) 
     return _here.get(identity, opened)
 
 
-def _made_again(settings: SplitSettings, folder: Path) -> SplitIndex:
-    logger.warning("split %s: its index in %s is not to be seen here, so it is made again", settings.name, folder)
+def _ingested_again(settings: SplitSettings, folder: Path) -> Ingested:
+    logger.warning("split %s: %s is not to be seen here, so it is read from its source again", settings.name, folder)
     try:
-        return split_index(settings, folder)[1]
+        return ingest(settings, folder)[1]
     except PermissionError:
-        return split_index(settings, own_folder())[1]
+        return ingest(settings, own_folder())[1]
 
 
 def neighbours(shards: Sequence[Shard]) -> list[list[Shard]]:
@@ -348,14 +326,6 @@ def neighbours(shards: Sequence[Shard]) -> list[list[Shard]]:
 def runs(shards: Sequence[Shard]) -> list[tuple[int, int]]:
     """The rows of shards as ranges, in their order, neighbours in one."""
     return [(group[0].start, group[-1].stop) for group in neighbours(shards)]
-
-
-def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _raise(reason: str) -> RawInput:

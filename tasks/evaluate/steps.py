@@ -19,7 +19,7 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.contract import ContractError, ContractReport
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
-from congruence.tasks.data.index import check_files, describe_file, index_file, source_files
+from congruence.tasks.data.ingest import ingest_file, source_files
 from congruence.tasks.data.measurable import require_measurable
 from congruence.tasks.data.opening import open_kept
 from congruence.tasks.data.settings import SplitSettings
@@ -77,26 +77,18 @@ def index(settings: EvaluationSettings, split: SplitSettings, executor: Callable
 
 
 def _index_files(split: SplitSettings, files: list[str], folder: str, executor: Executor, to: Observer) -> None:
-    """Look at every file, settle the types of their columns together, and index every file."""
+    """Ingest every file."""
     groups = in_groups(files)
-    for done in executor.map(partial(_describe, split, folder), groups, name="look at files", retries=1):
-        done.result()
-    kinds = check_files(split, folder)
     at_once = executor.slots * len(groups[0])
     with to.progress(f"indexing {split.name}", len(files), "files", at_once=at_once) as advance:
-        for done in executor.map(partial(_index, split, folder, kinds), groups, name="index", retries=1):
+        for done in executor.map(partial(_index, split, folder), groups, name="index", retries=1):
             done.result()
             advance(len(done.item))
 
 
-def _describe(split: SplitSettings, folder: str, files: list[str]) -> None:
+def _index(split: SplitSettings, folder: str, files: list[str]) -> None:
     for file in files:
-        describe_file(split, file, folder)
-
-
-def _index(split: SplitSettings, folder: str, kinds: dict[str, str], files: list[str]) -> None:
-    for file in files:
-        index_file(split, file, folder, kinds)
+        ingest_file(split, file, folder)
 
 
 def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:

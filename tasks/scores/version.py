@@ -26,8 +26,8 @@ from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
+from congruence.tasks.data.pictures import thumbnails
 from congruence.tasks.data.split import Shard, Split
-from congruence.tasks.data.thumbnails import thumbnails
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion

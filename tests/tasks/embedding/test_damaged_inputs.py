@@ -260,5 +260,5 @@ def test_duplicate_sample_names_in_tars_are_refused_with_both_places(tmp_path: P
         with tarfile.open(tmp_path / shard, "w") as archive:
             _add(archive, "a.jpg", b"x")
             _add(archive, "a.cls", b"1")
-    with pytest.raises(SplitError, match=r"holds 'a' twice: .*0\.tar, sample 'a' and .*1\.tar, sample 'a'"):
+    with pytest.raises(SplitError, match=r"holds 'a' twice: .*0\.tar, row 0 and .*1\.tar, row 0"):
         open_split(SplitSettings(uri=str(tmp_path), input="jpg", target="cls"))

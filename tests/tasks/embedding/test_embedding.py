@@ -160,7 +160,7 @@ def test_invalid_rows_are_five_lines_and_a_file(numbers: Any, tmp_path: Path) ->
         require_few_invalid(reasons, numbers, folder=folder)
     said = str(error.value)
     assert "11 of 100 rows have no embedding (11.00%, allowed 1.00%)" in said
-    assert f"row 13 ({tmp_path}/numbers.csv, line 15): 13 ends in three" in said
+    assert f"row 13 ({tmp_path}/numbers.csv, row 13): 13 ends in three" in said
     assert sum(line.startswith("  row ") for line in said.splitlines()) == 5
     (listing,) = folder.iterdir()
     assert f"; all of them: {listing}" in said

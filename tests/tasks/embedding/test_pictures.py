@@ -12,8 +12,7 @@ from PIL import Image
 
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, picture_statistics
 from congruence.tasks.data.opening import open_split
-from congruence.tasks.data.pictures import measured_picture, picture_table
-from congruence.tasks.data.thumbnails import thumbnails
+from congruence.tasks.data.pictures import measured_picture, picture_table, thumbnails
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
 from congruence.tasks.embeddings.objects import ObjectStore
 

@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from congruence.tasks.data.chosen_rows import split_of_rows
-from congruence.tasks.data.dates import DatedPath
 from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.locations import DatedPath
 from congruence.tasks.data.opening import dates_of, open_split
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split

@@ -4,30 +4,14 @@ import errno
 import os
 import posixpath
 import stat
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from congruence.tasks.data.digests import combine
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.locations import file_state
 from congruence.tasks.encoders.errors import InvalidRow
 
-if TYPE_CHECKING:
-    from congruence.tasks.data.locations import Location
-
 _FAULTS_OF_THE_NAME = (errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EINVAL)
-
-_STATES = (
-    "ETag",
-    "etag",
-    "e_tag",
-    "md5Hash",
-    "content_md5",
-    "mtime",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "created",
-)
 
 
 @dataclass(frozen=True)
@@ -54,6 +38,20 @@ class ImageFolder:
             raise InvalidRow(f"{name!r} is a folder, not an image file") from error
         except PermissionError as error:
             raise InvalidRow(f"file {name!r} may not be read: permission denied") from error
+
+    def read_range(self, file: str, offset: int, length: int) -> bytes:
+        """Bytes of a file that the split itself names.
+
+        Raises:
+            InvalidRow: too many of them.
+            SplitError: the file ends before.
+        """
+        if length > self.max_bytes:
+            raise InvalidRow(f"the image has {length} bytes, more than max_input_bytes = {self.max_bytes}")
+        data = bytes(self.filesystem.cat_file(file, start=offset, end=offset + length)) if length else b""
+        if len(data) < length:
+            raise SplitError(f"{file}: is cut off at byte {offset + len(data)}; fetch the file again")
+        return data
 
     def state(self, name: str) -> str:
         """What tells whether the file changed without reading it: size, times and inode, or the object's ETag."""
@@ -108,23 +106,3 @@ class ImageFolder:
     def _require_bounded(self, size: int, name: str) -> None:
         if size > self.max_bytes:
             raise InvalidRow(f"file {name!r} has {size} bytes, more than max_input_bytes = {self.max_bytes}")
-
-
-def file_state(filesystem: Any, path: str, local: bool) -> str:
-    """The state of a file as its file system tells it, to every machine alike; raises OSError where there is none.
-
-    Size, times and inode, which a file renamed over it does not share; of an object its size and ETag, or where its
-    store has none what else it says of the content.
-    """
-    if local:
-        found = os.stat(path)
-        return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
-    info = filesystem.info(path)  # a listing says less than a request of its own: only what both say is compared
-    name = next((name for name in _STATES if info.get(name)), None)
-    return f"{info['size']} {info[name]}" if name is not None else str(filesystem.ukey(path))
-
-
-def joint_state(location: "Location", paths: Sequence[str]) -> str:
-    """The state of files that are read as one."""
-    states = (f"{path} {file_state(location.filesystem, path, location.is_local)}" for path in paths)
-    return combine(state.encode() for state in states)

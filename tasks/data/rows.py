@@ -1,0 +1,197 @@
+"""The rows of a split as they were ingested: Parquet files one after the other, of which any range is read."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from congruence.tasks.data.digests import is_text
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.facts import RowFacts
+from congruence.tasks.runtime.files import whole_file
+
+GROUP_ROWS, GROUP_BYTES = 2**13, 2**26
+"""A row group has at most so many rows, and so many bytes where its rows are large: what is read at once."""
+_FACTS = b"congruence"
+
+
+def write_rows(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], facts: RowFacts) -> None:
+    """The rows of one file of the source as one Parquet file, there whole or not at all.
+
+    ``facts`` are complete when the last batch was given, and stand in the file's footer.
+    """
+    texts = [field.name for field in schema if is_text(field.type)]
+    with (
+        whole_file(path) as stream,
+        pq.ParquetWriter(
+            stream, schema, compression="lz4", use_dictionary=texts, write_statistics=False, write_page_checksum=True
+        ) as writer,
+    ):
+        for group in _groups(batches, schema):
+            writer.write_table(group, row_group_size=len(group))
+        writer.add_key_value_metadata({_FACTS: json.dumps(facts.to_json())})
+
+
+def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        for begin in range(0, batch.num_rows, GROUP_ROWS):
+            piece = batch.slice(begin, GROUP_ROWS)
+            if held and (rows + piece.num_rows > GROUP_ROWS or size + piece.nbytes > GROUP_BYTES):
+                taken = min(piece.num_rows, GROUP_ROWS - rows) if size + piece.nbytes <= GROUP_BYTES else 0
+                yield pa.Table.from_batches([*held, piece.slice(0, taken)], schema)
+                held, rows, size, piece = [], 0, 0, piece.slice(taken)
+            held.append(piece)
+            rows, size = rows + piece.num_rows, size + piece.nbytes
+    if rows:
+        yield pa.Table.from_batches(held, schema)
+
+
+def is_written(path: Path) -> bool:
+    """Whether the file is there with the footer that ends it."""
+    try:
+        return read_facts(path) is not None
+    except (SplitError, OSError):
+        return False
+
+
+def read_facts(path: Path) -> RowFacts:
+    """What is known of the rows of a file.
+
+    Raises:
+        SplitError: the file is damaged.
+    """
+    with _readable(path):
+        return RowFacts.from_json(json.loads(_metadata(path).metadata[_FACTS]))
+
+
+def read_schema(path: Path) -> pa.Schema:
+    """The columns of a file.
+
+    Raises:
+        SplitError: the file is damaged.
+    """
+    with _readable(path):
+        return _metadata(path).schema.to_arrow_schema().remove_metadata()
+
+
+class Rows:
+    """The rows of such files, with one type a column. Holds no data and no open file."""
+
+    def __init__(self, paths: Sequence[Path], counts: Sequence[int], schema: pa.Schema) -> None:
+        self.paths, self.schema = list(paths), schema
+        self.starts = [0, *accumulate(counts)]
+        self.count = self.starts[-1]
+
+    def part(self, row: int) -> int:
+        """The number of the file that holds a row."""
+        return bisect.bisect_right(self.starts, row) - 1
+
+    def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Rows ``start`` to ``stop`` of ``columns`` in order, at most a row group at a time.
+
+        Raises:
+            SplitError: a file is damaged, or gone.
+        """
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        for number, path in enumerate(self.paths):
+            first, last = max(start, self.starts[number]), min(stop, self.starts[number + 1])
+            if first < last:
+                with _readable(path):
+                    for batch in _range(path, columns, first - self.starts[number], last - self.starts[number]):
+                        yield typed(batch, schema)
+
+
+def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of ``schema``, by name, with its types."""
+    arrays = [batch.column(field.name).cast(field.type, safe=False) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def joined_schema(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, set[str]]:
+    """The columns of several files with types that hold the values of all of them, and those of which no type does.
+
+    Args:
+        schemas: by the path of the file.
+    """
+    fields: dict[str, pa.DataType] = {}
+    apart: set[str] = set()
+    for schema in schemas.values():
+        for field in schema:
+            known = fields.get(field.name, field.type)
+            joined = _joined_type(known, field.type)
+            fields[field.name] = known if joined is None else joined
+            apart |= {field.name} if joined is None else set()
+    return pa.schema(list(fields.items())), apart
+
+
+def _joined_type(left: Any, right: Any) -> Any:
+    """The type of both, None where there is none."""
+    if left == right or pa.types.is_null(right):
+        return left
+    if pa.types.is_null(left):
+        return right
+    if pa.types.is_boolean(left) or pa.types.is_boolean(right):
+        return None
+    try:
+        (found,) = pa.unify_schemas([pa.schema([("", left)]), pa.schema([("", right)])], promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        lists = pa.types.is_list(left) or pa.types.is_list(right) or pa.types.is_fixed_size_list(left)
+        value = _joined_type(left.value_type, right.value_type) if lists and _are_lists(left, right) else None
+        return None if value is None else pa.list_(value)
+    numbers = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (left, right)]
+    return pa.float64() if all(numbers) and pa.types.is_floating(found.type) else found.type
+
+
+def _are_lists(*kinds: Any) -> bool:
+    return all(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind) for kind in kinds
+    )
+
+
+def _range(path: Path, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    metadata = _metadata(path)
+    with pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
+        begin = 0
+        for group in range(metadata.num_row_groups):
+            end = begin + metadata.row_group(group).num_rows
+            if begin < stop and end > start:
+                table = file.read_row_group(group, list(columns)).combine_chunks()
+                kept = table.slice(max(0, start - begin), min(stop, end) - max(start, begin))
+                yield from kept.to_batches()
+            begin = end
+
+
+def _metadata(path: Path) -> Any:
+    state = os.stat(path)
+    return _metadata_of(str(path), state.st_mtime_ns, state.st_ino)
+
+
+@lru_cache(128)
+def _metadata_of(path: str, time: int, inode: int) -> Any:  # noqa: ARG001 - what tells another file of that name
+    return pq.read_metadata(path)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SplitError(f"{path}: is gone; run again, and the split is read from its source") from error
+    except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
+        if isinstance(error, (SplitError, PermissionError, ConnectionError, TimeoutError)):
+            raise
+        raise SplitError(
+            f"{path}: is damaged ({error}); delete the file, and run again: the split is read from its source"
+        ) from error

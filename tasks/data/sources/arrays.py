@@ -1,0 +1,206 @@
+"""Arrays side by side: the members of an .npz file, a folder of .npy files, a Zarr group. Row i of each is one row."""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import BytesIO
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.lib.format as npy
+import numpy.typing as npt
+import pyarrow as pa
+
+from congruence.kernels.arrays import Array
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.locations import Location
+from congruence.tasks.data.sources import BATCH_BYTES, BATCH_ROWS, MOST_BATCH_ROWS, SourceFile, source
+
+
+def _one_npz(location: Location) -> list[str]:
+    paths = location.files((".npz",))
+    if len(paths) != 1:
+        raise SplitError(f"{location.uri}: holds {len(paths)} .npz files; name the one that is the split")
+    return paths
+
+
+@source("npz", suffixes=(".npz",), paths=_one_npz)
+def read_npz(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """The members of an .npz file, all read on together."""
+    with ExitStack() as opened:
+        try:
+            archive = opened.enter_context(zipfile.ZipFile(opened.enter_context(file.open())))
+            members = [name for name in archive.namelist() if name.endswith(".npy")]
+            arrays = {
+                name.removesuffix(".npy"): _StreamedArray.of(
+                    opened.enter_context(archive.open(name)), f"{file.path}, member {name!r}"
+                )
+                for name in members
+            }
+        except (zipfile.BadZipFile, ValueError, EOFError) as error:
+            raise _unreadable(file.path, ".npz", "numpy.savez", error) from error
+        yield from _side_by_side(file, arrays)
+
+
+def _npy_files(location: Location) -> list[str]:
+    return location.files((".npy",))
+
+
+@source("npy", suffixes=(".npy",), paths=lambda location: _npy_files(location)[:1], files_behind=_npy_files)
+def read_npy(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """A folder, glob or file of .npy, each a column named by its file."""
+    with ExitStack() as opened:
+        arrays: dict[str, _StreamedArray] = {}
+        for path in _npy_files(file.location):
+            stream = opened.enter_context(file.location.filesystem.open(path, "rb"))
+            try:
+                arrays[posixpath.basename(path).removesuffix(".npy")] = _StreamedArray.of(stream, path)
+            except (ValueError, EOFError) as error:
+                raise _unreadable(path, ".npy", "numpy.save", error) from error
+        yield from _side_by_side(file, arrays)
+
+
+def _is_zarr(location: Location) -> bool:
+    return any(location.filesystem.exists(location.child(name)) for name in ("zarr.json", ".zgroup"))
+
+
+def _zarr_files(location: Location) -> list[str]:
+    return sorted(location.filesystem.find(location.path))
+
+
+@source("zarr", is_here=_is_zarr, paths=lambda location: [location.path], files_behind=_zarr_files)
+def read_zarr(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """The arrays of a Zarr group, each read by whole chunks."""
+    import zarr  # half a second, for the one format that needs it
+
+    location = file.location
+    try:
+        if location.is_local:
+            group = zarr.open_group(location.path, mode="r")
+        else:
+            options = dict(location.options)
+            store = zarr.storage.FsspecStore.from_url(location.uri, storage_options=options, read_only=True)
+            group = zarr.open_group(store, mode="r")
+    except (FileNotFoundError, ValueError, TypeError) as error:
+        raise SplitError(f"{location.uri}: there is no Zarr group here ({error}); check the split's uri") from error
+    yield from _side_by_side(file, {name: _ChunkedArray(array) for name, array in group.arrays()})
+
+
+@dataclass
+class _StreamedArray:
+    """An array whose rows follow one another in a stream."""
+
+    stream: Any
+    where: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, stream: Any, where: str) -> _StreamedArray:
+        """The array as the header of a .npy stream says."""
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, by_columns, dtype = read(stream)
+        if dtype.hasobject:
+            raise SplitError(f"{where}: holds Python objects, which are never unpickled; save plain numbers or strings")
+        if by_columns and len(shape) > 1:
+            raise SplitError(f"{where}: is stored by columns; save numpy.ascontiguousarray(array)")
+        return cls(stream, where, shape, dtype)
+
+    def blocks(self, size: int) -> Iterator[Array]:
+        """All rows, at most ``size`` at a time."""
+        width = self.dtype.itemsize * prod(self.shape[1:])
+        for begin in range(0, self.shape[0], size):
+            rows = min(size, self.shape[0] - begin)
+            try:
+                data = self.stream.read(rows * width)
+            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                raise SplitError(f"{self.where}: is damaged ({error}); fetch or save it again") from error
+            if len(data) < rows * width:
+                ends = begin + len(data) // max(width, 1)
+                raise SplitError(f"{self.where}: ends at row {ends}; the file is cut off")
+            yield np.frombuffer(data, self.dtype).reshape(rows, *self.shape[1:])
+
+
+class _ChunkedArray:
+    """An array of a Zarr group."""
+
+    def __init__(self, array: Any) -> None:
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def blocks(self, size: int) -> Iterator[Array]:
+        """All rows, at most ``size`` at a time."""
+        step = size * max(1, round(self._array.chunks[0] / size))
+        for begin in range(0, self.shape[0], step):
+            held = np.asarray(self._array[begin : begin + step])
+            for row in range(0, len(held), size):
+                yield held[row : row + size]
+
+
+def _side_by_side(file: SourceFile, arrays: Mapping[str, _StreamedArray | _ChunkedArray]) -> Iterator[pa.RecordBatch]:
+    """Arrays of equal length as columns: vectors as lists, images (uint8, height x width [x channels]) as PNG."""
+    uri = file.location.uri
+    if not arrays:
+        raise SplitError(f"{uri}: holds no arrays")
+    lengths = {name: array.shape[0] if array.shape else 0 for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name}: {rows}" for name, rows in lengths.items())
+        raise SplitError(f"{uri}: the arrays differ in rows ({listed}); row i of each must be the same row")
+    names = file.wanted(list(arrays))
+    types = {name: _arrow_type(arrays[name], name, uri) for name in names}
+    yield pa.RecordBatch.from_pylist([], pa.schema(list(types.items())))
+    taken = sum(arrays[name].dtype.itemsize * prod(arrays[name].shape[1:]) for name in names)
+    size = max(BATCH_ROWS, min(MOST_BATCH_ROWS, BATCH_BYTES // max(1, taken)))
+    for blocks in zip(*(arrays[name].blocks(size) for name in names), strict=True):
+        columns = [_column(block, types[name]) for name, block in zip(names, blocks, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _arrow_type(array: _StreamedArray | _ChunkedArray, name: str, uri: str) -> Any:
+    kind, rank = array.dtype.kind, len(array.shape)
+    if rank == 1 and kind in "biuf":
+        return pa.from_numpy_dtype(array.dtype.newbyteorder("="))
+    if rank == 1 and kind in "UST":
+        return pa.string()
+    if rank == 2 and kind in "biuf":
+        return pa.list_(pa.from_numpy_dtype(array.dtype.newbyteorder("=")), array.shape[1])
+    if array.dtype == np.uint8 and (rank == 3 or (rank == 4 and array.shape[3] in (1, 3, 4))):
+        return pa.binary()
+    raise SplitError(
+        f"{uri}: array {name!r} of {array.dtype} with shape {array.shape} is no column; use (n,), (n, d) or, for "
+        "images, uint8 (n, height, width) or (n, height, width, channels)"
+    )
+
+
+def _column(block: Array, kind: Any) -> Any:
+    if block.dtype.byteorder == ">":
+        block = block.astype(block.dtype.newbyteorder("="))
+    if pa.types.is_binary(kind):
+        return pa.array([_png(image) for image in block], kind)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(block).reshape(-1)), kind.list_size)
+    if pa.types.is_string(kind):
+        texts = [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in block.tolist()]
+        return pa.array(texts, kind)
+    return pa.array(block, kind)
+
+
+def _png(image: npt.NDArray[np.uint8]) -> bytes:
+    from PIL import Image  # for pictures in arrays alone
+
+    stream = BytesIO()
+    shown = image.squeeze(-1) if image.ndim == 3 and image.shape[-1] == 1 else image
+    Image.fromarray(shown).save(stream, "PNG", compress_level=0)
+    return stream.getvalue()
+
+
+def _unreadable(where: str, form: str, saved_by: str, error: Exception) -> SplitError:
+    if isinstance(error, SplitError):
+        return error
+    return SplitError(f"{where}: not readable as {form} ({error}); save it again with {saved_by}")

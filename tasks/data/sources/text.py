@@ -1,0 +1,201 @@
+"""CSV files and JSON lines, perhaps compressed: read by Arrow in blocks, once for types and once for values."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+
+from congruence.kernels.threads import available_threads
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.sources import SourceFile, source
+from congruence.tasks.data.sources.inferred import (
+    ColumnKinds,
+    kind_of_texts,
+    kind_of_type,
+    kind_of_values,
+    rows_as,
+    texts_as,
+)
+
+_BLOCK = 2**23
+_MOST_FIELD = 2**24
+_COMPRESSED = ("", ".gz", ".bz2", ".xz", ".zst")
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+
+
+@source("csv", suffixes=tuple(f"{end}{packed}" for end in (".csv", ".tsv") for packed in _COMPRESSED), has_types=False)
+def read_csv(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """Fields under a header, between commas, semicolons, tabs or bars; with semicolons numbers may have commas."""
+    delimiter, header = _header(file)
+    kinds, comma = ColumnKinds(dict.fromkeys(header, "null")), delimiter in ";\t"
+    with ThreadPoolExecutor(available_threads()) as threads:
+        for block in islice(_texts(file, delimiter, header), 1 if file.only_first else None):
+            asked = [name for name in file.wanted(header) if kinds[name] != "text" and name not in file.as_text]
+            found = threads.map(lambda name, block=block: kind_of_texts(block.column(name), comma), asked)
+            for name, kind in zip(asked, found, strict=True):
+                kinds.observe(name, kind)
+        for name in file.as_text.intersection(header):
+            kinds[name] = "text"
+        yield _converted(pa.RecordBatch.from_pylist([], _as_written(header)), file.wanted(header), kinds, threads)
+        for block in islice(_texts(file, delimiter, header), 1 if file.only_first else None):
+            yield _converted(block, file.wanted(header), kinds, threads)
+
+
+def _converted(
+    block: pa.RecordBatch, names: list[str], kinds: ColumnKinds, threads: ThreadPoolExecutor
+) -> pa.RecordBatch:
+    arrays = list(threads.map(lambda name: texts_as(block.column(name), kinds[name]), names))
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _as_written(header: list[str]) -> pa.Schema:
+    return pa.schema([(name, pa.string()) for name in header])
+
+
+def _header(file: SourceFile) -> tuple[str, list[str]]:
+    """What lies between the fields, and the columns."""
+    with _decoded(file) as stream:
+        outside_quotes = re.sub(r'"[^"]*"', "", stream.readline(_MOST_FIELD))
+        delimiter = max(",;\t|", key=outside_quotes.count)
+        stream.seek(0)
+        header = next(csv.reader(_lines(stream), delimiter=delimiter), [])
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if not header or repeated:
+        what = f"names the column {repeated[0]!r} twice" if repeated else "is empty"
+        raise SplitError(f"{file.path}: {what}; the first line names each column once")
+    if not _is_utf8(header):
+        raise SplitError(f"{file.path}, header: is not UTF-8; save it as UTF-8")
+    return delimiter, header
+
+
+def _texts(file: SourceFile, delimiter: str, header: list[str]) -> Iterator[pa.RecordBatch]:
+    """The fields as they are written, null where there is nothing."""
+    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    types = dict.fromkeys(header, pa.string())
+    convert = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""])
+    read = pa.csv.ReadOptions(block_size=_BLOCK)
+    with _bytes(file) as stream:
+        try:
+            yield from pa.csv.open_csv(stream, read, parse, convert)
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" not in str(error) and "cannot infer number of columns" not in str(error):
+                raise _csv_fault(file, delimiter, header, error) from error
+
+
+def _csv_fault(file: SourceFile, delimiter: str, header: list[str], error: Exception) -> SplitError:
+    """What is wrong with a CSV file that Arrow cannot read, with the row."""
+    row = -1
+    csv.field_size_limit(_MOST_FIELD)
+    try:
+        with _decoded(file) as stream:
+            fields_of_rows = filter(None, csv.reader(_lines(stream), delimiter=delimiter, strict=True))
+            for row, fields in enumerate(fields_of_rows, -1):
+                if len(fields) != len(header):
+                    said = f"has {len(fields)} fields, but the header names {len(header)}"
+                    return SplitError(f"{file.path}, row {row}: {said}; it begins with {fields[0][:40]!r}")
+                if not _is_utf8(fields):
+                    return SplitError(f"{file.path}, row {row}: is not UTF-8; save it as UTF-8")
+    except csv.Error as fault:
+        return SplitError(f"{file.path}, row {row + 1}: is not CSV ({fault}); quote the field")
+    return SplitError(f"{file.path}: is not CSV ({error}); quote its fields")
+
+
+def _is_utf8(fields: list[str]) -> bool:
+    return not any("\udc80" <= character <= "\udcff" for field in fields for character in field)
+
+
+def _bytes(file: SourceFile) -> Any:
+    return file.open(compression="infer")
+
+
+def _decoded(file: SourceFile) -> io.TextIOWrapper:
+    return io.TextIOWrapper(_bytes(file), encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _lines(stream: io.TextIOWrapper) -> Iterator[str]:
+    while line := stream.readline(_MOST_FIELD):
+        yield line
+
+
+_JSON_ENDINGS = tuple(f"{end}{packed}" for end in (".jsonl", ".ndjson") for packed in _COMPRESSED)
+
+
+@source("jsonl", suffixes=_JSON_ENDINGS, has_types=False)
+def read_json_lines(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """A JSON object a line."""
+    kinds = ColumnKinds()
+    for start, block in islice(_blocks_of_lines(file), 1 if file.only_first else None):
+        for name, kind in _json_kinds(file, block, start):
+            kinds.observe(name, kind)
+    kinds.update(dict.fromkeys(file.as_text.intersection(kinds), "text"))
+    types = {name: kind for name, kind in kinds.types().items() if name in file.wanted(list(kinds))}
+    schema = pa.schema(list(types.items()))
+    yield pa.RecordBatch.from_pylist([], schema)
+    for start, block in islice(_blocks_of_lines(file), 1 if file.only_first else None):
+        yield from _json_batches(file, block, start, kinds, schema)
+
+
+def _blocks_of_lines(file: SourceFile) -> Iterator[tuple[int, bytes]]:
+    """Whole lines of some megabytes, each block with the number of its first row."""
+    start = 0
+    with _bytes(file) as stream:
+        while block := stream.read(_BLOCK):
+            block += stream.readline()
+            if start == 0:
+                block = block.removeprefix(b"\xef\xbb\xbf")
+            yield start, block
+            start += sum(1 for line in block.splitlines() if line.strip())
+
+
+def _json_kinds(file: SourceFile, block: bytes, start: int) -> Iterable[tuple[str, str]]:
+    """The kinds of a block's columns: by Arrow where it sees one for each, else value by value."""
+    if _LONG_NUMBER.search(block) is None:
+        try:
+            schema = pa.json.read_json(io.BytesIO(block)).schema
+        except pa.ArrowInvalid:
+            pass
+        else:
+            found = {field.name: kind_of_type(field.type) for field in schema}
+            if None not in found.values():
+                return [(name, str(kind)) for name, kind in found.items()]
+    rows = _json_rows(file, block, start)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [(name, kind_of_values([row.get(name) for row in rows])) for name in names]
+
+
+def _json_batches(
+    file: SourceFile, block: bytes, start: int, kinds: ColumnKinds, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    options = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    try:
+        yield from pa.json.read_json(io.BytesIO(block), parse_options=options).select(schema.names).to_batches()
+    except pa.ArrowInvalid:
+        yield rows_as(_json_rows(file, block, start), kinds, schema.names)
+
+
+def _json_rows(file: SourceFile, block: bytes, start: int) -> list[dict[str, Any]]:
+    lines = [line for line in block.splitlines() if line.strip()]
+    return [parse_object(line, f"{file.path}, row {start + number}") for number, line in enumerate(lines)]
+
+
+def parse_object(data: bytes, place: str) -> dict[str, Any]:
+    """A JSON object; raises SplitError naming ``place`` for anything else."""
+    try:
+        value = json.loads(data)
+    except ValueError as error:
+        raise SplitError(f"{place}: is not JSON ({error}); write one JSON object") from error
+    if not isinstance(value, dict):
+        raise SplitError(
+            f"{place}: holds a JSON {type(value).__name__}, expected an object with one field for each column"
+        )
+    return value
