@@ -27,12 +27,6 @@ class Lacking:
         if len(self.first) < FIRST_ROWS:
             self.first.append((row, reason))
 
-    def join(self, other: Lacking, offset: int) -> None:
-        """Those of a file whose first row is row ``offset``."""
-        self.rows += other.rows
-        later = [(row + offset, reason) for row, reason in other.first]
-        self.first = [*self.first, *later][:FIRST_ROWS]
-
     @classmethod
     def of(cls, said: dict[str, Any]) -> Lacking:
         """What ``asdict`` gave."""
@@ -71,17 +65,6 @@ class RowFacts:
 
     def _join_moments(self, complete: Moments | None, present: Moments | None) -> None:
         self.complete, self.present = _sum(self.complete, complete), _sum(self.present, present)
-
-    def join(self, other: RowFacts) -> None:
-        """The facts of the next file's rows as well."""
-        self.inputs.join(other.inputs, self.rows)
-        self.missing.join(other.missing, self.rows)
-        self.targets.join(other.targets, self.rows)
-        self.rows += other.rows
-        self.weights = (self.weights[0] + other.weights[0], self.weights[1] + other.weights[1])
-        for name, (low, high) in other.ranges.items():
-            self.widen(name, low, high)
-        self._join_moments(other.complete, other.present)
 
     def to_json(self) -> dict[str, Any]:
         """What ``from_json`` reads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from congruence.tasks.data.sources import Source, SourceFile, all_sources
 _MOST_WAITING = 2
 _waiting: dict[tuple[Any, ...], tuple[int, Iterator[pa.RecordBatch]]] = {}
 """Where reading of pictures ended in files: who reads on from there decodes nothing twice."""
+atexit.register(_waiting.clear)  # what waits in an open file ends while there still is an Arrow
 
 
 @dataclass(frozen=True)

@@ -17,94 +17,27 @@ import base64
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from congruence.tasks.data.design import as_numbers, design_problem
-from congruence.tasks.data.digests import ROW_BYTES, ContentDigest, combine, fixed_bytes, row_codes
+from congruence.tasks.data.digests import ROW_BYTES, combine, fixed_bytes
 from congruence.tasks.data.errors import SplitChangedError, SplitError
 from congruence.tasks.data.facts import RowFacts
 from congruence.tasks.data.formats import SplitSource
-from congruence.tasks.data.inputs import DIGEST, STATE, Features, InputColumns, Pictures
-from congruence.tasks.data.roles import checked_inputs, described_columns, image_folder, key_of, needed_columns
-from congruence.tasks.data.rows import Rows, is_written, joined_schema, read_facts, read_schema, typed, write_rows
+from congruence.tasks.data.ingested import Ingested
+from congruence.tasks.data.inputs import STATE, InputColumns, Pictures
+from congruence.tasks.data.look import looked_through
+from congruence.tasks.data.roles import checked_inputs, image_folder, needed_columns
+from congruence.tasks.data.rows import Rows, is_whole, joined_schema, read_schema, row_count, typed, write_rows
 from congruence.tasks.data.settings import WINDOW_KEYS, SplitSettings
 from congruence.tasks.data.sources import REASON
 from congruence.tasks.runtime.files import load_record, save_record
 
 _FORMAT = "6"
-_Known: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Ingested:
-    """A split that was ingested: its rows, its shards, and what is known of them.
-
-    Attributes:
-        source: what it was read from.
-        files: the files of the source, each with its state.
-        rows: as they were ingested.
-        inputs: how the encoder's inputs are read.
-        shard_digests: of each shard's inputs.
-        digest: of every row's content.
-        facts: of all rows.
-    """
-
-    source: SplitSource
-    files: Sequence[tuple[str, str]]
-    rows: Rows
-    inputs: InputColumns
-    shard_digests: Sequence[str]
-    digest: str
-    facts: RowFacts
-
-    def place(self, row: int) -> str:
-        """The file that a row lies in, and its number in that file."""
-        part = self.rows.part(row)
-        return f"{self.files[part][0]}, row {row - self.rows.starts[part]}"
-
-    def require_unchanged(self, start: int, stop: int) -> None:
-        """To be asked after rows were read and before they are used.
-
-        Raises:
-            SplitChangedError: a file of the source that holds some of them is another one, or gone.
-        """
-        if start < stop:
-            for path, state in self.files[self.rows.part(start) : self.rows.part(stop - 1) + 1]:
-                self.source.require_unchanged(path, state)
-
-    def read_reference(self, at: Mapping[str, Any]) -> bytes:
-        """The bytes that a reference stands for."""
-        first, filesystem = at["offset"], self.source.location.filesystem
-        return bytes(filesystem.cat_file(at["file"], start=first, end=first + at["length"]))
-
-    def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows of some columns, of pictures that stay in the source from there."""
-        outside = [name for name in self.inputs.columns if self.inputs.stay and name in columns]
-        if not outside:
-            yield from self.rows.batches(columns, start, stop)
-            return
-        inside = [name for name in columns if name not in outside]
-        for number, (path, state) in enumerate(self.files):
-            offset, end = self.rows.starts[number], min(stop, self.rows.starts[number + 1])
-            first = max(start, offset)
-            if first < end:
-                held = pa.Table.from_batches(self.rows.batches(inside, first, end)).combine_chunks() if inside else None
-                for batch in self.source.rows_in_place(path, state, outside, first - offset, end - offset):
-                    if held is not None:
-                        for name in inside:
-                            column = held.column(name).combine_chunks()
-                            batch = batch.append_column(name, column.slice(0, batch.num_rows))
-                        held = held.slice(batch.num_rows)
-                    yield batch.select(list(columns))
 
 
 def source_files(settings: SplitSettings) -> list[str]:
@@ -158,13 +91,13 @@ def kept(settings: SplitSettings, folder: Path) -> tuple[str, Ingested | None]:
     states = [(path, source.state(path)) for path in source.paths()]
     name = _name(_described(settings), str(settings.rows_of_a_shard()), *(text for pair in states for text in pair))
     found = load(settings, folder, name)
-    return name, found if found is not None and _Pictures(found.rows, found.inputs).are_as_ingested() else None
+    return name, found if found is not None and are_as_ingested(found.rows, found.inputs) else None
 
 
 def load(settings: SplitSettings, folder: Path, name: str) -> Ingested | None:
     """The split of that manifest as it is kept, whatever has become of the source; None where it is not."""
     said = load_record(_folder(settings, folder) / f"split-{name}.json")
-    if said is None or not all(is_written(_folder(settings, folder) / part) for part in said["parts"]):
+    if said is None or not all(is_whole(_folder(settings, folder) / part) for part in said["parts"]):
         return None
     source = SplitSource.of(settings)
     files = [(path, state) for path, state in said["files"]]
@@ -188,33 +121,22 @@ def _make(settings: SplitSettings, folder: Path, name: str) -> Ingested:
     source = SplitSource.of(settings)
     files = [(path, source.state(path)) for path in source.paths()]
     parts, schema = _parts(settings, source, files, folder)
-    facts, counts = RowFacts(), []
-    for part in parts:
-        found = read_facts(part)
-        counts.append(found.rows)
-        facts.join(found)
-    where = source.location.uri
-    if facts.rows == 0:
-        raise SplitError(f"{where}: holds no rows; give at least one")
-    if settings.weight is not None and facts.weights[0] == 0.0:
-        raise SplitError(
-            f"{where}: column {settings.weight!r} (weight) is 0 in all {facts.rows:,} rows; at least one row must "
-            "count: name another column, or leave weight out"
-        )
+    counts = [row_count(part) for part in parts]
+    if not sum(counts):
+        raise SplitError(f"{source.location.uri}: holds no rows; give at least one")
     inputs, rows = checked_inputs(settings, source, schema, files[0][0]), Rows(parts, counts, schema)
-    split = Ingested(source, files, rows, inputs, [], "", facts)
-    shards, digest = _digests(settings, split)
+    split = looked_through(settings, Ingested(source, files, rows, inputs, [], "", RowFacts()))
     content = {
         "files": files,
         "parts": [part.name for part in parts],
         "counts": counts,
         "schema": base64.b64encode(schema.serialize()).decode(),
-        "shards": "".join(shards),
-        "digest": digest,
-        "facts": facts.to_json(),
+        "shards": "".join(split.shard_digests),
+        "digest": split.digest,
+        "facts": split.facts.to_json(),
     }
     save_record(_folder(settings, folder) / f"split-{name}.json", content)
-    return Ingested(source, files, rows, inputs, shards, digest, facts)
+    return split
 
 
 def _parts(
@@ -256,11 +178,17 @@ def _part(
     said = (f"{name}={value}" for name, value in source.location.partitions(file).items())
     root = image_folder(settings, source).root if settings.input_kind == "image" else ""
     path = _folder(settings, folder) / f"part-{_name(file, state, root, *sorted(as_text), *said)}.parquet"
-    before = _Pictures.of_part(settings, source, file, path) if is_written(path) else None
-    if before is not None and before.are_as_ingested():
+    if is_whole(path) and _pictures_unchanged(settings, source, file, path):
         return path
-    part = _Part(settings, source, file, as_text, before)
-    write_rows(path, part.schema, part.batches(), part.facts)
+    names = needed_columns(settings, source)
+    batches = source.batches(file, columns=(*names, REASON), as_text=as_text)
+    first = next(batches)
+    given = _with_texts(first.schema, settings)
+    inputs = checked_inputs(settings, source, given, file)
+    kept_names = [*names, *([REASON] if REASON in given.names else [])]
+    schema = pa.schema([*((name, given.field(name).type) for name in kept_names), *inputs.added])
+    filled = (typed(batch, given) for batch in chain([first], batches) if batch.num_rows)
+    write_rows(path, schema, (inputs.ingested(batch, schema) for batch in filled))
     try:
         source.require_unchanged(file, state)
     except SplitChangedError:  # its rows may be of two files
@@ -269,195 +197,25 @@ def _part(
     return path
 
 
-@dataclass(frozen=True)
-class _Pictures:
-    """What a part says of pictures in files of their own."""
-
-    rows: Rows
-    inputs: InputColumns
-
-    @classmethod
-    def of_part(cls, settings: SplitSettings, source: SplitSource, file: str, part: Path) -> _Pictures:
-        """Of a part that is there."""
-        schema = read_schema(part)
-        return cls(Rows([part], [read_facts(part).rows], schema), checked_inputs(settings, source, schema, file))
-
-    def are_as_ingested(self) -> bool:
-        """Whether every file that a row points to is in the state that it was ingested in."""
-        inputs = self.inputs
-        if not (isinstance(inputs, Pictures) and inputs.has_paths):
-            return True
-        batches = self.rows.batches([*inputs.columns, STATE], 0, self.rows.count)
-        return all(inputs.states(batch) == fixed_bytes(batch.column(STATE)) for batch in batches)
-
-    def known(self) -> _Known:
-        """State and digest of each row."""
-        table = pa.Table.from_batches(self.rows.batches([STATE, DIGEST], 0, self.rows.count)).combine_chunks()
-        columns = [table.column(name).combine_chunks() for name in (STATE, DIGEST)]
-        states, digests = (np.frombuffer(fixed_bytes(column), f"V{ROW_BYTES}") for column in columns)
-        return states, digests
+def _with_texts(schema: pa.Schema, settings: SplitSettings) -> pa.Schema:
+    """The columns, that of pictures or texts as text where it has no value at all."""
+    number = -1 if settings.input_kind == "features" else schema.get_field_index(str(settings.input))
+    if number < 0 or not pa.types.is_null(schema.field(number).type):
+        return schema
+    return schema.set(number, schema.field(number).with_type(pa.string()))
 
 
-class _Part:
-    """The rows of one file of the source, batch by batch as they are kept.
-
-    Attributes:
-        schema: the columns that the settings name, and those that ingesting adds; of pictures that stay in the source
-            the column is there without them.
-        facts: of the rows so far.
-    """
-
-    def __init__(
-        self, settings: SplitSettings, source: SplitSource, path: str, as_text: frozenset[str], before: _Pictures | None
-    ) -> None:
-        self._settings, self._path, self._key = settings, path, key_of(settings, source)
-        names = needed_columns(settings, source)
-        stream = source.batches(path, columns=(*names, REASON), as_text=as_text)
-        first = next(stream)
-        self._given = first.schema
-        if settings.input_kind != "features" and settings.input in first.schema.names:
-            self._given = _with_texts(first.schema, str(settings.input))
-        self._stream = chain([first], stream)
-        self._inputs = checked_inputs(settings, source, self._given, path)
-        reason = [(REASON, pa.string())] if REASON in self._given.names else []
-        kept_columns = [(name, self._given.field(name).type) for name in names]
-        self.schema = pa.schema([*kept_columns, *reason, *self._inputs.added])
-        self._known = before.known() if before is not None else None
-        self.facts = RowFacts()
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows."""
-        for batch in self._stream:
-            if batch.num_rows:
-                yield self._kept(typed(batch, self._given))
-                self.facts.rows += batch.num_rows
-
-    def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        start = self.facts.rows
-        if self._key and batch.column(self._key).null_count:
-            row = start + int(np.argmax(batch.column(self._key).is_null().to_numpy(zero_copy_only=False)))
-            raise SplitError(f"{self._path}, row {row}: column {self._key!r} (key) is empty; give every row a key")
-        self._note_design(batch, start)
-        self._note_lacking(batch, start)
-        columns = {name: batch.column(name) for name in self.schema.names if name in batch.schema.names}
-        if isinstance(self._inputs, Pictures):
-            there = slice(start, start + batch.num_rows)
-            known = None if self._known is None else (self._known[0][there], self._known[1][there])
-            columns |= self._inputs.add(batch, known)
-            if self._inputs.stay:
-                columns[self._inputs.columns[0]] = self._inputs.left_there(batch)
-        return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
-
-    def _note_design(self, batch: pa.RecordBatch, start: int) -> None:
-        for role, name in self._settings.design_columns.items():
-            found = design_problem(role, batch.column(name))
-            if found is not None:
-                row, reason = found
-                raise SplitError(f"{self._path}, row {start + row}: column {name!r} ({role}) {reason}")
-            if role == "weight":
-                weights, (total, squares) = as_numbers(batch.column(name)), self.facts.weights
-                self.facts.weights = (total + float(weights.sum()), squares + float(weights @ weights))
-
-    def _note_lacking(self, batch: pa.RecordBatch, start: int) -> None:
-        """Rows without a finite target, and of the others those whose features are not finite."""
-        lacking = rows_without_target(self._settings, batch)
-        for name in self._settings.target_columns:
-            values = as_numbers(batch.column(name))
-            finite = values[np.isfinite(values)]
-            if len(finite):
-                self.facts.widen(name, float(finite.min()), float(finite.max()))
-        unusable = self._inputs.unusable(batch)
-        never = self._inputs.unusable(batch, missing=True) if unusable else {}
-        for row, reason in unusable.items():
-            if row not in lacking:
-                (self.facts.inputs if row in never else self.facts.missing).add(start + row, reason)
-        for row, reason in sorted(lacking.items()):
-            self.facts.targets.add(start + row, reason)
-        if isinstance(self._inputs, Features):
-            self.facts.add_features(self._inputs.to_standardise_by(batch, lacking))
+def _pictures_unchanged(settings: SplitSettings, source: SplitSource, file: str, part: Path) -> bool:
+    schema = read_schema(part)
+    return are_as_ingested(Rows([part], [row_count(part)], schema), checked_inputs(settings, source, schema, file))
 
 
-def rows_without_target(settings: SplitSettings, batch: pa.RecordBatch) -> dict[int, str]:
-    """The rows of ``batch`` that cannot be measured by their target, and why."""
-    lacking: dict[int, str] = {}
-    for name in settings.target_columns:
-        values = as_numbers(batch.column(name))
-        for row in np.flatnonzero(~np.isfinite(values)).tolist():
-            lacking.setdefault(row, f"target {name!r} is {values[row]}, not a finite number")
-    return lacking
-
-
-def _with_texts(schema: pa.Schema, name: str) -> pa.Schema:
-    """The columns, that one as text where it has no value at all."""
-    field = schema.field(name)
-    return (
-        schema.set(schema.get_field_index(name), field.with_type(pa.string()))
-        if pa.types.is_null(field.type)
-        else schema
-    )
-
-
-def _digests(settings: SplitSettings, split: Ingested) -> tuple[list[str], str]:
-    """The digest of each shard and of the whole, in one stream over the rows.
-
-    Raises:
-        SplitError: a key that occurs twice.
-    """
-    rows, inputs, size = split.rows, split.inputs, settings.rows_of_a_shard()
-    names, key = described_columns(settings, split.source), key_of(settings, split.source)
-    described = {name: ContentDigest() for name in names}
-    codes = np.empty(rows.count if key else 0, np.uint64)
-    (whole, whole_lacking), (shard, shard_lacking) = _new_digests(), _new_digests()
-    found: list[str] = []
-    start = 0
-    for batch in rows.batches(list(dict.fromkeys([*names, *inputs.digested])), 0, rows.count):
-        for name, state in described.items():
-            state.add_column(batch.column(name))
-        if key:
-            codes[start : start + batch.num_rows] = row_codes(batch.column(key))
-        lacking = np.zeros(batch.num_rows, dtype=np.uint8)
-        lacking[list(rows_without_target(settings, batch))] = 1
-        done = 0
-        while done < batch.num_rows:
-            taken = min(batch.num_rows - done, size - start % size)
-            inputs.digest(batch.slice(done, taken).select(inputs.digested), whole, shard)
-            for state in (whole_lacking, shard_lacking):
-                state.update(lacking[done : done + taken].data)
-            start, done = start + taken, done + taken
-            if start % size == 0 or start == rows.count:
-                found.append(combine([settings.input_kind.encode(), shard.digest(), shard_lacking.digest()]))
-                shard, shard_lacking = _new_digests()
-    if key:
-        _require_unique(split, key, codes)
-    roles = [f"{role}: {name}".encode() for role, name in settings.design_columns.items()]
-    said = combine(part for name, state in described.items() for part in (name.encode(), state.digest())).encode()
-    return found, combine([said, whole.digest(), whole_lacking.digest(), *roles])
-
-
-def _new_digests() -> tuple[ContentDigest, ContentDigest]:
-    """Of inputs, and of which rows have no target."""
-    return ContentDigest(), ContentDigest()
-
-
-def _require_unique(split: Ingested, key: str, codes: npt.NDArray[np.uint64]) -> None:
-    """Raise SplitError where a key occurs twice; ``codes`` are equal where keys are, and rarely elsewhere."""
-    ordered = np.sort(codes)
-    suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(suspects):
-        return
-    first: dict[str, int] = {}
-    for row in np.flatnonzero(np.isin(codes, suspects)).tolist():
-        (batch,) = split.rows.batches([key], row, row + 1)
-        text = str(batch.column(0)[0].as_py())
-        if text in first:
-            remedy = "remove the copy, or leave `key` out to use row numbers"
-            if key == split.source.source.key:
-                remedy = "write the members of a sample side by side, as tar --sort=name does"
-            raise SplitError(
-                f"column {key!r} (key) holds {text!r} twice: {split.place(first[text])} and {split.place(row)}; keys "
-                f"name rows and must be unique ({remedy})"
-            )
-        first[text] = row
+def are_as_ingested(rows: Rows, inputs: InputColumns) -> bool:
+    """Whether every picture that a row names by its path is in the state that it was ingested in."""
+    if not (isinstance(inputs, Pictures) and inputs.has_paths):
+        return True
+    batches = rows.batches([*inputs.columns, STATE], 0, rows.count)
+    return all(inputs.states(batch) == fixed_bytes(batch.column(STATE)) for batch in batches)
 
 
 def _folder(settings: SplitSettings, folder: Path) -> Path:

@@ -18,7 +18,6 @@ from congruence.tasks.data.digests import (
     ROW_BYTES,
     ContentDigest,
     digest_of,
-    fixed_bytes,
     fixed_column,
     is_bytes,
     is_text,
@@ -62,9 +61,9 @@ class InputColumns(ABC):
     def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
         """One reader for each row of ``batch``: its columns, REASON where there is one, and those that were added."""
 
-    def add(self, batch: pa.RecordBatch) -> dict[str, Any]:  # noqa: ARG002
-        """The columns that ingesting adds, by name."""
-        return {}
+    def ingested(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """Rows of the source as they are kept, with the columns of ``schema``."""
+        return batch.select(schema.names)
 
     def digest(self, batch: pa.RecordBatch, *into: ContentDigest) -> None:
         """Adds the content of the rows of ``batch``, which has the ``digested`` columns."""
@@ -112,44 +111,32 @@ class Pictures(InputColumns):
             else:
                 yield partial(self._read, value, digest)
 
-    def add(
-        self, batch: pa.RecordBatch, known: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
-    ) -> dict[str, Any]:
-        """Digests, and states of pictures in files of their own.
-
-        ``known`` are states and digests of the same rows before: only what has another state is read again.
-        """
-        rows = batch.num_rows
-        found = {STATE: fixed_column(self.states(batch), rows)} if self.has_paths else {}
-        changed_rows = np.ones(rows, dtype=bool)
-        digests = np.zeros(rows, f"V{ROW_BYTES}")
-        if known is not None:
-            changed_rows = np.frombuffer(fixed_bytes(found[STATE]), digests.dtype) != known[0]
-            digests = known[1].copy()
-        readers = [read for read, again in zip(self.readers(batch), changed_rows, strict=True) if again]
+    def ingested(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         with ThreadPoolExecutor(max_workers=8) as threads:
-            again = b"".join(threads.map(_digest_of_read, readers))
-        digests[changed_rows] = np.frombuffer(again, digests.dtype)
-        return {DIGEST: fixed_column(digests.tobytes(), rows), **found}
+            digests = b"".join(threads.map(_digest_of_read, self.readers(batch)))
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        columns[DIGEST] = fixed_column(digests, batch.num_rows)
+        if self.has_paths:
+            columns[STATE] = fixed_column(self.states(batch), batch.num_rows)
+        if self.stay:
+            columns[self.columns[0]] = self._left_there(batch.column(self.columns[0]))
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def states(self, batch: pa.RecordBatch) -> bytes:
         """A digest of the state of the file behind each row, row after row; of rows without one always the same."""
         paths = batch.column(self.columns[0])
         if pa.types.is_struct(paths.type):
-            held = pc.struct_field(paths, "bytes").is_valid()
-            paths = pc.if_else(held, None, pc.struct_field(paths, "path"))
+            paths = _paths_alone(paths)
         with ThreadPoolExecutor(max_workers=1 if self._folder.local else 32) as threads:
             return b"".join(threads.map(self._state, paths.to_pylist()))
 
-    def left_there(self, batch: pa.RecordBatch) -> Any:
+    def _left_there(self, column: Any) -> Any:
         """The column without the bytes of pictures, which stay in the source; paths are kept."""
-        column = batch.column(self.columns[0])
         if not pa.types.is_struct(column.type):
             return pa.nulls(len(column), column.type)
-        held = pc.struct_field(column, "bytes").is_valid()
-        paths = pc.if_else(held, None, pc.struct_field(column, "path"))
-        without = {"path": paths, "bytes": pa.nulls(len(column), pc.struct_field(column, "bytes").type)}
-        return pa.StructArray.from_arrays([without[field.name] for field in column.type], fields=list(column.type))
+        paths = _paths_alone(column)
+        without = [paths if each.name == "path" else pa.nulls(len(column), each.type) for each in column.type]
+        return pa.StructArray.from_arrays(without, fields=list(column.type))
 
     def _state(self, path: str | None) -> bytes:
         return digest_of(b"" if path is None else self._folder.state(path).encode())
@@ -198,6 +185,11 @@ def _digest_of_read(read: Reader) -> bytes:
         return digest_of(read())
     except InvalidRow as invalid:
         return digest_of(_no_input(invalid))
+
+
+def _paths_alone(column: Any) -> Any:
+    """Of a struct with bytes or a path the path, null where there are bytes."""
+    return pc.if_else(pc.struct_field(column, "bytes").is_valid(), None, pc.struct_field(column, "path"))
 
 
 def _invalid(reason: str) -> RawInput:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,19 +16,14 @@ import pyarrow.parquet as pq
 
 from congruence.tasks.data.digests import is_text
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.facts import RowFacts
 from congruence.tasks.runtime.files import whole_file
 
 GROUP_ROWS, GROUP_BYTES = 2**13, 2**26
 """A row group has at most so many rows, and so many bytes where its rows are large: what is read at once."""
-_FACTS = b"congruence"
 
 
-def write_rows(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], facts: RowFacts) -> None:
-    """The rows of one file of the source as one Parquet file, there whole or not at all.
-
-    ``facts`` are complete when the last batch was given, and stand in the file's footer.
-    """
+def write_rows(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """The rows of one file of the source as one Parquet file, there whole or not at all."""
     texts = [field.name for field in schema if is_text(field.type)]
     with (
         whole_file(path) as stream,
@@ -39,7 +33,6 @@ def write_rows(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
     ):
         for group in _groups(batches, schema):
             writer.write_table(group, row_group_size=len(group))
-        writer.add_key_value_metadata({_FACTS: json.dumps(facts.to_json())})
 
 
 def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -58,22 +51,22 @@ def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
         yield pa.Table.from_batches(held, schema)
 
 
-def is_written(path: Path) -> bool:
+def is_whole(path: Path) -> bool:
     """Whether the file is there with the footer that ends it."""
     try:
-        return read_facts(path) is not None
-    except (SplitError, OSError):
+        return row_count(path) >= 0
+    except SplitError:
         return False
 
 
-def read_facts(path: Path) -> RowFacts:
-    """What is known of the rows of a file.
+def row_count(path: Path) -> int:
+    """The number of rows of a file.
 
     Raises:
-        SplitError: the file is damaged.
+        SplitError: the file is damaged, or gone.
     """
     with _readable(path):
-        return RowFacts.from_json(json.loads(_metadata(path).metadata[_FACTS]))
+        return int(_metadata(path).num_rows)
 
 
 def read_schema(path: Path) -> pa.Schema:
@@ -138,26 +131,13 @@ def joined_schema(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, set[str]
 
 def _joined_type(left: Any, right: Any) -> Any:
     """The type of both, None where there is none."""
-    if left == right or pa.types.is_null(right):
-        return left
-    if pa.types.is_null(left):
-        return right
-    if pa.types.is_boolean(left) or pa.types.is_boolean(right):
-        return None
+    if pa.types.is_binary(left) or pa.types.is_binary(right):  # Arrow would take texts for bytes
+        return left if left == right else None
     try:
-        (found,) = pa.unify_schemas([pa.schema([("", left)]), pa.schema([("", right)])], promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        lists = pa.types.is_list(left) or pa.types.is_list(right) or pa.types.is_fixed_size_list(left)
-        value = _joined_type(left.value_type, right.value_type) if lists and _are_lists(left, right) else None
-        return None if value is None else pa.list_(value)
-    numbers = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (left, right)]
-    return pa.float64() if all(numbers) and pa.types.is_floating(found.type) else found.type
-
-
-def _are_lists(*kinds: Any) -> bool:
-    return all(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind) for kind in kinds
-    )
+        schemas = [pa.schema([("", kind)]) for kind in (left, right)]
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except pa.ArrowTypeError:
+        return None
 
 
 def _range(path: Path, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:

@@ -19,8 +19,10 @@ from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data.design import SampleDesign, as_numbers, read_design
 from congruence.tasks.data.errors import SplitError, unknown_column
 from congruence.tasks.data.facts import RowFacts
-from congruence.tasks.data.ingest import Ingested, ingest, load, own_folder, rows_without_target
+from congruence.tasks.data.ingest import ingest, load, own_folder
+from congruence.tasks.data.ingested import Ingested
 from congruence.tasks.data.inputs import DIGEST, Features, RawInput, Reader
+from congruence.tasks.data.look import rows_without_target
 from congruence.tasks.data.roles import key_of
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import REASON, REFERENCE

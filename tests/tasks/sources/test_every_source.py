@@ -1,4 +1,4 @@
-"""Whatever holds a split, the same rows give the same inputs, targets, frames and digests; a new one is one function."""
+"""Whatever holds a split, the same rows give the same inputs, targets, frames and digests; a source is one function."""
 
 from __future__ import annotations
 
