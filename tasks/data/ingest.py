@@ -26,9 +26,8 @@ import pyarrow as pa
 
 from congruence.tasks.data.digests import ROW_BYTES, combine, fixed_bytes
 from congruence.tasks.data.errors import SplitChangedError, SplitError
-from congruence.tasks.data.facts import RowFacts
 from congruence.tasks.data.formats import SplitSource
-from congruence.tasks.data.ingested import Ingested
+from congruence.tasks.data.ingested import Ingested, RowFacts
 from congruence.tasks.data.inputs import STATE, InputColumns, Pictures
 from congruence.tasks.data.look import looked_through
 from congruence.tasks.data.roles import checked_inputs, image_folder, needed_columns

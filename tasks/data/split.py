@@ -18,9 +18,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data.design import SampleDesign, as_numbers, read_design
 from congruence.tasks.data.errors import SplitError, unknown_column
-from congruence.tasks.data.facts import RowFacts
 from congruence.tasks.data.ingest import ingest, load, own_folder
-from congruence.tasks.data.ingested import Ingested
+from congruence.tasks.data.ingested import Ingested, RowFacts
 from congruence.tasks.data.inputs import DIGEST, Features, RawInput, Reader
 from congruence.tasks.data.look import rows_without_target
 from congruence.tasks.data.roles import key_of
