@@ -143,15 +143,14 @@ class Ingested:
             yield from self.rows.batches(columns, start, stop)
             return
         inside = [name for name in columns if name not in outside]
-        for number, (path, state) in enumerate(self.files):
+        while start < stop:
+            number = self.rows.part(start)
             offset, end = self.rows.starts[number], min(stop, self.rows.starts[number + 1])
-            first = max(start, offset)
-            if first < end:
-                held = pa.Table.from_batches(self.rows.batches(inside, first, end)).combine_chunks() if inside else None
-                for batch in self.source.rows_in_place(path, state, outside, first - offset, end - offset):
-                    if held is not None:
-                        for name in inside:
-                            column = held.column(name).combine_chunks()
-                            batch = batch.append_column(name, column.slice(0, batch.num_rows))
-                        held = held.slice(batch.num_rows)
-                    yield batch.select(list(columns))
+            held = pa.Table.from_batches(self.rows.batches(inside, start, end)).combine_chunks()
+            at, place = start, self.files[number]
+            for batch in self.source.rows_in_place(*place, outside, start - offset, end - offset):
+                beside = held.slice(at - start, batch.num_rows).combine_chunks().columns
+                arrays = [*batch.select(outside).columns, *(column.chunk(0) for column in beside)]
+                yield pa.RecordBatch.from_arrays(arrays, names=[*outside, *inside]).select(list(columns))
+                at += batch.num_rows
+            start = end

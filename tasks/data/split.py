@@ -158,7 +158,7 @@ class Split:
         inputs = self._ingested.inputs
         content = set(inputs.columns) if self.settings.input_kind != "features" else set()
         stored = [name for name in wanted if name not in content]
-        if not content.isdisjoint(inputs.columns) or not set(stored).isdisjoint(inputs.columns):
+        if not set(stored).isdisjoint(inputs.columns):
             self._ingested.require_unchanged(shard.start, shard.stop)
         frame = self._stored(stored, shard.start, shard.stop)
         for name in wanted:
