@@ -19,6 +19,7 @@ from congruence.tasks.data.digests import (
     digest_of,
     fixed_column,
     is_bytes,
+    is_list,
     is_text,
 )
 from congruence.tasks.data.errors import SplitError, changed
@@ -236,7 +237,7 @@ class Features(InputColumns):
     def to_standardise_by(self, batch: pa.RecordBatch, left_out: Collection[int]) -> npt.NDArray[np.float64]:
         """The vectors of the commonest length without an infinite value, (rows, d), NaN where a value is missing."""
         matrix, lengths = self._vectors(batch)
-        chosen = ~np.isinf(matrix).any(axis=1)
+        chosen = np.asarray(~np.isinf(matrix).any(axis=1))
         chosen[list(left_out)] = False
         width = int(np.bincount(lengths[chosen]).argmax()) if chosen.any() else 0
         chosen &= lengths == width
@@ -244,7 +245,7 @@ class Features(InputColumns):
 
     def _vectors(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """The vectors as (rows, d), NaN beyond the end of shorter ones; and the length of each."""
-        if len(self.columns) > 1 or not _is_list(batch.schema.field(self.columns[0]).type):
+        if len(self.columns) > 1 or not is_list(batch.schema.field(self.columns[0]).type):
             matrix = np.empty((batch.num_rows, len(self.columns)))
             for first in range(0, len(self.columns), _TURNED[1]):
                 names = self.columns[first : first + _TURNED[1]]
@@ -295,17 +296,9 @@ def input_columns(
     Raises:
         SplitError: a column whose type cannot hold such an input.
     """
-    types = [schema.field(name).type for name in columns]
     if kind == "features":
-        for name, found in zip(columns, types, strict=True):
-            vector = len(columns) == 1 and _is_list(found) and _is_numeric(found.value_type)
-            if not (vector or _is_numeric(found)):
-                raise SplitError(
-                    f"{where}: column {name!r} (input) holds {found}, not numbers; leave it out of input (a model that "
-                    "reads it as it is names it under model_inputs), or give its numbers in columns"
-                )
         return Features(columns)
-    column, found = columns[0], types[0]
+    column, found = columns[0], schema.field(columns[0]).type
     if kind == "text" and is_text(found):
         return Texts(columns)
     is_either = pa.types.is_struct(found) and {"bytes", "path"} <= {field.name for field in found}
@@ -313,13 +306,3 @@ def input_columns(
         return Pictures(column, found, folder, stay=can_stay and (is_bytes(found) or is_either))
     expected = "encoded image bytes or paths" if kind == "image" else "text"
     raise SplitError(f"{where}: column {column!r} (input) holds {found}, not {expected}; check input_kind")
-
-
-def _is_list(kind: Any) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _is_numeric(kind: Any) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
-    )
