@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 import typer
 
 from congruence.tasks.cleanup.unused import Leftover, Named, leftovers
-from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.embeddings.worker import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.splits import open_planned, store_uri, with_fitted_encoder
 from congruence.tasks.runtime.folders import alone
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.store.layout import group_folder
+from congruence.tasks.store.objects import ObjectStore
 
 
 def clean(
@@ -57,7 +58,7 @@ def _named(settings: Sequence[EvaluationSettings]) -> Named:
         key = encoder_key(asking_encoder(encoder), each.store)
         for chosen in each.all_splits:
             split = open_planned(chosen, each)
-            named.add(split.digest, key, (shard.digest for shard in split.shards))
+            named.add(split.digest, (shard.digest for shard in split.shards), group_folder(key, split))
     return named
 
 

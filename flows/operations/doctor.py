@@ -162,7 +162,7 @@ def loopback() -> Iterator[Finding]:
 
 def object_store(uri: str, options: dict[str, Any]) -> Iterator[Finding]:
     """Whether the store takes a file and gives it back; it is deleted again."""
-    from congruence.tasks.embeddings.objects import ObjectStore
+    from congruence.tasks.store.objects import ObjectStore
 
     key, content = f".doctor/{secrets.token_hex(8)}", secrets.token_bytes(16)
     store = ObjectStore(uri, options)

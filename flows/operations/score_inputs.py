@@ -20,7 +20,6 @@ from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
-from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol
 from congruence.tasks.evaluate.splits import for_workers, open_planned, store_uri, with_fitted_encoder
@@ -45,6 +44,7 @@ from congruence.tasks.solving.new_inputs import (
     zero_embeddings,
 )
 from congruence.tasks.solving.solve import SolveWork
+from congruence.tasks.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from congruence.tasks.embeddings.objects import ObjectStore, StoredObject
 from congruence.tasks.runtime.files import ENDING, abandoned
+from congruence.tasks.store.objects import ObjectStore, StoredObject
 
 RECENT_SECONDS = 3600.0
 """What was written within the last hour may belong to a run, and stays, whatever it is."""
@@ -25,16 +25,19 @@ class Named:
 
     Attributes:
         splits: digests of the splits.
-        shards: by the key of an encoder, the digests of the shards that it embeds.
+        shards: digests of their shards.
+        groups: where in a store the embeddings of one of them lie.
     """
 
     splits: set[str] = field(default_factory=set)
-    shards: dict[str, set[str]] = field(default_factory=dict)
+    shards: set[str] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
 
-    def add(self, split: str, encoder_key: str, shards: Iterable[str]) -> None:
-        """A split that is embedded by an encoder."""
+    def add(self, split: str, shards: Iterable[str], group: str) -> None:
+        """A split, and the ``group_folder`` of its embeddings by an encoder."""
         self.splits.add(split)
-        self.shards.setdefault(encoder_key, set()).update(shards)
+        self.shards.update(shards)
+        self.groups.add(group)
 
     def has_split(self, beginning: str) -> bool:
         """Whether one of the splits has a digest that begins so."""
@@ -49,7 +52,7 @@ class Leftover:
         kind: what they are.
         name: which.
         place: the folder or store.
-        keys: of the objects there, in the order in which they are to go: a marker before what it vouches for.
+        keys: of the objects there.
         size: bytes of all.
         modified: when the youngest was written, seconds since 1970.
     """
@@ -89,7 +92,7 @@ def leftovers(
     """
     found = [
         *(part for store in stores for part in _in_store(store, named, predictions)),
-        *(part for home in homes for part in _in_home(ObjectStore(str(home), {}), named, predictions)),
+        *(part for home in homes for part in _in_home(ObjectStore(str(home), {}), named)),
     ]
     return sorted(found, key=lambda part: (part.kind, -part.size))
 
@@ -100,44 +103,32 @@ def _in_store(store: ObjectStore, named: Named, predictions: bool) -> Iterator[L
     def group(key: str) -> tuple[str, str] | None:
         first, *rest = key.split("/")
         if first == "predictions" and rest:
-            return None if named.has_split(rest[0]) and not predictions else ("predictions", f"of split {rest[0][:16]}")
+            needed = rest[-1].partition("-")[0] in named.shards and not predictions
+            return None if needed else ("predictions", f"by {rest[0].rpartition('-')[0] or rest[0]}")
         if first == "measurements" and rest:
             return None if named.has_split(rest[0].split("-")[0]) else ("iterates", f"measured on split {rest[0][:16]}")
         if first == "pictures" and rest:
             return None if named.has_split(rest[0]) else ("picture statistics", f"of split {rest[0][:16]}")
-        if not rest or not _is_digest(first) or _is_needed(rest, named.shards.get(first)):
+        if not rest or not _is_digest(first) or f"{first}/{rest[0]}" in named.groups:
+            return None
+        if rest[0] == "batch_size" and first in {folder.partition("/")[0] for folder in named.groups}:
             return None
         if first not in encoders:
-            encoders[first] = _encoder_id(store, first)
+            encoders[first] = _encoder_id(store, [key for key in objects if key.startswith(f"{first}/")])
         return "embeddings", f"by {encoders[first]} ({first[:8]})"
 
-    yield from _grouped(store, store.objects(), group)
-    yield from _unfinished(store, [".incoming"])
+    objects = store.objects()
+    yield from _grouped(store, objects, group)
+    yield from _unfinished(store, [""])
 
 
-def _is_needed(key: list[str], shards: set[str] | None) -> bool:
-    """Whether an object below an encoder's key is one of the named splits'."""
-    if shards is None:
-        return False
-    if key[0] == "done":
-        return key[1].removesuffix(".json") in shards
-    if key[0] == "shards" and len(key) > 2:
-        return key[1].split("-")[0] in shards
-    return True
-
-
-def _in_home(home: ObjectStore, named: Named, predictions: bool) -> Iterator[Leftover]:
-    def of_predictions(key: str) -> tuple[str, str] | None:
-        split = key.split("/")[1].split("-")[0]
-        return None if named.has_split(split) and not predictions else ("predictions", f"of split {split}")
-
+def _in_home(home: ObjectStore, named: Named) -> Iterator[Leftover]:
     def of_looks(key: str) -> tuple[str, str] | None:
         # Beside rows of which keys were counted before are copies of what MLflow holds, which watchers read again.
         return ("rows of looks", "that were made") if key.endswith(".parquet") else None
 
     indexed = _index_files(home, named)
     rules: dict[str, Callable[[str], tuple[str, str] | None]] = {
-        "predictions": of_predictions,
         "solves": lambda _: ("iterates", "of solves that ended early"),
         "plans": lambda key: (
             None if Path(key).name.partition(".")[0] in indexed else ("indexes", "of splits or states of their files")
@@ -150,7 +141,7 @@ def _in_home(home: ObjectStore, named: Named, predictions: bool) -> Iterator[Lef
 
 
 def _index_files(home: ObjectStore, named: Named) -> set[str]:
-    """The names, less endings, of the files of named splits: their manifests, and the parts that these name."""
+    """The names, less endings, of the files of all indexes of named splits: their records, and what these refer to."""
     kept: set[str] = set()
     for key in home.objects("plans"):
         if not key.endswith(".json"):
@@ -158,7 +149,7 @@ def _index_files(home: ObjectStore, named: Named) -> set[str]:
         record = _record(home.get(key))
         if record.get("digest") in named.splits:
             parts = [Path(part).stem for part in record.get("parts", [])]
-            kept.update([Path(key).stem, *parts])
+            kept.update([Path(key).stem, *record.get("layouts", []), *parts])
     return kept
 
 
@@ -179,7 +170,7 @@ def _grouped(
             found.setdefault(label, []).append(key)
     for (kind, name), keys in found.items():
         size = sum(objects[key].size for key in keys)
-        yield Leftover(kind, name, place, sorted(keys, key=_order), size, max(objects[key].modified for key in keys))
+        yield Leftover(kind, name, place, sorted(keys), size, max(objects[key].modified for key in keys))
 
 
 def _unfinished(place: ObjectStore, folders: Iterable[str]) -> Iterator[Leftover]:
@@ -192,16 +183,21 @@ def _unfinished(place: ObjectStore, folders: Iterable[str]) -> Iterator[Leftover
         paths = [path for part in inside for path in abandoned(part)]
         if paths:
             size = sum(path.stat().st_size for path in paths)
-            yield Leftover(_UNFINISHED, f"in {folder}", place, [str(path.relative_to(root)) for path in paths], size, 0)
-
-
-def _order(key: str) -> tuple[bool, str]:
-    return "/done/" not in f"/{key}", key
+            yield Leftover(
+                _UNFINISHED,
+                f"in {folder or place.uri}",
+                place,
+                [str(path.relative_to(root)) for path in paths],
+                size,
+                0,
+            )
 
 
 def _is_digest(name: str) -> bool:
     return len(name) == 32 and all(character in "0123456789abcdef" for character in name)
 
 
-def _encoder_id(store: ObjectStore, key: str) -> str:
-    return str(_record(store.get(f"{key}/zarr.json")).get("attributes", {}).get("encoder_id", "an unknown encoder"))
+def _encoder_id(store: ObjectStore, keys: Iterable[str]) -> str:
+    groups = (key for key in keys if key.endswith("/zarr.json") and key.count("/") < 3)
+    said = (_record(store.get(key)).get("attributes", {}).get("encoder_id") for key in groups)
+    return next((str(name) for name in said if name), "an unknown encoder")

@@ -15,9 +15,9 @@ from congruence.kernels.support.pictures import PICTURE_COLUMNS, PICTURE_SIDE, S
 from congruence.tasks.data.digests import combine
 from congruence.tasks.data.pictures import picture_table
 from congruence.tasks.data.split import Split
-from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.encoders.images import DECODING
 from congruence.tasks.runtime.files import from_npz, to_npz
+from congruence.tasks.store.objects import ObjectStore
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.split import Shard, Split
-from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, Encoder
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.store.embeddings import EmbeddingStore
 
 _WAITING_SHARDS = 2
 
@@ -58,13 +58,17 @@ def embed_each(
     A row that cannot be read, decoded or embedded stays in its place, invalid, with its reason. Any other failure (the
     network, the disk, the device) is raised, and nothing of an unfinished shard counts as done.
     """
-    done = {shard.index: _held_report(shard, store) for shard in shards if store.is_done(shard)}
+    done = {
+        shard.index: _held_report(shard, store)
+        for shard in shards
+        if store.is_done(shard) or store.adopt(shard, **_beside(split, shard))
+    }
     pending = [_Pending(shard, encoder.dimension) for shard in shards if shard.index not in done]
-    with _Writer(store) as writer:
+    with _Writer(split, store) as writer:
         if encoder.encode_matrix is not None and split.settings.input_kind == "features":
             for each in pending:
                 each.waiting = _embed_features(split, each.shard, encoder, each.embeddings, each.invalid)
-                writer.write(each, batch_size or encoder.batch_size)
+                writer.write(each)
         elif pending:
             reading = (
                 (each, row, read) for each in pending for row, read in enumerate(split.input_readers(each.shard))
@@ -72,6 +76,11 @@ def embed_each(
             _embed_rows(pending, reading, encoder, writer, batch_size, threads, prefetch_batches)
     reports = done | writer.reports
     return [reports[shard.index] for shard in shards]
+
+
+def _beside(split: Split, shard: Shard) -> dict[str, Any]:
+    """What is kept beside the embeddings of a shard."""
+    return {"keys": split.keys(shard), "targets": split.targets(shard)}
 
 
 def _held_report(shard: Shard, store: EmbeddingStore) -> ShardReport:
@@ -99,8 +108,8 @@ class _Pending:
 class _Writer:
     """Writes finished shards behind the encoder; at most two wait, so that memory stays bounded."""
 
-    def __init__(self, store: EmbeddingStore) -> None:
-        self._store = store
+    def __init__(self, split: Split, store: EmbeddingStore) -> None:
+        self._split, self._store = split, store
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="write-behind")
         self._writing: deque[Future[None]] = deque()
         self.reports: dict[int, ShardReport] = {}
@@ -115,20 +124,20 @@ class _Writer:
         finally:
             self._pool.shutdown(wait=True)  # what is complete is written even where a later shard failed
 
-    def write(self, each: _Pending, batch_size: int) -> None:
+    def write(self, each: _Pending) -> None:
         """Have a finished shard written; raises what an earlier one could not be written for."""
         while len(self._writing) >= _WAITING_SHARDS:
             self._writing.popleft().result()
-        self._writing.append(self._pool.submit(self._write, each, batch_size))
+        self._writing.append(self._pool.submit(self._write, each))
 
-    def _write(self, each: _Pending, batch_size: int) -> None:
+    def _write(self, each: _Pending) -> None:
         shard, embeddings, invalid = each.shard, each.embeddings, each.invalid
         valid = np.ones(shard.rows, dtype=bool)
         valid[list(invalid)] = False
         for row in np.flatnonzero(valid & ~np.isfinite(embeddings).all(axis=1)).tolist():
             valid[row] = False
             invalid[row] = "the encoder's output is not finite"
-        self._store.write(shard, embeddings, invalid, batch_size)
+        self._store.write(shard, embeddings, invalid, **_beside(self._split, shard))
         del each.embeddings, embeddings
         count = int(valid.sum())
         self.reports[shard.index] = ShardReport(shard.rows, count, True, _since(each.started), each.waiting)
@@ -153,20 +162,19 @@ def _embed_rows(
         if flight.rows:
             each.embeddings[flight.rows] = flight.result()
         if flight.is_last:
-            # Where memory ran out the encoder went on with fewer rows: the marker says with how many.
-            writer.write(each, min(flight.size, encoder.batch_size))
+            writer.write(each)
 
     depth = prefetch_batches * (batch_size or encoder.batch_size)
     following = iter(pending[1:])
     with _Prefetch(reading, encoder, threads or usable_cores(), depth) as decoded_rows:
         asked = pending[0].started = time.perf_counter()
-        for each, batch, size, is_last in _batches(pending, decoded_rows, lambda: batch_size or encoder.batch_size):
+        for each, batch, is_last in _batches(pending, decoded_rows, lambda: batch_size or encoder.batch_size):
             each.waiting += _since(asked)
             while len(flying) >= BATCHES_IN_FLIGHT:
                 land()
             values = [value for _, value in batch]
             result = begin(values) if begin is not None and batch else partial(encoder.encode, values)
-            flying.append(_Flight(each, [row for row, _ in batch], result, size, is_last))
+            flying.append(_Flight(each, [row for row, _ in batch], result, is_last))
             while begin is None and flying:
                 land()
             asked = time.perf_counter()
@@ -183,7 +191,6 @@ class _Flight:
     of: _Pending
     rows: list[int]
     result: Callable[[], npt.NDArray[np.float32]]
-    size: int
     is_last: bool
 
 
@@ -216,10 +223,10 @@ def _batches(
     pending: Sequence[_Pending],
     decoded_rows: Iterable[tuple[_Pending, int, Any]],
     batch_size: Callable[[], int],
-) -> Iterator[tuple[_Pending, list[tuple[int, Any]], int, bool]]:
+) -> Iterator[tuple[_Pending, list[tuple[int, Any]], bool]]:
     """The valid rows of each shard in order, by batches of the size that is asked for when the shard begins.
 
-    With each batch that size and whether it is the shard's last, which may be empty. Notes the invalid rows.
+    With each batch whether it is the shard's last, which may be empty. Notes the invalid rows.
     """
     rows = iter(decoded_rows)
     for each in pending:
@@ -231,9 +238,9 @@ def _batches(
             else:
                 batch.append((row, decoded))
             if len(batch) == size:
-                yield each, batch, size, False
+                yield each, batch, False
                 batch = []
-        yield each, batch, size, True
+        yield each, batch, True
 
 
 class _Prefetch:

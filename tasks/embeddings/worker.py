@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 
+from distributed import Client, get_worker
+
+from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.split import Shard, Split
-from congruence.tasks.embeddings.addresses import StoreAddress
-from congruence.tasks.embeddings.decoding import own_threads
-from congruence.tasks.embeddings.hierarchy import store_header
 from congruence.tasks.embeddings.shard import ShardReport, embed_each
-from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.settings.evaluation import StoreSettings
+from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
+from congruence.tasks.store.layout import StoreAddress, store_header
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +37,28 @@ def open_store(uri: str, settings: StoreSettings, split: Split, encoder: Encoder
         dimension=encoder.dimension,
         dtype=settings.dtype,
         storage_options=settings.storage_options,
+        describe={"split": split.name, "key": split.key_column, "targets": split.settings.target_columns},
     )
+
+
+def decode_threads(client: Client) -> dict[str, int]:
+    """Returns the decode threads of each worker of a cluster, by its address.
+
+    They are the usable cores of its host over its workers there, so that those of all workers fill the cores and no
+    more. The threads of a Dask worker say nothing about this: it has one, lest a solver's BLAS be in its own way.
+    """
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    hosts = {address: str(worker["host"]) for address, worker in workers.items()}
+    beside = Counter(hosts.values())
+    cores: dict[str, int] = client.run(usable_cores, on_error="ignore")
+    return {address: max(1, cores[address] // beside[hosts[address]]) for address in hosts if address in cores}
+
+
+def own_threads(threads: Mapping[str, int]) -> int:
+    """Returns what `decode_threads` says of the worker that asks; where it says nothing, all cores it may use."""
+    if not threads:
+        return usable_cores()
+    return threads.get(str(get_worker().address)) or usable_cores()
 
 
 def settle_batch_size(encoder: Encoder, store: EmbeddingStore) -> str | None:

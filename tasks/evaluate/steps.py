@@ -24,10 +24,9 @@ from congruence.tasks.data.measurable import require_measurable
 from congruence.tasks.data.opening import open_kept
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Shard, Split
-from congruence.tasks.embeddings.decoding import decode_threads
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.standardisation import require_features
-from congruence.tasks.embeddings.worker import embed_shards, find_batch_size, open_store
+from congruence.tasks.embeddings.worker import decode_threads, embed_shards, find_batch_size, open_store
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.executors import Done, Executor, groups_of_shards, in_groups, tell
@@ -35,8 +34,8 @@ from congruence.tasks.evaluate.observer import Observer
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
 from congruence.tasks.evaluate.splits import open_planned, plans_folder, store_uri
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
-from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
+from congruence.tasks.models.predictions import PredictionAddress
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.runtime.steps import Advance, about
@@ -114,8 +113,7 @@ def kept_predictions(rows: EvaluatedRows, served: ServedVersion) -> KeptPredicti
     inputs = rows.split.settings.model_input_columns
     contract = contract_digest(served.contract, inputs, served.settings.isolation)
     store = rows.address
-    address = PredictionAddress.of(store.uri, rows.split.digest, served.version, contract, rows.valid, store.options)
-    return KeptPredictions(address, served)
+    return KeptPredictions(PredictionAddress.of(store.uri, served.version, contract, store.options), served)
 
 
 def require_none(failures: Failures) -> None:
@@ -184,15 +182,11 @@ class Steps:
                 if (finding := done.result()) is not None:
                     self.to.say(f"embedding {split.name}: {finding}")
             work = partial(_embed_shards, self.settings, rows, threads)
-            while pending:
-                for ended in self.executor.map(work, groups, name="embed", retries=_EMBED_RETRIES, fields=_shards):
-                    advance(ended.result())
-                pending = store.pending()  # with all markers there they are read: damaged ones are done again
-                groups = self._groups(pending, len(threads))
+            for ended in self.executor.map(work, groups, name="embed", retries=_EMBED_RETRIES, fields=_shards):
+                advance(ended.result())
         folder = settings.home_folder / "invalid-rows"
         if (left_out := require_few_invalid(store.reasons(), split, max_invalid, folder)) is not None:
             self.to.say(left_out)
-        store.sweep()
 
     def _workers_may_search(self) -> bool:
         """Whether a worker may have a card that this process does not use, and so a batch size to measure."""

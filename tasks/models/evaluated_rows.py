@@ -18,11 +18,16 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.weights import require_weights
 from congruence.tasks.data.design import SampleDesign
 from congruence.tasks.data.split import Shard, Split
-from congruence.tasks.embeddings.addresses import StoreAddress
-from congruence.tasks.embeddings.store import EmbeddingStore, open_store_cached
-from congruence.tasks.models.address import PredictionAddress
-from congruence.tasks.models.predictions import PredictionsError, forget, read_predictions
+from congruence.tasks.models.predictions import (
+    NotPredictedError,
+    PredictionAddress,
+    forget,
+    object_name,
+    read_predictions,
+)
 from congruence.tasks.models.worker import ServedVersion, predict_shards, refused_in_shards
+from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
+from congruence.tasks.store.layout import StoreAddress
 
 BLOCK_ROWS = 2**16
 FEWEST_ROWS = 2**11  # of a block, below which reading it and adding it up would show
@@ -111,8 +116,8 @@ class EvaluatedRows:
         return self._predictive(version, self.split.shards)
 
     def forget(self, version: str) -> None:
-        """Remove the kept predictions of a version, so that the model is asked again."""
-        forget(self.predictions[version].address)
+        """Remove the kept predictions of a version for these rows, so that the model is asked again."""
+        forget(self.predictions[version].address, self._objects_of(self.split.shards))
 
     def of_versions(self, versions: Sequence[str]) -> EvaluatedRows:
         """These rows with the predictions of some versions alone: all that a task on them needs."""
@@ -193,11 +198,16 @@ class EvaluatedRows:
     def _mask(self, shard: Shard) -> Array:
         return self.valid[shard.start : shard.stop]
 
+    def _objects_of(self, shards: Sequence[Shard]) -> list[str]:
+        """The names of the predictions for the valid rows of shards."""
+        masks = ((shard, self._mask(shard)) for shard in shards)
+        return [object_name(self.split, shard, mask) for shard, mask in masks if mask.any()]
+
     def _predictive(self, version: str, shards: Sequence[Shard]) -> Distribution:
-        """Read; what is missing or damaged is predicted again."""
-        address = self.predictions[version].address
+        """Read; what is missing, as after a clean-up, is predicted again."""
+        address, names = self.predictions[version].address, self._objects_of(shards)
         try:
-            return read_predictions(address, shards)
-        except PredictionsError:
+            return read_predictions(address, names)
+        except NotPredictedError:
             self.predict(version, shards)
-            return read_predictions(address, shards)
+            return read_predictions(address, names)

@@ -17,12 +17,16 @@ from congruence.tasks.contract import ContractReport, PredictionSettings, Predic
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import require_counts
 from congruence.tasks.contract.model import failure_text, fetch, load_version
-from congruence.tasks.data.split import Shard, Split, neighbours
-from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.models.contract_rows import contract_rows, model_frame
-from congruence.tasks.models.encoding import describe
 from congruence.tasks.models.isolated import IsolatedModel
-from congruence.tasks.models.predictions import concatenate, pending, remove_damaged, write_range
+from congruence.tasks.models.predictions import (
+    PredictionAddress,
+    concatenate,
+    missing,
+    object_name,
+    write_predictions,
+)
 from congruence.tasks.models.refused_rows import naming_the_row, refused_rows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.settings import PredictSettings
@@ -34,9 +38,6 @@ logger = logging.getLogger(__name__)
 CONTRACT_ROWS = 32
 RATE_ROWS = 2048
 """Rows, of tables and texts, that tell predicted rates from counts where the split names an exposure."""
-_RANGE_ROWS = 2**16
-_RANGE_BYTES = 2**26
-_RANGE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -78,29 +79,30 @@ def predict_shards(
     shards: Sequence[Shard],
     valid: Sequence[Array],
 ) -> int:
-    """Predict the valid rows of ``shards`` into the store; what lies there whole is skipped. The rows in number.
+    """Predicts the valid rows of ``shards`` into the store, where they are not there yet; returns the rows in number.
 
-    To run on a worker. Predictions are stored after every 65,536 rows, 64 MiB or 20 seconds (or a shard that took
-    longer), so that is what a kill costs at most. ``valid`` has a mask for each shard: the other rows cannot be
-    embedded, or have no target.
+    To run on a worker. Each shard is stored as soon as it is predicted, so that is what a kill costs. ``valid`` has a
+    mask for each shard: the other rows cannot be embedded, or have no target.
 
     Raises:
         ContractError: the version cannot be loaded, or its output is not what its contract says; names version, rows
             and reason. The other versions are not concerned.
         MlflowException: MLflow does not answer; try again later.
     """
-    masks = {shard.start: mask for shard, mask in zip(shards, valid, strict=True)}
-    missing = pending(address, shards)
-    if len(missing) < len(shards):
-        remove_damaged(address, shards)
-        missing = pending(address, shards)
-    if not missing:
+    pairs = ((shard, mask) for shard, mask in zip(shards, valid, strict=True) if mask.any())
+    asked = {object_name(split, shard, mask): (shard, mask) for shard, mask in pairs}
+    lacking = missing(address, list(asked))
+    if not lacking:
         return 0
-    model = warm_model(served)
-    return sum(
-        _predict_range(address, model, split, group, [masks[shard.start] for shard in group])
-        for group in neighbours(missing)
-    )
+    model, first, rows = warm_model(served), None, 0
+    for name in lacking:
+        shard, mask = asked[name]
+        found = _answered(model, split, shard, _valid_rows(split, shard, mask))
+        first = found[:1] if first is None else first
+        _require_alike(model, first, found[:1])
+        write_predictions(address, name, found)
+        rows += len(found)
+    return rows
 
 
 def refused_in_shards(
@@ -185,31 +187,6 @@ def _load_isolated(served: ServedVersion) -> PredictiveModel:
     return PredictiveModel(served.version, served.contract, isolated)
 
 
-def _predict_range(
-    address: PredictionAddress,
-    model: PredictiveModel,
-    split: Split,
-    shards: Sequence[Shard],
-    masks: Sequence[Array],
-) -> int:
-    """Predict shards without a gap, storing them as they become many: the number of rows."""
-    rows, size, first = 0, 0, 0
-    parts: list[Distribution] = []
-    begun = time.monotonic()
-    for number, (shard, mask) in enumerate(zip(shards, masks, strict=True)):
-        if mask.any():
-            parts.append(_answered(model, split, shard, _valid_rows(split, shard, mask)))
-            size += sum(values.nbytes for values in describe(parts[-1])[1].values())
-            rows += len(parts[-1])
-        last = number == len(shards) - 1
-        many = size >= _RANGE_BYTES or shard.stop - shards[first].start >= _RANGE_ROWS
-        if last or many or time.monotonic() - begun >= _RANGE_SECONDS:
-            chosen = slice(first, number + 1)
-            write_range(address, shards[chosen], masks[chosen], _joined(model, parts))
-            parts, size, first, begun = [], 0, number + 1, time.monotonic()
-    return rows
-
-
 def _answered(model: PredictiveModel, split: Split, shard: Shard, frame: pd.DataFrame) -> Distribution:
     try:
         return model.predict(frame, start=shard.start)
@@ -218,9 +195,9 @@ def _answered(model: PredictiveModel, split: Split, shard: Shard, frame: pd.Data
         raise naming_the_row(model.predict, frame, lambda row: keys[row - shard.start], error) from error
 
 
-def _joined(model: PredictiveModel, parts: Sequence[Distribution]) -> Distribution | None:
+def _require_alike(model: PredictiveModel, first: Distribution, found: Distribution) -> None:
     try:
-        return concatenate(parts) if parts else None
+        concatenate([first, found])
     except ContractError as error:
         raise ContractError(f"{model.identity.label}: {error}") from error
 

@@ -25,9 +25,9 @@ from congruence.kernels.row_blocks.answer import BlockMeasurement
 from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
 from congruence.kernels.row_blocks.dependence import BlocksInference
 from congruence.kernels.solvers.bounds import SolverBounds
-from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.embeddings.store import StoreError
 from congruence.tasks.runtime.files import from_npz, to_npz
+from congruence.tasks.store.embeddings import StoreError
+from congruence.tasks.store.objects import ObjectStore
 
 _DESCRIPTION = "description"
 _LONGEST_NAME = 128

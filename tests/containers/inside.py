@@ -26,9 +26,9 @@ class Inside(Stage):
         """The stages that have left something behind: of an evaluation with a store of its own."""
         store = f"embeddings/{name}/"
         keys = self.keys(store)
-        predicted = sum("/done/" in key for key in keys if key.startswith(f"{store}predictions/"))
+        predicted = sum(key.startswith(f"{store}predictions/") for key in keys)
         found = {
-            "embed": any("/done/" in key for key in keys),
+            "embed": any("/embeddings/c." in key for key in keys),
             "predict": predicted >= 1,
             "solve": predicted >= ROWS // SHARD_ROWS,
             "log": any(run.data.params for run in self.evaluations(name)),

@@ -10,6 +10,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 from mlflow import MlflowClient
 
 from congruence.flows.evaluate import evaluate
@@ -91,6 +92,13 @@ def test_the_flow_gives_the_numbers_of_the_plain_call(
     np.testing.assert_allclose(scores["cce"], points["cce"], rtol=1e-6)
     for name in NUMBERS:
         assert plugin[name] == pytest.approx(outcome.metrics[name].value, abs=1e-9), name
+    (folder,) = [path.parent for path in (home / "embeddings").glob("*/*/zarr.json")]
+    group: Any = zarr.open(str(folder), mode="r")  # as anybody would
+    np.testing.assert_array_equal(group["embeddings"][:], embeddings)
+    assert (group["embeddings"].shape, group["valid"][:].all()) == (embeddings.shape, True)
+    np.testing.assert_array_equal(group["target"][:, 0], frame["target"])
+    assert [str(key) for key in group["key"][:]] == frame["key"].astype(str).tolist()
+    assert {"encoder_id", "preprocessing_digest", "split", "split_digest", "rows"} <= group.attrs.keys()
 
 
 def files(run_id: str, folder: str | None = None) -> list[str]:

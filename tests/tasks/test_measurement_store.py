@@ -12,13 +12,13 @@ import pytest
 from congruence.kernels import EXACT, Normal
 from congruence.kernels.protocol.protocol import ECAI, EvaluationProtocol
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.embeddings.objects import ObjectStore
-from congruence.tasks.embeddings.store import StoreError
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving import solve
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import MeasurementAddress, VersionMeasurement, from_bytes, to_bytes
+from congruence.tasks.store.embeddings import StoreError
+from congruence.tasks.store.objects import ObjectStore
 
 
 class Asked:

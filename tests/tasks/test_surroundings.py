@@ -20,11 +20,11 @@ from congruence.flows.cli.error_messages import explained
 from congruence.flows.cli.options import Errors
 from congruence.flows.prefect import local_server as prefect_server
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.embeddings.objects import ObjectStore
 from congruence.tasks.mlflow.connection import TrackingError, connect, use_tracking, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError, SurroundingsError, require_database, trouble
 from congruence.tasks.runtime.files import write_whole
+from congruence.tasks.store.objects import ObjectStore
 
 
 @pytest.fixture

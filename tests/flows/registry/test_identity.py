@@ -60,7 +60,7 @@ def test_a_dropped_input_that_the_model_needs_is_noticed(registry: Any) -> None:
 def test_an_evaluation_is_made_again_on_request(registry: Any) -> None:
     registry.register("again")
     before = only(registry, models=["again/1"])
-    kept = list((registry.folder / "embeddings" / "predictions").glob("*/*/done/*"))
+    kept = list((registry.folder / "embeddings" / "predictions").glob("*/*.npz"))
     times = {path: path.stat().st_mtime_ns for path in kept}
     file = registry.file(models=["again/1"], metrics=["nll"])
     said = CliRunner().invoke(app, ["evaluate", str(file), "--again", "--home", str(registry.folder)])

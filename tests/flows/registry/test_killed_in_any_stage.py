@@ -26,6 +26,7 @@ from prefect.settings import PREFECT_API_URL
 
 from congruence.tasks.mlflow.listing import list_evaluations
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.files import ENDING
 
 SHARDS = 6
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
@@ -38,7 +39,7 @@ def _params_of_runs(experiment: str) -> bool:
 
 
 MOMENTS: dict[str, Callable[[Path, str], bool]] = {
-    "embed": lambda store, experiment: len(markers(store)) >= 1,
+    "embed": lambda store, experiment: len(shards(store)) >= 1,
     "predict": lambda store, experiment: len(predictions(store)) >= 1,
     "solve": lambda store, experiment: len(predictions(store)) >= SHARDS,
     "score": lambda store, experiment: any(store.glob("measurements/**/*.npz")),
@@ -113,9 +114,9 @@ def test_a_command_ends_at_once_and_the_next_one_ends_as_if_undisturbed(
         (run,) = runs_of(experiment)  # of what was about to end it may be finished
         assert run.info.status in ("FAILED", "FINISHED")
 
-    done = {path: path.stat().st_mtime_ns for path in markers(tmp_path)}
+    done = {path: path.stat().st_mtime_ns for path in shards(tmp_path)}
     assert command(registry, "models:/angle/1", tmp_path, experiment, server, cluster).wait(timeout=250) == 0
-    assert {path: path.stat().st_mtime_ns for path in markers(tmp_path) if path in done} == done
+    assert {path: path.stat().st_mtime_ns for path in shards(tmp_path) if path in done} == done
     assert metrics_of_runs(experiment) == undisturbed
     assert stale(experiment, server) == []
     assert list((registry.folder / "temporary").glob("process-*")) == []
@@ -145,12 +146,12 @@ def stale(experiment: str, server: MlflowServer) -> list[bool | None]:
     return [found.is_stale for found in version.under_way]
 
 
-def markers(store: Path) -> list[Path]:
-    return sorted(path for path in store.glob("*/done/*") if path.is_file())
+def shards(store: Path) -> list[Path]:
+    return sorted(path for path in store.glob("*/*/embeddings/c.*") if path.suffix != ENDING)
 
 
 def predictions(store: Path) -> list[Path]:
-    return sorted(path for path in store.glob("predictions/*/*/done/*") if path.is_file())
+    return sorted(store.glob("predictions/*/*.npz"))
 
 
 def wait_for(condition: Any, process: subprocess.Popen[bytes], seconds: float = 200) -> None:

@@ -14,9 +14,9 @@ from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.shard import embed_each
-from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders.base import Encoder, InputKind
 from congruence.tasks.encoders.images import decode_image
+from congruence.tasks.store.embeddings import EmbeddingStore
 
 
 class PixelEncoder(Encoder):

@@ -14,7 +14,7 @@ from congruence.kernels.support.pictures import PICTURE_COLUMNS, picture_statist
 from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.pictures import measured_picture, picture_table, thumbnails
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
-from congruence.tasks.embeddings.objects import ObjectStore
+from congruence.tasks.store.objects import ObjectStore
 
 
 def test_every_picture_is_measured_in_the_order_of_the_rows(image_split: Any, rows: Any) -> None:

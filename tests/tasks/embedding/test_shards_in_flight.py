@@ -15,11 +15,11 @@ import torch
 from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, embed_each
-from congruence.tasks.embeddings.store import EmbeddingStore
 from congruence.tasks.encoders import loading
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
+from congruence.tasks.store.embeddings import EmbeddingStore
 
 
 class InFlight(Encoder):

@@ -16,7 +16,7 @@ from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.models import worker
-from congruence.tasks.models.address import PredictionAddress
+from congruence.tasks.models.predictions import PredictionAddress, object_name
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.worker import ServedVersion
@@ -60,10 +60,20 @@ def served(registry: str, registry_uri: str, tmp_path: Path) -> Served:
 
 
 @pytest.fixture
-def addressed(tmp_path: Path, split: Split) -> Callable[[ServedVersion], PredictionAddress]:
-    def give(served: ServedVersion, valid: Any = None) -> PredictionAddress:
-        contract = contract_digest(served.contract, split.settings.model_input_columns, served.settings.isolation)
+def objects(split: Split) -> Callable[..., list[str]]:
+    """The names of the predictions for the valid rows, by shard."""
+
+    def give(valid: Any = None) -> list[str]:
         mask = np.ones(split.rows, bool) if valid is None else valid
-        return PredictionAddress.of(str(tmp_path / "store"), split.digest, served.version, contract, mask)
+        return [object_name(split, shard, mask[shard.start : shard.stop]) for shard in split.shards]
+
+    return give
+
+
+@pytest.fixture
+def addressed(tmp_path: Path, split: Split) -> Callable[[ServedVersion], PredictionAddress]:
+    def give(served: ServedVersion) -> PredictionAddress:
+        contract = contract_digest(served.contract, split.settings.model_input_columns, served.settings.isolation)
+        return PredictionAddress.of(str(tmp_path / "store"), served.version, contract)
 
     return give

@@ -20,9 +20,8 @@ from congruence.kernels.distributions import Samples
 from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.models import isolated
-from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.environments import logged_environment
-from congruence.tasks.models.predictions import read_predictions
+from congruence.tasks.models.predictions import PredictionAddress, read_predictions
 from congruence.tasks.models.variables import build_variables, model_variables
 from congruence.tasks.models.worker import ServedVersion, predict_shards, try_contract, warm_model
 from congruence.tasks.runtime.errors import SettingsError
@@ -88,6 +87,7 @@ def test_a_model_sees_neither_our_variables_nor_our_folder(
     split: Split,
     served: Served,
     addressed: Addressed,
+    objects: Callable[..., list[str]],
     our_python: None,
     our_secrets: None,
     tmp_path: Path,
@@ -102,7 +102,7 @@ def test_a_model_sees_neither_our_variables_nor_our_folder(
     address = addressed(version)
     valid = [np.ones(shard.rows, bool) for shard in split.shards]
     assert predict_shards(address, version, split, split.shards, valid) == split.rows
-    np.testing.assert_allclose(read_predictions(address, split.shards).mean(), np.linspace(0, 1, split.rows))
+    np.testing.assert_allclose(read_predictions(address, objects()).mean(), np.linspace(0, 1, split.rows))
     plain = served(predictions=NORMAL)
     assert warm_model(plain).predict(EXAMPLE).mean()[0] > 0  # without isolation it does see them
     assert address.folder != addressed(plain).folder
@@ -209,6 +209,7 @@ def test_a_version_runs_in_the_environment_that_was_logged_with_it(
     registry: str,
     split: Split,
     addressed: Addressed,
+    objects: Callable[..., list[str]],
     registry_uri: str,
     environments: Path,
     our_secrets: None,
@@ -254,7 +255,7 @@ def test_a_version_runs_in_the_environment_that_was_logged_with_it(
         seconds.append(time.perf_counter() - started)
         valid = [np.ones(shard.rows, bool) for shard in split.shards]
         predict_shards(addressed(version), version, split, split.shards, valid)
-        found = read_predictions(addressed(version), split.shards).mean()
+        found = read_predictions(addressed(version), objects()).mean()
         expected = 3 * np.linspace(0, 1, split.rows) if name == registry else np.zeros(split.rows)
         np.testing.assert_allclose(found, expected, atol=1e-12)
     print(f"environment made and model loaded in {seconds[0]:.1f} s, found and loaded in {seconds[1]:.1f} s")

@@ -29,9 +29,8 @@ from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.models import worker
-from congruence.tasks.models.address import PredictionAddress
 from congruence.tasks.models.contract_rows import contract_rows
-from congruence.tasks.models.predictions import pending, read_predictions
+from congruence.tasks.models.predictions import PredictionAddress, PredictionsError, missing, read_predictions
 from congruence.tasks.models.refused_rows import refused_rows
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.models.worker import (
@@ -45,6 +44,7 @@ from congruence.tasks.models.worker import (
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
 Served = Callable[..., ServedVersion]
 Addressed = Callable[..., PredictionAddress]
+Objects = Callable[..., list[str]]
 
 
 def log(name: str, function: Any, **settings: Any) -> None:
@@ -86,12 +86,12 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
 
 
 def test_groups_of_shards_are_predicted_once(
-    registry: str, split: Split, served: Served, addressed: Addressed, counting: Counting
+    registry: str, split: Split, served: Served, addressed: Addressed, objects: Objects, counting: Counting
 ) -> None:
     log(registry, normal)
     valid = np.arange(split.rows) % 4 != 1
     version, masked = served(), masks(split, np.arange(split.rows) % 4 != 1)
-    address = addressed(version, valid)
+    address = addressed(version)
     assert len(pickle.dumps((address, version))) < 4000
     predicted = predict_shards(address, version, split, split.shards[:2], masked[:2])
     assert predicted == int(valid[:20].sum())
@@ -100,8 +100,7 @@ def test_groups_of_shards_are_predicted_once(
     assert predict_shards(address, version, split, split.shards, masked) == 0
     assert counting.loaded == [version.label]
     assert counting.asked == [(version.label, shard.start, ("a", "b")) for shard in split.shards]
-    assert pending(address, split.shards) == []
-    found = read_predictions(address, split.shards)
+    found = read_predictions(address, objects(valid))
     np.testing.assert_allclose(found.mean(), np.linspace(0, 1, split.rows)[valid])
 
 
@@ -138,14 +137,18 @@ def test_the_row_that_a_version_cannot_take_is_named_by_number_and_key(
     log(registry, function, **family)
     valid = np.arange(split.rows) % 4 != 1  # row 36 is the fourth valid one of its shard
     with pytest.raises(ContractError, match=message):
-        predict_shards(addressed(served(), valid), served(), split, split.shards, masks(split, valid))
+        predict_shards(addressed(served()), served(), split, split.shards, masks(split, valid))
 
 
-def test_what_a_slow_version_answered_is_kept_when_it_is_killed(
-    registry: str, split: Split, served: Served, addressed: Addressed, monkeypatch: pytest.MonkeyPatch
+def test_every_shard_that_was_answered_is_kept_when_the_version_is_killed(
+    registry: str,
+    split: Split,
+    served: Served,
+    addressed: Addressed,
+    objects: Objects,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log(registry, normal)
-    monkeypatch.setattr(worker, "_RANGE_SECONDS", 0.0)
     version, answered = served(), PredictiveModel.predict
 
     def killed(model: PredictiveModel, frame: pd.DataFrame, *, start: int = 0) -> Any:
@@ -157,22 +160,35 @@ def test_what_a_slow_version_answered_is_kept_when_it_is_killed(
     address = addressed(version)
     with pytest.raises(KeyboardInterrupt):
         predict_shards(address, version, split, split.shards, masks(split))
-    assert pending(address, split.shards) == split.shards[4:]
+    assert missing(address, objects()) == objects()[4:]
 
 
-def test_a_damaged_range_is_predicted_again(
-    registry: str, split: Split, served: Served, addressed: Addressed, counting: Counting, tmp_path: Path
+def test_a_shard_without_a_valid_row_is_not_asked_for(
+    registry: str, split: Split, served: Served, addressed: Addressed, objects: Objects, counting: Counting
+) -> None:
+    log(registry, normal)
+    version, valid = served(), np.arange(split.rows) // 10 != 2
+    address = addressed(version)
+    assert predict_shards(address, version, split, split.shards, masks(split, valid)) == 40
+    assert missing(address, objects(valid)) == [objects(valid)[2]]
+    assert predict_shards(address, version, split, split.shards, masks(split, valid)) == 0
+    assert [start for _, start, _ in counting.asked] == [0, 10, 30, 40]
+
+
+def test_a_damaged_file_is_named_and_asked_again_when_it_is_deleted(
+    registry: str, split: Split, served: Served, addressed: Addressed, objects: Objects, tmp_path: Path
 ) -> None:
     log(registry, normal)
     version = served()
     address = addressed(version)
-    for group in (split.shards[:2], split.shards[2:]):
-        predict_shards(address, version, split, group, masks(split)[: len(group)])
-    (path,) = [path for path in tmp_path.rglob("*.npz") if "-000000000020" in str(path)]
+    predict_shards(address, version, split, split.shards, masks(split))
+    path = tmp_path / "store" / address.key(objects()[1])
     path.write_bytes(b"damaged")
-    predicted = predict_shards(address, version, split, split.shards, masks(split))
-    assert predicted == 20
-    assert len(read_predictions(address, split.shards)) == split.rows
+    with pytest.raises(PredictionsError, match=rf"{version.label}: {path} is damaged .*; delete this file"):
+        read_predictions(address, objects())
+    path.unlink()
+    assert predict_shards(address, version, split, split.shards, masks(split)) == 10
+    assert len(read_predictions(address, objects())) == split.rows
 
 
 def test_a_process_keeps_the_two_models_asked_last(registry: str, served: Served, counting: Counting) -> None:
@@ -402,11 +418,11 @@ for group in (split.shards[2:], split.shards[:2]):
 
 
 def test_two_processes_predict_at_once(
-    registry: str, split: Split, served: Served, addressed: Addressed, tmp_path: Path
+    registry: str, split: Split, served: Served, addressed: Addressed, objects: Objects, tmp_path: Path
 ) -> None:
     log(registry, _with_its_code())
     version, valid = served(), np.arange(split.rows) % 3 != 0
-    address = addressed(version, valid)
+    address = addressed(version)
     (tmp_path / "work").write_bytes(pickle.dumps((address, version, split, valid)))
     warm_model(version)
     command = [sys.executable, "-c", THE_OTHER, str(tmp_path / "work")]
@@ -416,8 +432,7 @@ def test_two_processes_predict_at_once(
         for group in (split.shards[:3], split.shards[3:]):
             predict_shards(address, version, split, group, [valid[shard.start : shard.stop] for shard in group])
         assert other.wait() == 0
-    assert pending(address, split.shards) == []
-    np.testing.assert_allclose(read_predictions(address, split.shards).mean(), np.linspace(0, 1, 50)[valid])
+    np.testing.assert_allclose(read_predictions(address, objects(valid)).mean(), np.linspace(0, 1, 50)[valid])
 
 
 def _with_its_code() -> Any:

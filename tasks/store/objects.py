@@ -12,7 +12,7 @@ from typing import Any
 
 import fsspec
 
-from congruence.tasks.runtime.files import is_local, sweep, write_whole
+from congruence.tasks.runtime.files import is_local, write_whole
 
 _INCOMING = ".incoming"
 
@@ -26,20 +26,21 @@ class StoredObject:
 
 
 class ObjectStore:
-    """Objects named by ``/``-separated keys below ``uri``, on a disk or in an S3-compatible store.
+    """Objects named by ``/``-separated keys below ``uri``, on a disk or in any store that fsspec knows.
 
     ``put`` replaces an object at once and whole: an object store does so by itself, on a disk the bytes go to a file in
-    ``.incoming`` that is renamed when it is complete. What a killed writer leaves there is swept by the next one.
+    ``.incoming`` that is renamed when it is complete. So an object that is there is finished, and needs no marker.
     """
 
     def __init__(self, uri: str, storage_options: Mapping[str, Any]) -> None:
         self.uri = uri.rstrip("/")
-        self._filesystem, path = fsspec.core.url_to_fs(uri, **{"use_listings_cache": False, **storage_options})
+        self._options = {"use_listings_cache": False, **storage_options}
+        self._filesystem, path = fsspec.core.url_to_fs(uri, **self._options)
         self._root = path.rstrip("/")
         self.is_local = is_local(self._filesystem)
 
     def get(self, key: str) -> bytes | None:
-        """The object's bytes, None where there is none."""
+        """Returns the object's bytes, None where there is none."""
         try:
             if self.is_local:
                 with open(f"{self._root}/{key}", "rb") as stream:
@@ -49,14 +50,14 @@ class ObjectStore:
             return None
 
     def size(self, key: str) -> int | None:
-        """The object's bytes in number, None where there is none."""
+        """Returns the object's bytes in number, None where there is none."""
         try:
             return int(self._filesystem.info(f"{self._root}/{key}")["size"])
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def sizes(self, folder: str, depth: int | None = None) -> dict[str, int]:
-        """Keys of all objects below ``folder`` with their sizes in bytes, found by one listing.
+        """Returns the keys of all objects below ``folder`` with their sizes in bytes, found by one listing.
 
         Args:
             folder: a key without its last part; "" for everything.
@@ -65,7 +66,7 @@ class ObjectStore:
         return {key: found.size for key, found in self.objects(folder, depth).items()}
 
     def objects(self, folder: str = "", depth: int | None = None) -> dict[str, StoredObject]:
-        """All objects below ``folder`` by their keys, found by one listing; see ``sizes``."""
+        """Returns all objects below ``folder`` by their keys, found by one listing; see ``sizes``."""
         path = f"{self._root}/{folder}".rstrip("/")
         found = self._filesystem.find(path, maxdepth=depth, detail=True)
         start = len(self._root) + 1
@@ -76,19 +77,14 @@ class ObjectStore:
         }
 
     def put(self, key: str, data: bytes) -> None:
-        """Write the object whole, in place of any other under this key."""
+        """Writes the object whole, in place of any other under this key."""
         if self.is_local:
             write_whole(f"{self._root}/{key}", data, f"{self._root}/{_INCOMING}")
         else:
             self._filesystem.pipe_file(f"{self._root}/{key}", data)
 
-    def put_if_other(self, key: str, data: bytes) -> None:
-        """Write the object unless these very bytes lie there already."""
-        if self.get(key) != data:
-            self.put(key, data)
-
     def put_if_absent(self, key: str, data: bytes) -> None:
-        """Write the object whole unless there is one under this key; of several writers the first one wins.
+        """Writes the object whole unless there is one under this key; of several writers the first one wins.
 
         Where the object store knows no conditional write, or the disk no hard links, writers at the same moment may
         replace each other: read what stands.
@@ -107,22 +103,18 @@ class ObjectStore:
                 self._filesystem.pipe_file(path, data)
 
     def remove(self, keys: str | Iterable[str]) -> None:
-        """Remove an object or several; those that are gone already do not matter."""
+        """Removes an object or several; those that are gone already do not matter."""
         paths = [f"{self._root}/{key}" for key in ([keys] if isinstance(keys, str) else keys)]
         if not self.is_local and paths:
-            try:
+            with suppress(FileNotFoundError):  # somebody else was faster with one of them
                 self._filesystem.rm(paths)
                 return
-            except FileNotFoundError:
-                pass  # somebody else was faster with one of them
         for path in paths:
-            try:
+            with suppress(FileNotFoundError):
                 self._filesystem.rm_file(path)
-            except FileNotFoundError:
-                continue
 
     def remove_empty_folders(self, keys: Iterable[str]) -> None:
-        """Remove the folders that held these objects, as far as they are empty; object stores have none.
+        """Removes the folders that held these objects, as far as they are empty; object stores have none.
 
         Only for those who are alone here: a writer may be about to use its folder.
         """
@@ -133,10 +125,13 @@ class ObjectStore:
                     os.rmdir(folder)
                     folder = os.path.dirname(folder)
 
-    def sweep(self) -> None:
-        """Remove what killed writers of this machine left, and what those of others left a day ago."""
+    def zarr(self, folder: str) -> Any:
+        """Returns Zarr's own store below ``folder``; it too writes each object at once and whole."""
+        from zarr.storage import FsspecStore, LocalStore
+
         if self.is_local:
-            sweep(f"{self._root}/{_INCOMING}")
+            return LocalStore(f"{self._root}/{folder}")
+        return FsspecStore.from_url(f"{self.uri}/{folder}", storage_options=dict(self._options))
 
 
 def _modified(entry: Mapping[str, Any]) -> float:

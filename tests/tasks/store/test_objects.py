@@ -1,0 +1,68 @@
+"""Whole objects, put, found and removed wherever a store lies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from stored_places import Place
+
+
+def test_an_object_is_what_was_put_last(place: Place) -> None:
+    store = place.objects
+    assert (store.get("a/b.npz"), store.size("a/b.npz"), store.sizes("a")) == (None, None, {})
+    store.put("a/b.npz", b"1")
+    store.put("a/b.npz", b"22")
+    store.put("a/c/d.npz", b"333")
+    assert (place.objects.get("a/b.npz"), place.objects.size("a/b.npz")) == (b"22", 2)
+    assert store.get("a") is None
+    assert store.sizes("a") == {"a/b.npz": 2, "a/c/d.npz": 3}
+    assert store.sizes("a", depth=1) == {"a/b.npz": 2}
+    assert store.sizes("") == store.sizes("a")
+    assert all(abs(found.modified - time.time()) < 60 for found in store.objects().values())
+    store.remove(["a/b.npz", "a/none"])
+    store.remove("a/b.npz")
+    assert store.sizes("") == {"a/c/d.npz": 3}
+
+
+def test_the_first_stays_where_it_may_not_be_replaced(place: Place) -> None:
+    place.objects.put_if_absent("a", b"1")
+    place.objects.put_if_absent("a", b"2")
+    assert place.objects.get("a") == b"1"
+
+
+def test_writers_at_once_leave_one_whole_object(place: Place) -> None:
+    contents = [bytes([number]) * 50_000 for number in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda content: place.objects.put("a", content), contents))
+    assert place.objects.get("a") in contents
+
+
+WRITER = """
+import sys
+from congruence.tasks.store.objects import ObjectStore
+store, number = ObjectStore(sys.argv[1], {}), 0
+print("started", flush=True)
+while True:
+    number += 1
+    store.put("a", bytes([number % 256]) * 3_000_000)
+"""
+
+
+def test_a_killed_writer_leaves_the_object_before_or_the_next(tmp_path: Path) -> None:
+    place = Place(str(tmp_path))
+    for wait in (0.0, 0.013, 0.05):
+        with subprocess.Popen([sys.executable, "-c", WRITER, place.uri], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+            time.sleep(0.1 + wait)
+            process.send_signal(signal.SIGKILL)
+        content = place.objects.get("a") or b""
+        assert len(content) == 3_000_000
+        assert len(set(content)) == 1
+        assert os.listdir(tmp_path)
