@@ -141,7 +141,7 @@ def _in_home(home: ObjectStore, named: Named) -> Iterator[Leftover]:
 
 
 def _index_files(home: ObjectStore, named: Named) -> set[str]:
-    """The names, less endings, of the files of all indexes of named splits: their records, and what these refer to."""
+    """The names, less endings, of the files of named splits: their manifests, and the parts that these name."""
     kept: set[str] = set()
     for key in home.objects("plans"):
         if not key.endswith(".json"):
@@ -149,7 +149,7 @@ def _index_files(home: ObjectStore, named: Named) -> set[str]:
         record = _record(home.get(key))
         if record.get("digest") in named.splits:
             parts = [Path(part).stem for part in record.get("parts", [])]
-            kept.update([Path(key).stem, *record.get("layouts", []), *parts])
+            kept.update([Path(key).stem, *parts])
     return kept
 
 

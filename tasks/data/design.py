@@ -56,7 +56,7 @@ def design_type_problem(role: str, kind: pa.DataType) -> str | None:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     text, moment = is_text(kind), pa.types.is_temporal(kind)
-    number = is_number(kind) or pa.types.is_null(kind)
+    number = is_number(kind)
     if role in ("weight", "exposure") and (not number or pa.types.is_boolean(kind)):
         return f"holds {kind}; convert it to numbers or name another column"
     if role == "time" and not (number or text or _is_moment(kind)):

@@ -53,7 +53,7 @@ class ContentDigest:
             array = array.dictionary_decode()
         if is_fixed(array.type):
             self.update(number_bits(array).data)
-        elif _is_list(array.type):
+        elif is_list(array.type):
             self.update(b"", _lengths(pc.list_value_length(array)))
             self.add_column(array.flatten())
         elif is_text(array.type) or is_bytes(array.type):
@@ -113,18 +113,19 @@ def fixed_column(data: bytes, rows: int) -> Any:
 
 
 def is_number(kind: Any) -> bool:
-    """Whether values of this Arrow type are numbers, or true and false."""
+    """Whether values of this Arrow type are numbers, true and false, or missing without exception."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
         or pa.types.is_boolean(kind)
         or pa.types.is_decimal(kind)
+        or pa.types.is_null(kind)
     )
 
 
 def is_fixed(kind: Any) -> bool:
     """Whether ``number_bits`` takes values of this Arrow type."""
-    return is_number(kind) or bool(pa.types.is_temporal(kind) or pa.types.is_null(kind))
+    return is_number(kind) or bool(pa.types.is_temporal(kind))
 
 
 def is_text(kind: Any) -> bool:
@@ -137,7 +138,8 @@ def is_bytes(kind: Any) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Whether values of this Arrow type are lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

@@ -21,23 +21,26 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from congruence.tasks.data.digests import ROW_BYTES, combine, fixed_bytes
 from congruence.tasks.data.errors import SplitChangedError, SplitError
-from congruence.tasks.data.facts import RowFacts
 from congruence.tasks.data.formats import SplitSource
-from congruence.tasks.data.ingested import Ingested
+from congruence.tasks.data.ingested import Ingested, RowFacts
 from congruence.tasks.data.inputs import STATE, InputColumns, Pictures
 from congruence.tasks.data.look import looked_through
 from congruence.tasks.data.roles import checked_inputs, image_folder, needed_columns
-from congruence.tasks.data.rows import Rows, is_whole, joined_schema, read_schema, row_count, typed, write_rows
+from congruence.tasks.data.rows import Rows, joined_schema, read_schema, row_count, typed, write_rows
 from congruence.tasks.data.settings import WINDOW_KEYS, SplitSettings
 from congruence.tasks.data.sources import REASON
 from congruence.tasks.runtime.files import load_record, save_record
 
 _FORMAT = "6"
+_File: TypeAlias = tuple[str, str]
+"""The path of a file of the source, and its state."""
+_Files: TypeAlias = Sequence[_File]
 
 
 def source_files(settings: SplitSettings) -> list[str]:
@@ -63,16 +66,16 @@ def require_columns(settings: SplitSettings) -> None:
     checked_inputs(settings, source, schema, path)
 
 
-def ingest_file(settings: SplitSettings, file: str, folder: str | Path, as_text: Sequence[str] = ()) -> str:
+def ingest_file(settings: SplitSettings, file: str, folder: str | Path) -> str:
     """Ingest one of ``source_files``, unless that was done in its present state; returns the path of its part.
 
-    ``folder`` is seen by all that share the work; columns of ``as_text`` are texts in another file of the split.
+    ``folder`` is seen by all that share the work.
 
     Raises:
-        SplitError: a damaged file, columns that are not there or of another type, a row that cannot be used.
+        SplitError: a damaged file, or columns that are not there or of another type.
     """
     source = SplitSource.of(settings)
-    return str(_part(settings, source, file, source.state(file), Path(folder), frozenset(as_text)))
+    return str(_part(settings, source, (file, source.state(file)), Path(folder)))
 
 
 def ingest(settings: SplitSettings, folder: Path) -> tuple[str, Ingested]:
@@ -81,29 +84,30 @@ def ingest(settings: SplitSettings, folder: Path) -> tuple[str, Ingested]:
     Raises:
         SplitError: what makes a split unusable, see ``open_split``.
     """
-    name, found = kept(settings, folder)
-    return name, found or _make(settings, folder, name)
+    source, files = _present(settings)
+    name = _manifest_name(settings, files)
+    found = _load_unchanged(settings, folder, name)
+    return name, found or _make(settings, source, files, folder)
 
 
-def kept(settings: SplitSettings, folder: Path) -> tuple[str, Ingested | None]:
-    """The name of the split's manifest in the present state of its files, and the split where it is kept."""
-    source = SplitSource.of(settings)
-    states = [(path, source.state(path)) for path in source.paths()]
-    name = _name(_described(settings), str(settings.rows_of_a_shard()), *(text for pair in states for text in pair))
-    found = load(settings, folder, name)
-    return name, found if found is not None and are_as_ingested(found.rows, found.inputs) else None
+def kept(settings: SplitSettings, folder: Path) -> tuple[str, Ingested] | None:
+    """The same where the split is kept, None where it is not."""
+    name = _manifest_name(settings, _present(settings)[1])
+    found = _load_unchanged(settings, folder, name)
+    return None if found is None else (name, found)
 
 
 def load(settings: SplitSettings, folder: Path, name: str) -> Ingested | None:
     """The split of that manifest as it is kept, whatever has become of the source; None where it is not."""
-    said = load_record(_folder(settings, folder) / f"split-{name}.json")
-    if said is None or not all(is_whole(_folder(settings, folder) / part) for part in said["parts"]):
+    at = _folder(settings, folder)
+    said = load_record(at / f"split-{name}.json")
+    if said is None or not all((at / part).exists() for part in said["parts"]):
         return None
     source = SplitSource.of(settings)
     files = [(path, state) for path, state in said["files"]]
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["schema"])))
     inputs = checked_inputs(settings, source, schema, files[0][0])
-    rows = Rows([_folder(settings, folder) / part for part in said["parts"]], said["counts"], schema)
+    rows = Rows([at / part for part in said["parts"]], said["counts"], schema)
     shards = [said["shards"][at : at + 2 * ROW_BYTES] for at in range(0, len(said["shards"]), 2 * ROW_BYTES)]
     return Ingested(source, files, rows, inputs, shards, said["digest"], RowFacts.from_json(said["facts"]))
 
@@ -117,9 +121,18 @@ def own_folder() -> Path:
     return folder
 
 
-def _make(settings: SplitSettings, folder: Path, name: str) -> Ingested:
+def _present(settings: SplitSettings) -> tuple[SplitSource, _Files]:
+    """The source of a split, and its files with their present states."""
     source = SplitSource.of(settings)
-    files = [(path, source.state(path)) for path in source.paths()]
+    return source, [(path, source.state(path)) for path in source.paths()]
+
+
+def _load_unchanged(settings: SplitSettings, folder: Path, name: str) -> Ingested | None:
+    found = load(settings, folder, name)
+    return found if found is not None and _are_as_ingested(found.rows, found.inputs) else None
+
+
+def _make(settings: SplitSettings, source: SplitSource, files: _Files, folder: Path) -> Ingested:
     parts, schema = _parts(settings, source, files, folder)
     counts = [row_count(part) for part in parts]
     if not sum(counts):
@@ -135,62 +148,57 @@ def _make(settings: SplitSettings, folder: Path, name: str) -> Ingested:
         "digest": split.digest,
         "facts": split.facts.to_json(),
     }
-    save_record(_folder(settings, folder) / f"split-{name}.json", content)
+    save_record(_folder(settings, folder) / f"split-{_manifest_name(settings, files)}.json", content)
     return split
 
 
-def _parts(
-    settings: SplitSettings, source: SplitSource, files: Sequence[tuple[str, str]], folder: Path
-) -> tuple[list[Path], pa.Schema]:
+def _parts(settings: SplitSettings, source: SplitSource, files: _Files, folder: Path) -> tuple[list[Path], pa.Schema]:
     """The parts of all files, and types that hold the values of all of them.
 
     Where numbers in one file are texts in another, the notation of the former counts: it is ingested as texts.
     """
-    parts = {path: _part(settings, source, path, state, folder) for path, state in files}
-    schemas = {path: read_schema(part) for path, part in parts.items()}
-    schema, apart = joined_schema(schemas)
+    parts = [_part(settings, source, file, folder) for file in files]
+    schema, apart = joined_schema([read_schema(part) for part in parts])
     if apart:
         said = {name for path, _ in files for name in source.location.partitions(path)}
         if source.source.has_types and not apart <= said:
-            raise _unlike(schemas, min(apart - said))
-        as_text = frozenset(apart)
-        parts = {path: _part(settings, source, path, state, folder, as_text) for path, state in files}
-        schema, apart = joined_schema({path: read_schema(part) for path, part in parts.items()})
+            raise _unlike(files, parts, min(apart - said))
+        parts = [_part(settings, source, file, folder, frozenset(apart)) for file in files]
+        schema, _ = joined_schema([read_schema(part) for part in parts])
     types = (pa.float64() if pa.types.is_null(field.type) else field.type for field in schema)
-    return list(parts.values()), pa.schema(list(zip(schema.names, types, strict=True)))
+    return parts, pa.schema(list(zip(schema.names, types, strict=True)))
 
 
-def _unlike(schemas: dict[str, pa.Schema], name: str) -> SplitError:
-    first, *others = ((path, schema.field(name).type) for path, schema in schemas.items())
+def _unlike(files: _Files, parts: Sequence[Path], name: str) -> SplitError:
+    first, *others = ((path, read_schema(part).field(name).type) for (path, _), part in zip(files, parts, strict=True))
     path, kind = next((path, kind) for path, kind in others if kind != first[1] and not pa.types.is_null(kind))
     return SplitError(f"{path}: column {name!r} is {kind}, but {first[1]} in {first[0]}; write both files alike")
 
 
 def _part(
-    settings: SplitSettings,
-    source: SplitSource,
-    file: str,
-    state: str,
-    folder: Path,
-    as_text: frozenset[str] = frozenset(),
+    settings: SplitSettings, source: SplitSource, file: _File, folder: Path, as_text: frozenset[str] = frozenset()
 ) -> Path:
     """The part of a file, made where it is missing, or of pictures that changed."""
-    said = (f"{name}={value}" for name, value in source.location.partitions(file).items())
+    file_path, state = file
+    said = (f"{name}={value}" for name, value in source.location.partitions(file_path).items())
     root = image_folder(settings, source).root if settings.input_kind == "image" else ""
-    path = _folder(settings, folder) / f"part-{_name(file, state, root, *sorted(as_text), *said)}.parquet"
-    if is_whole(path) and _pictures_unchanged(settings, source, file, path):
-        return path
+    path = _folder(settings, folder) / f"part-{_name(file_path, state, root, *sorted(as_text), *said)}.parquet"
+    if path.exists():
+        schema = read_schema(path)
+        inputs = checked_inputs(settings, source, schema, file_path)
+        if _are_as_ingested(Rows([path], [row_count(path)], schema), inputs):
+            return path
     names = needed_columns(settings, source)
-    batches = source.batches(file, columns=(*names, REASON), as_text=as_text)
+    batches = source.batches(file_path, columns=(*names, REASON), as_text=as_text)
     first = next(batches)
     given = _with_texts(first.schema, settings)
-    inputs = checked_inputs(settings, source, given, file)
+    inputs = checked_inputs(settings, source, given, file_path)
     kept_names = [*names, *([REASON] if REASON in given.names else [])]
     schema = pa.schema([*((name, given.field(name).type) for name in kept_names), *inputs.added])
     filled = (typed(batch, given) for batch in chain([first], batches) if batch.num_rows)
     write_rows(path, schema, (inputs.ingested(batch, schema) for batch in filled))
     try:
-        source.require_unchanged(file, state)
+        source.require_unchanged(file_path, state)
     except SplitChangedError:  # its rows may be of two files
         path.unlink(missing_ok=True)
         raise
@@ -205,12 +213,7 @@ def _with_texts(schema: pa.Schema, settings: SplitSettings) -> pa.Schema:
     return schema.set(number, schema.field(number).with_type(pa.string()))
 
 
-def _pictures_unchanged(settings: SplitSettings, source: SplitSource, file: str, part: Path) -> bool:
-    schema = read_schema(part)
-    return are_as_ingested(Rows([part], [row_count(part)], schema), checked_inputs(settings, source, schema, file))
-
-
-def are_as_ingested(rows: Rows, inputs: InputColumns) -> bool:
+def _are_as_ingested(rows: Rows, inputs: InputColumns) -> bool:
     """Whether every picture that a row names by its path is in the state that it was ingested in."""
     if not (isinstance(inputs, Pictures) and inputs.has_paths):
         return True
@@ -224,6 +227,10 @@ def _folder(settings: SplitSettings, folder: Path) -> Path:
 
 def _described(settings: SplitSettings) -> str:
     return settings.model_dump_json(exclude={"name", "uri", "storage_options", "shard_rows", *WINDOW_KEYS})
+
+
+def _manifest_name(settings: SplitSettings, files: _Files) -> str:
+    return _name(_described(settings), str(settings.rows_of_a_shard()), *(text for file in files for text in file))
 
 
 def _name(*parts: str) -> str:

@@ -1,17 +1,97 @@
-"""A split that was ingested: any of its rows, from its own files, or of pictures from the source."""
+"""A split that was ingested: what is known of its rows, and any of them, of pictures from the source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from congruence.tasks.data.facts import RowFacts
 from congruence.tasks.data.formats import SplitSource
 from congruence.tasks.data.inputs import InputColumns
 from congruence.tasks.data.rows import Rows
+from congruence.tasks.encoders.moments import Moments
+
+FIRST_ROWS = 3
+"""Of rows that lack a number so many are named."""
+
+
+@dataclass
+class Lacking:
+    """Rows without a finite number where one should be: how many, and the first few with the reason."""
+
+    rows: int = 0
+    first: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, row: int, reason: str) -> None:
+        """One more row."""
+        self.rows += 1
+        if len(self.first) < FIRST_ROWS:
+            self.first.append((row, reason))
+
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> Lacking:
+        """What ``asdict`` gave."""
+        return cls(said["rows"], [(row, reason) for row, reason in said["first"]])
+
+
+@dataclass
+class RowFacts:
+    """What is known of all rows of a file, or of a split, as a whole."""
+
+    rows: int = 0
+    inputs: Lacking = field(default_factory=Lacking)
+    """Features that are no numbers at all, of rows with a target. Images and texts must be decoded to be judged."""
+    missing: Lacking = field(default_factory=Lacking)
+    """Features without a value, of rows that have a target and are nothing worse."""
+    targets: Lacking = field(default_factory=Lacking)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """The smallest and the largest target by column."""
+    weights: tuple[float, float] = (0.0, 0.0)
+    """Their sum and that of their squares, where the rows have weights."""
+    complete: Moments | None = None
+    """Of tabular features, over rows that have a target and lack no feature."""
+    present: Moments | None = None
+    """The same over all values of rows that have a target and no infinite feature."""
+
+    def add_features(self, rows: npt.NDArray[np.float64]) -> None:
+        """Take rows of features (n, d) into the moments; those of another d than the rows before are left out."""
+        lacking = np.isnan(rows).any(axis=1)
+        complete = Moments.of(rows[~lacking] if lacking.any() else rows)
+        self._join_moments(complete, Moments.of(rows) if lacking.any() else complete)
+
+    def widen(self, name: str, low: float, high: float) -> None:
+        """Targets of a column lie between these, too."""
+        before = self.ranges.get(name, (low, high))
+        self.ranges[name] = (min(before[0], low), max(before[1], high))
+
+    def _join_moments(self, complete: Moments | None, present: Moments | None) -> None:
+        self.complete, self.present = _sum(self.complete, complete), _sum(self.present, present)
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``from_json`` reads."""
+        found = {"complete": self.complete, "present": self.present}
+        moments = {name: None if each is None else each.to_json() for name, each in found.items()}
+        return {**asdict(replace(self, complete=None, present=None)), **moments}
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> RowFacts:
+        """The facts that ``to_json`` wrote."""
+        ranges = {name: (low, high) for name, (low, high) in said["ranges"].items()}
+        total, squares = said["weights"]
+        inputs, missing, targets = (Lacking.of(said[name]) for name in ("inputs", "missing", "targets"))
+        kept = [said[name] for name in ("complete", "present")]
+        moments = [None if each is None else Moments.from_json(each) for each in kept]
+        return cls(said["rows"], inputs, missing, targets, ranges, (total, squares), *moments)
+
+
+def _sum(first: Moments | None, second: Moments | None) -> Moments | None:
+    if first is None or second is None:
+        return first or second
+    return first + second if len(first.count) == len(second.count) else first
 
 
 @dataclass(frozen=True)
@@ -63,15 +143,14 @@ class Ingested:
             yield from self.rows.batches(columns, start, stop)
             return
         inside = [name for name in columns if name not in outside]
-        for number, (path, state) in enumerate(self.files):
+        while start < stop:
+            number = self.rows.part(start)
             offset, end = self.rows.starts[number], min(stop, self.rows.starts[number + 1])
-            first = max(start, offset)
-            if first < end:
-                held = pa.Table.from_batches(self.rows.batches(inside, first, end)).combine_chunks() if inside else None
-                for batch in self.source.rows_in_place(path, state, outside, first - offset, end - offset):
-                    if held is not None:
-                        for name in inside:
-                            column = held.column(name).combine_chunks()
-                            batch = batch.append_column(name, column.slice(0, batch.num_rows))
-                        held = held.slice(batch.num_rows)
-                    yield batch.select(list(columns))
+            held = pa.Table.from_batches(self.rows.batches(inside, start, end)).combine_chunks()
+            at, place = start, self.files[number]
+            for batch in self.source.rows_in_place(*place, outside, start - offset, end - offset):
+                beside = held.slice(at - start, batch.num_rows).combine_chunks().columns
+                arrays = [*batch.select(outside).columns, *(column.chunk(0) for column in beside)]
+                yield pa.RecordBatch.from_arrays(arrays, names=[*outside, *inside]).select(list(columns))
+                at += batch.num_rows
+            start = end

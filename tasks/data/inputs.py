@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from congruence.tasks.data.digests import (
     digest_of,
     fixed_column,
     is_bytes,
+    is_list,
     is_text,
 )
 from congruence.tasks.data.errors import SplitError, changed
@@ -83,7 +83,11 @@ class Texts(InputColumns):
 
     def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
         for value in batch.column(0).to_pylist():
-            yield partial(_present, value, self.columns[0], "text")
+            yield (
+                partial(_invalid, f"column {self.columns[0]!r} holds no text")
+                if value is None
+                else partial(_itself, value)
+            )
 
 
 class Pictures(InputColumns):
@@ -196,111 +200,90 @@ def _invalid(reason: str) -> RawInput:
     raise InvalidRow(reason)
 
 
-def _present(value: Any, column: str, holds: str) -> RawInput:
-    if value is None:
-        raise InvalidRow(f"column {column!r} holds no {holds}")
-    found: RawInput = value
-    return found
+def _itself(value: RawInput) -> RawInput:
+    return value
 
 
 class Features(InputColumns):
-    """Numeric columns, or one column of vectors of equal length."""
+    """Numeric columns, or one column of vectors."""
 
     def readers(self, batch: pa.RecordBatch) -> Iterator[Reader]:
-        values, ends = self._values(batch)
-        for start, end in pairwise([0, *ends.tolist()]):
-            yield partial(self._read, values[start:end])
+        matrix, lengths = self._vectors(batch)
+        reasons = self._reasons(matrix, lengths, missing=False)
+        for row, (vector, length) in enumerate(zip(matrix, lengths, strict=True)):
+            yield partial(_invalid, reasons[row]) if row in reasons else partial(_itself, vector[:length])
 
     def digest(self, batch: pa.RecordBatch, *into: ContentDigest) -> None:
-        values, ends = self._values(batch)
+        matrix, lengths = self._vectors(batch)
+        values = matrix[np.arange(matrix.shape[1]) < lengths[:, None]] if (lengths < matrix.shape[1]).any() else matrix
         missing = np.isnan(values)
         values = np.where(missing, np.nan, values) if missing.any() else values  # whatever bits a NaN had
         for state in into:
-            state.update(np.ascontiguousarray(values, dtype="<f8").data.cast("B"), np.diff(ends, prepend=0))
+            state.update(np.ascontiguousarray(values, dtype="<f8").data.cast("B"), lengths)
 
     def matrix(self, batch: pa.RecordBatch, *, missing: bool = False) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
         """The vectors as (rows, d), NaN where a row holds none or a shorter one; and what is ``unusable``."""
-        values, ends = self._values(batch)
-        matrix, reasons = self._filled(values, ends), self._unusable(values, ends, missing)
+        matrix, lengths = self._vectors(batch)
+        reasons = self._reasons(matrix, lengths, missing)
         if missing:  # the end of a shorter vector is none that lacks values
-            lengths = np.diff(ends, prepend=0)
             for row in np.flatnonzero(lengths < matrix.shape[1]).tolist():
                 reasons.setdefault(row, f"the features have shape ({lengths[row]},); expected ({matrix.shape[1]},)")
         return matrix, reasons
 
+    def unusable(self, batch: pa.RecordBatch, *, missing: bool = False) -> dict[int, str]:
+        """Rows without values or with one that is not finite, and why; with ``missing`` those with an infinite one."""
+        return self._reasons(*self._vectors(batch), missing)
+
     def to_standardise_by(self, batch: pa.RecordBatch, left_out: Collection[int]) -> npt.NDArray[np.float64]:
         """The vectors of the commonest length without an infinite value, (rows, d), NaN where a value is missing."""
-        values, ends = self._values(batch)
-        lengths = np.diff(ends, prepend=0)
-        chosen = np.ones(len(lengths), dtype=bool)
+        matrix, lengths = self._vectors(batch)
+        chosen = np.asarray(~np.isinf(matrix).any(axis=1))
         chosen[list(left_out)] = False
         width = int(np.bincount(lengths[chosen]).argmax()) if chosen.any() else 0
         chosen &= lengths == width
-        matrix = values if chosen.all() else values[np.repeat(chosen, lengths)]
-        matrix = matrix.reshape(int(chosen.sum()), width)
-        infinite = np.isinf(matrix).any(axis=1)
-        return matrix[~infinite] if infinite.any() else matrix
+        return matrix if chosen.all() and width == matrix.shape[1] else matrix[chosen, :width]
 
-    def _filled(self, values: npt.NDArray[np.float64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        lengths = np.diff(ends, prepend=0)
-        width = int(lengths.max(initial=0))
-        if (lengths == width).all():
-            return values.reshape(len(ends), width)
-        filled = np.full((len(ends), width), np.nan)
-        filled[np.arange(width) < lengths[:, None]] = values
-        return filled
-
-    def unusable(self, batch: pa.RecordBatch, *, missing: bool = False) -> dict[int, str]:
-        """Rows without values, or with values that are not finite; with ``missing`` only the infinite ones count."""
-        return self._unusable(*self._values(batch), missing)
-
-    def _unusable(self, values: npt.NDArray[np.float64], ends: npt.NDArray[np.int64], missing: bool) -> dict[int, str]:
-        usable = ~np.isinf(values) if missing else np.isfinite(values)
-        if usable.all() and (np.diff(ends, prepend=0) > 0).all():
-            return {}
-        starts = ends - np.diff(ends, prepend=0)
-        infinite = np.flatnonzero(~usable)
-        bad = (starts == ends) | (np.searchsorted(infinite, ends) > np.searchsorted(infinite, starts))
-        found = {}
-        for row in np.flatnonzero(bad).tolist():
-            try:
-                self._read(values[starts[row] : ends[row]], missing)
-            except InvalidRow as invalid:
-                found[row] = invalid.reason
-        return found
-
-    def _values(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """The values of all rows one after the other, and where each row ends in them."""
-        if len(self.columns) > 1 or not _is_list(batch.schema.field(self.columns[0]).type):
+    def _vectors(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """The vectors as (rows, d), NaN beyond the end of shorter ones; and the length of each."""
+        if len(self.columns) > 1 or not is_list(batch.schema.field(self.columns[0]).type):
             matrix = np.empty((batch.num_rows, len(self.columns)))
             for first in range(0, len(self.columns), _TURNED[1]):
                 names = self.columns[first : first + _TURNED[1]]
-                rows = np.stack([self._floats(batch.column(name)) for name in names])
+                rows = np.stack([_floats(batch.column(name)) for name in names])
                 for start in range(0, batch.num_rows, _TURNED[0]):
                     there = slice(start, start + _TURNED[0])
                     matrix[there, first : first + len(names)] = rows[:, there].T
-            return matrix.reshape(-1), np.arange(1, batch.num_rows + 1) * len(self.columns)
+            return matrix, np.full(batch.num_rows, len(self.columns))
         column = batch.column(self.columns[0])
-        values = column.flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-        return values, np.cumsum(lengths, dtype=np.int64)
+        values = _floats(column.flatten())
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        width = int(lengths.max(initial=0))
+        if (lengths == width).all():
+            return values.reshape(len(lengths), width), lengths
+        matrix = np.full((len(lengths), width), np.nan)
+        matrix[np.arange(width) < lengths[:, None]] = values
+        return matrix, lengths
 
-    @staticmethod
-    def _floats(column: pa.Array) -> npt.NDArray[Any]:
-        # A cast costs as much as all the rest, and numpy gives floating-point numbers the same values.
-        exact = column if pa.types.is_floating(column.type) else column.cast(pa.float64(), safe=False)
-        return np.asarray(exact.to_numpy(zero_copy_only=False))
-
-    def _read(self, vector: npt.NDArray[np.float64], missing: bool = False) -> npt.NDArray[np.float64]:
-        if vector.size == 0:
-            raise InvalidRow(f"column {self.columns[0]!r} holds no features")
-        finite = ~np.isinf(vector) if missing else np.isfinite(vector)
-        if not finite.all():
-            first = int(np.argmin(finite))
+    def _reasons(
+        self, matrix: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64], missing: bool
+    ) -> dict[int, str]:
+        usable = ~np.isinf(matrix) if missing else np.isfinite(matrix)
+        usable |= np.arange(matrix.shape[1]) >= lengths[:, None]
+        found = {}
+        for row in np.flatnonzero(~usable.all(axis=1) | (lengths == 0)).tolist():
+            if not lengths[row]:
+                found[row] = f"column {self.columns[0]!r} holds no features"
+                continue
+            first, more = int(np.argmin(usable[row])), int((~usable[row]).sum()) - 1
             name = repr(self.columns[first]) if len(self.columns) > 1 else f"{self.columns[0]!r}[{first}]"
-            count = int((~finite).sum())
-            raise InvalidRow(f"feature {name} is {vector[first]}" + (f", and {count - 1} more" if count > 1 else ""))
-        return vector
+            found[row] = f"feature {name} is {matrix[row, first]}" + (f", and {more} more" if more else "")
+        return found
+
+
+def _floats(column: pa.Array) -> npt.NDArray[np.float64]:
+    # A cast costs as much as all the rest, and numpy gives floating-point numbers the same values.
+    exact = column if pa.types.is_floating(column.type) else column.cast(pa.float64(), safe=False)
+    return np.asarray(exact.to_numpy(zero_copy_only=False), np.float64)
 
 
 def input_columns(
@@ -313,17 +296,9 @@ def input_columns(
     Raises:
         SplitError: a column whose type cannot hold such an input.
     """
-    types = [schema.field(name).type for name in columns]
     if kind == "features":
-        for name, found in zip(columns, types, strict=True):
-            vector = len(columns) == 1 and _is_list(found) and _is_numeric(found.value_type)
-            if not (vector or _is_numeric(found)):
-                raise SplitError(
-                    f"{where}: column {name!r} (input) holds {found}, not numbers; leave it out of input (a model that "
-                    "reads it as it is names it under model_inputs), or give its numbers in columns"
-                )
         return Features(columns)
-    column, found = columns[0], types[0]
+    column, found = columns[0], schema.field(columns[0]).type
     if kind == "text" and is_text(found):
         return Texts(columns)
     is_either = pa.types.is_struct(found) and {"bytes", "path"} <= {field.name for field in found}
@@ -331,13 +306,3 @@ def input_columns(
         return Pictures(column, found, folder, stay=can_stay and (is_bytes(found) or is_either))
     expected = "encoded image bytes or paths" if kind == "image" else "text"
     raise SplitError(f"{where}: column {column!r} (input) holds {found}, not {expected}; check input_kind")
-
-
-def _is_list(kind: Any) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _is_numeric(kind: Any) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
-    )

@@ -11,8 +11,7 @@ import pyarrow as pa
 from congruence.tasks.data.design import as_numbers, design_problem
 from congruence.tasks.data.digests import ContentDigest, combine, row_codes
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.facts import RowFacts
-from congruence.tasks.data.ingested import Ingested
+from congruence.tasks.data.ingested import Ingested, RowFacts
 from congruence.tasks.data.inputs import Features
 from congruence.tasks.data.roles import described_columns, key_of
 from congruence.tasks.data.settings import SplitSettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.facts import FIRST_ROWS, Lacking
+from congruence.tasks.data.ingested import FIRST_ROWS, Lacking
 from congruence.tasks.data.split import Split
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 

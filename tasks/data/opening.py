@@ -36,8 +36,8 @@ def open_kept(settings: SplitSettings, plans: Path) -> Split | None:
     Raises:
         SplitError: no such file or folder.
     """
-    name, found = kept(settings, plans)
-    return None if found is None else Split(settings, plans, name, found)
+    found = kept(settings, plans)
+    return None if found is None else Split(settings, plans, *found)
 
 
 def dates_of(settings: SplitSettings) -> list[date]:

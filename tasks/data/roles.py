@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from congruence.tasks.data.design import design_type_problem
+from congruence.tasks.data.digests import is_list, is_number, is_text
 from congruence.tasks.data.errors import SplitError, unknown_column
 from congruence.tasks.data.formats import SplitSource
 from congruence.tasks.data.image_files import ImageFolder
 from congruence.tasks.data.inputs import InputColumns, input_columns
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.sources.inferred import kind_of_texts
 
 
 def key_of(settings: SplitSettings, source: SplitSource) -> str | None:
@@ -54,13 +54,17 @@ def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Sche
             raise unknown_column(name, role, available, where if source.paths() == [path] else path)
     types = {name: schema.field(name).type for name in schema.names}
     for name in settings.target_columns:
-        kind = types[name]
-        number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        if not (number or pa.types.is_null(kind)):
-            raise SplitError(
-                f"{where}: column {name!r} (target) holds {kind}, not numbers, for example "
-                f"{_first_value(source, path, name)!r} at {path}, row 0; convert it to numbers or name another column"
+        if not is_number(types[name]) or pa.types.is_boolean(types[name]):
+            remedy = "convert it to numbers or name another column"
+            raise _no_numbers(source, path, name, "target", types[name], remedy)
+    for name in settings.input_columns if settings.input_kind == "features" else ():
+        vector = len(settings.input_columns) == 1 and is_list(types[name])
+        if not is_number(types[name].value_type if vector else types[name]):
+            remedy = (
+                "leave it out of input (a model that reads it as it is names it under model_inputs), or give its "
+                "numbers in columns"
             )
+            raise _no_numbers(source, path, name, "input", types[name], remedy)
     for name in settings.slices:
         if pa.types.is_nested(types[name]):
             raise SplitError(
@@ -106,9 +110,21 @@ def _roles(settings: SplitSettings) -> list[tuple[str, str]]:
     ]
 
 
-def _first_value(source: SplitSource, path: str, name: str) -> Any:
-    for batch in source.batches(path, columns=(name,), only_first=True):
-        if batch.num_rows:
-            text = batch.column(name)[0].as_py()
-            return text[:40] if isinstance(text, (str, bytes)) else text
-    return None
+def _no_numbers(source: SplitSource, path: str, name: str, role: str, kind: pa.DataType, remedy: str) -> SplitError:
+    """The error for a column that should hold numbers, with its first value that is none."""
+    start, example = 0, ""
+    for batch in source.batches(path, columns=(name,)):
+        values = batch.column(name)
+        are_texts = is_text(values.type)
+        if not are_texts or kind_of_texts(values) in ("text", "bool"):
+            for row, value in enumerate(values.to_pylist()):
+                if value is not None and not (
+                    are_texts and kind_of_texts(pa.array([value])) in ("int", "float", "null")
+                ):
+                    shown = value[:40] if isinstance(value, (str, bytes)) else value
+                    example = f", for example {shown!r} at {path}, row {start + row}"
+                    break
+        if example:
+            break
+        start += batch.num_rows
+    return SplitError(f"{source.location.uri}: column {name!r} ({role}) holds {kind}, not numbers{example}; {remedy}")

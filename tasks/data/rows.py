@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate
@@ -51,14 +51,6 @@ def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
         yield pa.Table.from_batches(held, schema)
 
 
-def is_whole(path: Path) -> bool:
-    """Whether the file is there with the footer that ends it."""
-    try:
-        return row_count(path) >= 0
-    except SplitError:
-        return False
-
-
 def row_count(path: Path) -> int:
     """The number of rows of a file.
 
@@ -66,7 +58,7 @@ def row_count(path: Path) -> int:
         SplitError: the file is damaged, or gone.
     """
     with _readable(path):
-        return int(_metadata(path).num_rows)
+        return _opened(path)[1][-1]
 
 
 def read_schema(path: Path) -> pa.Schema:
@@ -76,7 +68,7 @@ def read_schema(path: Path) -> pa.Schema:
         SplitError: the file is damaged.
     """
     with _readable(path):
-        return _metadata(path).schema.to_arrow_schema().remove_metadata()
+        return _opened(path)[0].schema.to_arrow_schema().remove_metadata()
 
 
 class Rows:
@@ -98,12 +90,13 @@ class Rows:
             SplitError: a file is damaged, or gone.
         """
         schema = pa.schema([self.schema.field(name) for name in columns])
-        for number, path in enumerate(self.paths):
-            first, last = max(start, self.starts[number]), min(stop, self.starts[number + 1])
-            if first < last:
-                with _readable(path):
-                    for batch in _range(path, columns, first - self.starts[number], last - self.starts[number]):
-                        yield typed(batch, schema)
+        while start < stop:
+            number = self.part(start)
+            offset, end = self.starts[number], min(stop, self.starts[number + 1])
+            with _readable(self.paths[number]):
+                for batch in _range(self.paths[number], columns, start - offset, end - offset):
+                    yield typed(batch, schema)
+            start = end
 
 
 def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -112,15 +105,11 @@ def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def joined_schema(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, set[str]]:
-    """The columns of several files with types that hold the values of all of them, and those of which no type does.
-
-    Args:
-        schemas: by the path of the file.
-    """
+def joined_schema(schemas: Iterable[pa.Schema]) -> tuple[pa.Schema, set[str]]:
+    """The columns of several files with types that hold the values of all of them, and those of which no type does."""
     fields: dict[str, pa.DataType] = {}
     apart: set[str] = set()
-    for schema in schemas.values():
+    for schema in schemas:
         for field in schema:
             known = fields.get(field.name, field.type)
             joined = _joined_type(known, field.type)
@@ -141,26 +130,25 @@ def _joined_type(left: Any, right: Any) -> Any:
 
 
 def _range(path: Path, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-    metadata = _metadata(path)
+    metadata, starts = _opened(path)
     with pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
-        begin = 0
-        for group in range(metadata.num_row_groups):
-            end = begin + metadata.row_group(group).num_rows
-            if begin < stop and end > start:
-                table = file.read_row_group(group, list(columns)).combine_chunks()
-                kept = table.slice(max(0, start - begin), min(stop, end) - max(start, begin))
-                yield from kept.to_batches()
-            begin = end
+        for group in range(bisect.bisect_right(starts, start) - 1, bisect.bisect_left(starts, stop)):
+            begin, end = starts[group], starts[group + 1]
+            table = file.read_row_group(group, list(columns)).combine_chunks()
+            yield from table.slice(max(0, start - begin), min(stop, end) - max(start, begin)).to_batches()
 
 
-def _metadata(path: Path) -> Any:
+def _opened(path: Path) -> tuple[Any, list[int]]:
+    """The footer of a file, and the rows that its groups begin with."""
     state = os.stat(path)
-    return _metadata_of(str(path), state.st_mtime_ns, state.st_ino)
+    return _opened_once(str(path), state.st_mtime_ns, state.st_ino)
 
 
 @lru_cache(128)
-def _metadata_of(path: str, time: int, inode: int) -> Any:  # noqa: ARG001 - what tells another file of that name
-    return pq.read_metadata(path)
+def _opened_once(path: str, time: int, inode: int) -> tuple[Any, list[int]]:  # noqa: ARG001 - of that file alone
+    metadata = pq.read_metadata(path)
+    groups = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+    return metadata, [0, *accumulate(groups)]
 
 
 @contextmanager

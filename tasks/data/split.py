@@ -18,9 +18,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data.design import SampleDesign, as_numbers, read_design
 from congruence.tasks.data.errors import SplitError, unknown_column
-from congruence.tasks.data.facts import RowFacts
 from congruence.tasks.data.ingest import ingest, load, own_folder
-from congruence.tasks.data.ingested import Ingested
+from congruence.tasks.data.ingested import Ingested, RowFacts
 from congruence.tasks.data.inputs import DIGEST, Features, RawInput, Reader
 from congruence.tasks.data.look import rows_without_target
 from congruence.tasks.data.roles import key_of
@@ -159,7 +158,7 @@ class Split:
         inputs = self._ingested.inputs
         content = set(inputs.columns) if self.settings.input_kind != "features" else set()
         stored = [name for name in wanted if name not in content]
-        if not content.isdisjoint(inputs.columns) or not set(stored).isdisjoint(inputs.columns):
+        if not set(stored).isdisjoint(inputs.columns):
             self._ingested.require_unchanged(shard.start, shard.stop)
         frame = self._stored(stored, shard.start, shard.stop)
         for name in wanted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BytesIO
@@ -38,7 +38,7 @@ def read_npz(file: SourceFile) -> Iterator[pa.RecordBatch]:
             archive = opened.enter_context(zipfile.ZipFile(opened.enter_context(file.open())))
             members = [name for name in archive.namelist() if name.endswith(".npy")]
             arrays = {
-                name.removesuffix(".npy"): _StreamedArray.of(
+                name.removesuffix(".npy"): _streamed(
                     opened.enter_context(archive.open(name)), f"{file.path}, member {name!r}"
                 )
                 for name in members
@@ -56,11 +56,11 @@ def _npy_files(location: Location) -> list[str]:
 def read_npy(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """A folder, glob or file of .npy, each a column named by its file."""
     with ExitStack() as opened:
-        arrays: dict[str, _StreamedArray] = {}
+        arrays: dict[str, _Array] = {}
         for path in _npy_files(file.location):
             stream = opened.enter_context(file.location.filesystem.open(path, "rb"))
             try:
-                arrays[posixpath.basename(path).removesuffix(".npy")] = _StreamedArray.of(stream, path)
+                arrays[posixpath.basename(path).removesuffix(".npy")] = _streamed(stream, path)
             except (ValueError, EOFError) as error:
                 raise _unreadable(path, ".npy", "numpy.save", error) from error
         yield from _side_by_side(file, arrays)
@@ -89,61 +89,56 @@ def read_zarr(file: SourceFile) -> Iterator[pa.RecordBatch]:
             group = zarr.open_group(store, mode="r")
     except (FileNotFoundError, ValueError, TypeError) as error:
         raise SplitError(f"{location.uri}: there is no Zarr group here ({error}); check the split's uri") from error
-    yield from _side_by_side(file, {name: _ChunkedArray(array) for name, array in group.arrays()})
+    yield from _side_by_side(file, {name: _chunked(array) for name, array in group.arrays()})
 
 
-@dataclass
-class _StreamedArray:
-    """An array whose rows follow one another in a stream."""
+@dataclass(frozen=True)
+class _Array:
+    """An array, and all of its rows in blocks of at most so many."""
 
-    stream: Any
-    where: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    blocks: Callable[[int], Iterator[Array]]
 
-    @classmethod
-    def of(cls, stream: Any, where: str) -> _StreamedArray:
-        """The array as the header of a .npy stream says."""
-        version = npy.read_magic(stream)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, by_columns, dtype = read(stream)
-        if dtype.hasobject:
-            raise SplitError(f"{where}: holds Python objects, which are never unpickled; save plain numbers or strings")
-        if by_columns and len(shape) > 1:
-            raise SplitError(f"{where}: is stored by columns; save numpy.ascontiguousarray(array)")
-        return cls(stream, where, shape, dtype)
 
-    def blocks(self, size: int) -> Iterator[Array]:
-        """All rows, at most ``size`` at a time."""
-        width = self.dtype.itemsize * prod(self.shape[1:])
-        for begin in range(0, self.shape[0], size):
-            rows = min(size, self.shape[0] - begin)
+def _streamed(stream: Any, where: str) -> _Array:
+    """The array of a .npy stream, in which its rows follow one another."""
+    version = npy.read_magic(stream)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, by_columns, dtype = read(stream)
+    if dtype.hasobject:
+        raise SplitError(f"{where}: holds Python objects, which are never unpickled; save plain numbers or strings")
+    if by_columns and len(shape) > 1:
+        raise SplitError(f"{where}: is stored by columns; save numpy.ascontiguousarray(array)")
+    width = dtype.itemsize * prod(shape[1:])
+
+    def blocks(size: int) -> Iterator[Array]:
+        for begin in range(0, shape[0], size):
+            rows = min(size, shape[0] - begin)
             try:
-                data = self.stream.read(rows * width)
+                data = stream.read(rows * width)
             except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-                raise SplitError(f"{self.where}: is damaged ({error}); fetch or save it again") from error
+                raise SplitError(f"{where}: is damaged ({error}); fetch or save it again") from error
             if len(data) < rows * width:
-                ends = begin + len(data) // max(width, 1)
-                raise SplitError(f"{self.where}: ends at row {ends}; the file is cut off")
-            yield np.frombuffer(data, self.dtype).reshape(rows, *self.shape[1:])
+                raise SplitError(f"{where}: ends at row {begin + len(data) // max(width, 1)}; the file is cut off")
+            yield np.frombuffer(data, dtype).reshape(rows, *shape[1:])
+
+    return _Array(shape, dtype, blocks)
 
 
-class _ChunkedArray:
+def _chunked(array: Any) -> _Array:
     """An array of a Zarr group."""
 
-    def __init__(self, array: Any) -> None:
-        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+    def blocks(size: int) -> Iterator[Array]:
+        step = size * max(1, round(array.chunks[0] / size))
+        for begin in range(0, array.shape[0], step):
+            held = np.asarray(array[begin : begin + step])
+            yield from (held[row : row + size] for row in range(0, len(held), size))
 
-    def blocks(self, size: int) -> Iterator[Array]:
-        """All rows, at most ``size`` at a time."""
-        step = size * max(1, round(self._array.chunks[0] / size))
-        for begin in range(0, self.shape[0], step):
-            held = np.asarray(self._array[begin : begin + step])
-            for row in range(0, len(held), size):
-                yield held[row : row + size]
+    return _Array(array.shape, array.dtype, blocks)
 
 
-def _side_by_side(file: SourceFile, arrays: Mapping[str, _StreamedArray | _ChunkedArray]) -> Iterator[pa.RecordBatch]:
+def _side_by_side(file: SourceFile, arrays: Mapping[str, _Array]) -> Iterator[pa.RecordBatch]:
     """Arrays of equal length as columns: vectors as lists, images (uint8, height x width [x channels]) as PNG."""
     uri = file.location.uri
     if not arrays:
@@ -162,7 +157,7 @@ def _side_by_side(file: SourceFile, arrays: Mapping[str, _StreamedArray | _Chunk
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _arrow_type(array: _StreamedArray | _ChunkedArray, name: str, uri: str) -> Any:
+def _arrow_type(array: _Array, name: str, uri: str) -> Any:
     kind, rank = array.dtype.kind, len(array.shape)
     if rank == 1 and kind in "biuf":
         return pa.from_numpy_dtype(array.dtype.newbyteorder("="))

@@ -326,8 +326,10 @@ def test_the_types_of_text_files_are_those_of_all_of_them(tmp_path: Path) -> Non
     _texts(folder, *(f"id,a,b,y,group\n{row},{row}.5,2,3,{group}\n" for row, group in enumerate(["1.50", "z", "2"])))
     again = open_split(described(folder), tmp_path / "index")
     assert again.frame(again.shards[0], ["group"])["group"].tolist() == ["1.50", "z", "2"]
-    (folder / "2.csv").write_text("id,a,b,y,group\nz,text,2,3,\n")
-    with pytest.raises(SplitError, match=r"column 'a' \(input\) holds string, not numbers"):
+    (folder / "2.csv").write_text("id,a,b,y,group\nw,NA,2,3,\nz,text,2,3,\n")
+    with pytest.raises(
+        SplitError, match=r"'a' \(input\) holds string, not numbers, for example 'text' at .*2\.csv, row 1"
+    ):
         open_split(described(folder), tmp_path / "index")
 
 
