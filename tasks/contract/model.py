@@ -115,7 +115,9 @@ class PredictiveModel:
         """What of the native model is asked, in words; "" where that is its logged ``predict``."""
         if self.settings.method is not None:
             return self.settings.method
-        return said_of(self.pyfunc) if isinstance(self.pyfunc, PyFuncModel) else ""
+        if isinstance(self.pyfunc, PyFuncModel):
+            return said_of(self.pyfunc)
+        return str(getattr(self.pyfunc, "said", ""))
 
     def _asked(self, inputs: Any) -> Any:
         settings = self.settings

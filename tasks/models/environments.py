@@ -101,10 +101,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def tail_of(log: Path) -> str:
     """The end of a log on one line, passwords masked."""
     try:
-        text = log.read_bytes()[-_TAIL:].decode(errors="replace")
+        return in_one_line(log.read_bytes()[-_TAIL:])
     except OSError:
         return "no output"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def in_one_line(said: bytes) -> str:
+    """The last lines of what a process wrote on one line, passwords masked."""
+    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
     return mask_text(" | ".join(lines[-8:])) or "no output"
 
 

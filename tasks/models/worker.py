@@ -16,10 +16,10 @@ from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractReport, PredictionSettings, PredictiveModel, check_contract
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import require_counts
-from congruence.tasks.contract.model import failure_text, fetch, load_version
+from congruence.tasks.contract.loading_remedy import loading_remedy
+from congruence.tasks.contract.model import failure_text, fetch
 from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.models.contract_rows import contract_rows, model_frame
-from congruence.tasks.models.isolated import IsolatedModel
 from congruence.tasks.models.predictions import (
     PredictionAddress,
     concatenate,
@@ -27,6 +27,7 @@ from congruence.tasks.models.predictions import (
     object_name,
     write_predictions,
 )
+from congruence.tasks.models.processes import ModelProcess
 from congruence.tasks.models.refused_rows import naming_the_row, refused_rows
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.settings import PredictSettings
@@ -168,23 +169,16 @@ def _load(served: ServedVersion) -> PredictiveModel:
     if registry is not None and mlflow.get_registry_uri() != registry:
         mlflow.set_registry_uri(registry)
     started = time.perf_counter()
-    if served.settings.isolation == "none":
-        model = load_version(served.version, served.contract)
-    else:
-        model = _load_isolated(served)
-    logger.info("%s loaded in %.1f s", served.label, time.perf_counter() - started)
-    return model
-
-
-def _load_isolated(served: ServedVersion) -> PredictiveModel:
     folder = fetch(served.version)
     try:
-        isolated = IsolatedModel(folder, served.label, served.settings, Path(served.environments))
+        model = ModelProcess(folder, served.label, served.settings, Path(served.environments))
     except SettingsError:
         raise
     except Exception as error:
-        raise ContractError(f"{served.label}: loading failed: {failure_text(error)}") from error
-    return PredictiveModel(served.version, served.contract, isolated)
+        remedy = f"; {loading_remedy(error, served.version.uri)}" if served.settings.isolation == "none" else ""
+        raise ContractError(f"{served.label}: loading failed: {failure_text(error)}{remedy}") from error
+    logger.info("%s loaded in %.1f s", served.label, time.perf_counter() - started)
+    return PredictiveModel(served.version, served.contract, model)
 
 
 def _answered(model: PredictiveModel, split: Split, shard: Shard, frame: pd.DataFrame) -> Distribution:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,6 +44,14 @@ def split(tmp_path: Path) -> Split:
 
 
 Served = Callable[..., ServedVersion]
+
+
+@pytest.fixture(autouse=True)
+def functions_travel(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Functions of the tests are pickled with their code: a version's process does not find their modules."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from sklearn.linear_model import LinearRegression
 from congruence.kernels.distributions import Samples
 from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.data.split import Split
-from congruence.tasks.models import isolated
+from congruence.tasks.models import processes
 from congruence.tasks.models.environments import logged_environment
 from congruence.tasks.models.predictions import PredictionAddress, read_predictions
 from congruence.tasks.models.variables import build_variables, model_variables
@@ -35,7 +35,7 @@ Addressed = Callable[..., PredictionAddress]
 @pytest.fixture
 def our_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process runs with our own packages: making an environment is another test."""
-    monkeypatch.setattr(isolated, "logged_environment", lambda *_, **__: Path(sys.executable))
+    monkeypatch.setattr(processes, "logged_environment", lambda *_, **__: Path(sys.executable))
 
 
 @pytest.fixture

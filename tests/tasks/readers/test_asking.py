@@ -29,8 +29,8 @@ from congruence.tasks.contract import ContractError, PredictionSettings, load_pr
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.model import PredictiveModel, fetch
 from congruence.tasks.contract.reading import read_distribution
-from congruence.tasks.models import isolated
-from congruence.tasks.models.isolated import IsolatedModel
+from congruence.tasks.models import processes
+from congruence.tasks.models.processes import ModelProcess
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.variables import model_variables
@@ -55,9 +55,9 @@ def log_natively(model: object, name: str) -> str:
 
 
 def test_a_native_model_in_a_process_of_its_own(registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "logged_environment", lambda *_, **__: Path(sys.executable))
+    monkeypatch.setattr(processes, "logged_environment", lambda *_, **__: Path(sys.executable))
     version = load_predictive_model(log_natively(RIDGE, registry)).identity
-    model = IsolatedModel(fetch(version), "ridge", PredictSettings(isolation="environment"), tmp_path)
+    model = ModelProcess(fetch(version), "ridge", PredictSettings(isolation="environment"), tmp_path)
     for predictions in (PredictionSettings(), PredictionSettings(method="predict(return_std=True)")):
         found = PredictiveModel(version, predictions, model).predict(FRAME)
         assert isinstance(found, Normal)
