@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -107,8 +108,9 @@ def tail_of(log: Path) -> str:
 
 
 def in_one_line(said: bytes) -> str:
-    """The last lines of what a process wrote on one line, passwords masked."""
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+    """The last lines of what a process wrote on one line, passwords masked, without colours and control characters."""
+    plain = re.sub(r"\x1b\[[0-9;]*m|[^\n\x20-\x7e\x80-\U0010ffff]", "", said.decode(errors="replace"))
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
     return mask_text(" | ".join(lines[-8:])) or "no output"
 
 

@@ -146,9 +146,11 @@ class ModelProcess:
             raise ContractError(f"{doing} in a separate process {why}; its output ended with: {said}")
         if "error" not in answer:
             return answer
-        if request is None:
-            self._stop()
-        raise _as_raised(str(answer.get("kind")), str(answer["error"]), own=self._python is not None)
+        error = _as_raised(str(answer.get("kind")), str(answer["error"]), own=self._python is not None)
+        if request is not None:
+            raise error
+        self._stop()
+        raise error if isinstance(error, ContractError) else ContractError(str(error))
 
 
 def _as_raised(kind: str, text: str, *, own: bool) -> Exception:

@@ -15,12 +15,12 @@ class PredictSettings(Strict):
     """How versions are asked for their predictions.
 
     Attributes:
-        isolation: with ``none`` a version runs in the worker's own process, with the worker's packages, files and
-            credentials. With ``environment`` it runs in a process of its own, with the Python and the packages that
-            were logged with it (made once by uv or pyenv and kept in the home folder), without the environment
-            variables of the worker. It is still the same user on the same machine: run workers in a container of their
-            own if its files or network must be out of reach too.
-        timeout: seconds that a version in a process of its own may take to load, and to predict one shard.
+        isolation: every version runs in a process of its own. With ``none`` that has the worker's packages and
+            environment variables. With ``environment`` it has the Python and the packages that were logged with the
+            version (made once by uv or pyenv and kept in the home folder), and none of the worker's variables. That is
+            no security boundary, as it is the same user on the same machine: run workers in a container of their own
+            for models you do not trust.
+        timeout: seconds that a version may take to load, and to answer one call (a shard of the split).
         build_timeout: seconds that making its environment may take.
     """
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import mlflow
 import pandas as pd
 import pytest
@@ -17,6 +18,14 @@ from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import TrueLaw
 
 ROWS, SHARD_ROWS = 240, 40
+
+
+@pytest.fixture(autouse=True)
+def functions_travel(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Functions of the tests are pickled with their code: a version's process does not find their modules."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
 
 
 @pytest.fixture(scope="session")

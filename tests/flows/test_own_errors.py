@@ -112,4 +112,4 @@ def test_a_version_that_kills_every_worker_is_named() -> None:
     error = KilledWorker("predict-7", SimpleNamespace(address="tcp://10.0.0.1:1"), 3)  # type: ignore[arg-type]
     said = str(Done("angle/3", error=error).failure("angle/3", "predict rows 100 to 299"))
     assert said.startswith("angle/3: killed 4 workers, all that were to predict rows 100 to 299; it needs more memory")
-    assert "predict: {isolation: environment} runs it" in said
+    assert "make shard_rows of the split smaller" in said
