@@ -75,8 +75,7 @@ class Done(Generic[T, R]):
         if isinstance(self.error, KilledWorker):
             return (
                 f"{label}: killed {self.error.allowed_failures + 1} workers, all that were to {asked}; it needs more "
-                "memory than a worker has, or it crashes: predict: {isolation: environment} runs it in a separate "
-                "process and shows the end of its output"
+                "memory than a worker has: give workers more, or make shard_rows of the split smaller"
             )
         if isinstance(self.error, _OF_THE_RUN):
             raise self.error
