@@ -190,14 +190,18 @@ class Split:
 
     def keys_of(self, shards: Sequence[Shard]) -> Array:
         """The keys of some shards one after the other, (rows,) of text."""
-        parts = [self._stored([self.key_column], start, stop)[self.key_column] for start, stop in runs(shards)]
+        parts = [self._key_values(start, stop) for start, stop in runs(shards)]
         return np.array([str(key) for part in parts for key in part], dtype=object)
+
+    def key_values(self, shard: Shard) -> pd.Series[Any]:
+        """The keys of ``shard`` as they are stored, of pictures that are named by their paths the paths."""
+        return self._key_values(shard.start, shard.stop)
 
     def key_numbers(self, start: int, stop: int) -> Array:
         """Numbers that stand for the keys of some rows, (rows,), by which what is drawn for a row is drawn."""
         if self.key_column == self._row_key:
             return hashed_keys(np.array([str(row) for row in range(start, stop)], dtype=object))
-        return hashed_keys(self._stored([self.key_column], start, stop)[self.key_column].to_numpy())
+        return hashed_keys(self._key_values(start, stop).to_numpy())
 
     def design(self, shards: Sequence[Shard] | None = None) -> SampleDesign:
         """Groups, times, weights and exposures of some shards one after the other, by default of all rows."""
@@ -269,6 +273,9 @@ class Split:
         if self._row_key in names:
             frame[self._row_key] = frame.index.astype(str)
         return frame[list(names)]
+
+    def _key_values(self, start: int, stop: int) -> pd.Series[Any]:
+        return self._stored([self.key_column], start, stop)[self.key_column]
 
     def _require_columns(self, names: Sequence[str], role: str) -> None:
         available = [name for name in self._ingested.rows.schema.names if not name.startswith("__")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.hold_out import HoldOut, hold_out
@@ -50,4 +48,4 @@ def has_seen(version: ModelVersion, split_digest: str) -> bool:
 
 def keys_of(split: Split) -> Array:
     """The key of every row of the split."""
-    return np.asarray(split.frame(Shard(0, 0, split.rows, ""), [split.key_column])[split.key_column])
+    return split.key_values(Shard(0, 0, split.rows, "")).to_numpy()

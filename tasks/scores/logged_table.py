@@ -70,12 +70,12 @@ def influence_table(columns: tuple[Array, Array], keys: Array | pd.Series[Any]) 
 
 def row_frame(split: Split, reasons: Mapping[int, str], valid: Array) -> pd.DataFrame:
     """One row per row of the split: key, valid, reason, target and slices."""
-    columns = [split.key_column, *split.settings.target_columns, *split.settings.slices]
-    frame = split.frame(Shard(0, 0, split.rows, ""), columns)
-    names = {split.key_column: "key"}
+    everything = Shard(0, 0, split.rows, "")
+    columns = [name for name in (*split.settings.target_columns, *split.settings.slices) if name != split.key_column]
+    frame = split.frame(everything, columns)
     if len(split.settings.target_columns) == 1:
-        names[split.settings.target_columns[0]] = "target"
-    frame = frame.rename(columns=names)
+        frame = frame.rename(columns={split.settings.target_columns[0]: "target"})
+    frame.insert(0, "key", split.key_values(everything))
     frame.insert(1, "valid", valid)
     reason = np.full(split.rows, None, dtype=object)
     for row, why in reasons.items():

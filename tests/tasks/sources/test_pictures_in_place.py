@@ -29,6 +29,7 @@ from congruence.tasks.data.sources import SourceFile
 from congruence.tasks.data.sources.tables import parquet_rows_from
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.scores.logged_table import row_frame
 
 ROWS = 70
 Write = Callable[[Path, pd.DataFrame], dict[str, Any]]
@@ -217,6 +218,15 @@ def test_a_picture_beside_the_table_is_the_one_that_was_ingested(tmp_path: Path)
     (tmp_path / "1.png").unlink()
     with pytest.raises(SplitChangedError, match=r"1\.png: cannot be read any more \(file '1\.png' does not exist\)"):
         split.frame(shard, ["image"])
+
+
+def test_pictures_are_named_by_their_paths_where_these_are_the_key(tmp_path: Path) -> None:
+    split = open_split(described(tmp_path / "data", "csv", key="image"))
+    paths = [f"images/image-{row}.jpg" for row in range(ROWS)]
+    assert split.keys_of(split.shards).tolist() == paths
+    logged = row_frame(split, {}, np.ones(ROWS, dtype=bool))
+    assert logged["key"].tolist() == paths
+    assert split.frame(split.shards[0])["image"][0] == table()["image"][0]  # what a model is given
 
 
 def test_pictures_beside_a_table_that_changed_are_looked_at_again(tmp_path: Path) -> None:
