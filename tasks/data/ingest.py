@@ -32,7 +32,7 @@ from congruence.tasks.data.ingested import Ingested, RowFacts
 from congruence.tasks.data.inputs import STATE, InputColumns, Pictures
 from congruence.tasks.data.look import looked_through
 from congruence.tasks.data.roles import checked_inputs, image_folder, needed_columns
-from congruence.tasks.data.rows import Rows, joined_schema, read_schema, row_count, typed, write_rows
+from congruence.tasks.data.rows import joined_schema, read_rows, read_schema, row_count, typed, write_rows
 from congruence.tasks.data.settings import WINDOW_KEYS, SplitSettings
 from congruence.tasks.data.sources import REASON
 from congruence.tasks.runtime.files import load_record, save_record
@@ -107,9 +107,10 @@ def load(settings: SplitSettings, folder: Path, name: str) -> Ingested | None:
     files = [(path, state) for path, state in said["files"]]
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["schema"])))
     inputs = checked_inputs(settings, source, schema, files[0][0])
-    rows = Rows([at / part for part in said["parts"]], said["counts"], schema)
-    shards = [said["shards"][at : at + 2 * ROW_BYTES] for at in range(0, len(said["shards"]), 2 * ROW_BYTES)]
-    return Ingested(source, files, rows, inputs, shards, said["digest"], RowFacts.from_json(said["facts"]))
+    parts = [at / part for part in said["parts"]]
+    shards = [said["shards"][n : n + 2 * ROW_BYTES] for n in range(0, len(said["shards"]), 2 * ROW_BYTES)]
+    facts = RowFacts.from_json(said["facts"])
+    return Ingested(source, files, parts, said["counts"], schema, inputs, shards, said["digest"], facts)
 
 
 @cache
@@ -129,7 +130,7 @@ def _present(settings: SplitSettings) -> tuple[SplitSource, _Files]:
 
 def _load_unchanged(settings: SplitSettings, folder: Path, name: str) -> Ingested | None:
     found = load(settings, folder, name)
-    return found if found is not None and _are_as_ingested(found.rows, found.inputs) else None
+    return found if found is not None and _pictures_unchanged(found.parts, found.inputs) else None
 
 
 def _make(settings: SplitSettings, source: SplitSource, files: _Files, folder: Path) -> Ingested:
@@ -137,8 +138,8 @@ def _make(settings: SplitSettings, source: SplitSource, files: _Files, folder: P
     counts = [row_count(part) for part in parts]
     if not sum(counts):
         raise SplitError(f"{source.location.uri}: holds no rows; give at least one")
-    inputs, rows = checked_inputs(settings, source, schema, files[0][0]), Rows(parts, counts, schema)
-    split = looked_through(settings, Ingested(source, files, rows, inputs, [], "", RowFacts()))
+    inputs = checked_inputs(settings, source, schema, files[0][0])
+    split = looked_through(settings, Ingested(source, files, parts, counts, schema, inputs))
     content = {
         "files": files,
         "parts": [part.name for part in parts],
@@ -183,11 +184,8 @@ def _part(
     said = (f"{name}={value}" for name, value in source.location.partitions(file_path).items())
     root = image_folder(settings, source).root if settings.input_kind == "image" else ""
     path = _folder(settings, folder) / f"part-{_name(file_path, state, root, *sorted(as_text), *said)}.parquet"
-    if path.exists():
-        schema = read_schema(path)
-        inputs = checked_inputs(settings, source, schema, file_path)
-        if _are_as_ingested(Rows([path], [row_count(path)], schema), inputs):
-            return path
+    if path.exists() and _pictures_unchanged([path], checked_inputs(settings, source, read_schema(path), file_path)):
+        return path
     names = needed_columns(settings, source)
     batches = source.batches(file_path, columns=(*names, REASON), as_text=as_text)
     first = next(batches)
@@ -213,12 +211,16 @@ def _with_texts(schema: pa.Schema, settings: SplitSettings) -> pa.Schema:
     return schema.set(number, schema.field(number).with_type(pa.string()))
 
 
-def _are_as_ingested(rows: Rows, inputs: InputColumns) -> bool:
+def _pictures_unchanged(parts: Sequence[Path], inputs: InputColumns) -> bool:
     """Whether every picture that a row names by its path is in the state that it was ingested in."""
     if not (isinstance(inputs, Pictures) and inputs.has_paths):
         return True
-    batches = rows.batches([*inputs.columns, STATE], 0, rows.count)
-    return all(inputs.states(batch) == fixed_bytes(batch.column(STATE)) for batch in batches)
+    for part in parts:
+        schema = pa.schema([read_schema(part).field(name) for name in (*inputs.columns, STATE)])
+        for batch in read_rows(part, schema, 0, row_count(part)):
+            if inputs.states(batch) != fixed_bytes(batch.column(STATE)):
+                return False
+    return True
 
 
 def _folder(settings: SplitSettings, folder: Path) -> Path:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,7 @@ import pyarrow as pa
 
 from congruence.tasks.data.formats import SplitSource
 from congruence.tasks.data.inputs import InputColumns
-from congruence.tasks.data.rows import Rows
+from congruence.tasks.data.rows import read_rows
 from congruence.tasks.encoders.moments import Moments
 
 FIRST_ROWS = 3
@@ -101,7 +105,9 @@ class Ingested:
     Attributes:
         source: what it was read from.
         files: the files of the source, each with its state.
-        rows: as they were ingested.
+        parts: the file that each was ingested to.
+        counts: the rows of each.
+        schema: the columns, with types that hold the values of all parts.
         inputs: how the encoder's inputs are read.
         shard_digests: of each shard's inputs.
         digest: of every row's content.
@@ -110,16 +116,38 @@ class Ingested:
 
     source: SplitSource
     files: Sequence[tuple[str, str]]
-    rows: Rows
+    parts: Sequence[Path]
+    counts: Sequence[int]
+    schema: pa.Schema
     inputs: InputColumns
-    shard_digests: Sequence[str]
-    digest: str
-    facts: RowFacts
+    shard_digests: Sequence[str] = ()
+    digest: str = ""
+    facts: RowFacts = field(default_factory=RowFacts)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self._starts[-1]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(self.counts)]
+
+    def _part(self, row: int) -> int:
+        return bisect.bisect_right(self._starts, row) - 1
+
+    def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """The parts that hold some rows, and the rows of each."""
+        while start < stop:
+            part = self._part(start)
+            end = min(stop, self._starts[part + 1])
+            yield part, start - self._starts[part], end - self._starts[part]
+            start = end
 
     def place(self, row: int) -> str:
         """The file that a row lies in, and its number in that file."""
-        part = self.rows.part(row)
-        return f"{self.files[part][0]}, row {row - self.rows.starts[part]}"
+        part = self._part(row)
+        return f"{self.files[part][0]}, row {row - self._starts[part]}"
 
     def require_unchanged(self, start: int, stop: int) -> None:
         """To be asked after rows were read and before they are used.
@@ -127,30 +155,36 @@ class Ingested:
         Raises:
             SplitChangedError: a file of the source that holds some of them is another one, or gone.
         """
-        if start < stop:
-            for path, state in self.files[self.rows.part(start) : self.rows.part(stop - 1) + 1]:
-                self.source.require_unchanged(path, state)
+        for part, _, _ in self._ranges(start, stop):
+            self.source.require_unchanged(*self.files[part])
 
     def read_reference(self, at: Mapping[str, Any]) -> bytes:
         """The bytes that a reference stands for."""
         first, filesystem = at["offset"], self.source.location.filesystem
         return bytes(filesystem.cat_file(at["file"], start=first, end=first + at["length"]))
 
+    def stored(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Rows of some columns as they were ingested, in order.
+
+        Raises:
+            SplitError: a file is damaged, or gone.
+        """
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        for part, first, end in self._ranges(start, stop):
+            yield from read_rows(self.parts[part], schema, first, end)
+
     def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows of some columns, of pictures that stay in the source from there."""
+        """The same, of pictures that stay in the source from there."""
         outside = [name for name in self.inputs.columns if self.inputs.stay and name in columns]
         if not outside:
-            yield from self.rows.batches(columns, start, stop)
+            yield from self.stored(columns, start, stop)
             return
         inside = [name for name in columns if name not in outside]
-        while start < stop:
-            number = self.rows.part(start)
-            offset, end = self.rows.starts[number], min(stop, self.rows.starts[number + 1])
-            held = pa.Table.from_batches(self.rows.batches(inside, start, end)).combine_chunks()
-            at, place = start, self.files[number]
-            for batch in self.source.rows_in_place(*place, outside, start - offset, end - offset):
-                beside = held.slice(at - start, batch.num_rows).combine_chunks().columns
+        for part, first, end in self._ranges(start, stop):
+            offset, at = self._starts[part], 0
+            held = pa.Table.from_batches(self.stored(inside, offset + first, offset + end)).combine_chunks()
+            for batch in self.source.rows_in_place(*self.files[part], outside, first, end):
+                beside = held.slice(at, batch.num_rows).combine_chunks().columns
                 arrays = [*batch.select(outside).columns, *(column.chunk(0) for column in beside)]
                 yield pa.RecordBatch.from_arrays(arrays, names=[*outside, *inside]).select(list(columns))
                 at += batch.num_rows
-            start = end

@@ -26,7 +26,7 @@ def looked_through(settings: SplitSettings, split: Ingested) -> Ingested:
     look = _Look(settings, split)
     columns = [*look.described, *split.inputs.digested, *settings.target_columns]
     start = 0
-    for batch in split.rows.batches(list(dict.fromkeys(columns)), 0, split.rows.count):
+    for batch in split.stored(list(dict.fromkeys(columns)), 0, split.rows):
         look.take(batch, start)
         start += batch.num_rows
     return look.ended()
@@ -34,9 +34,9 @@ def looked_through(settings: SplitSettings, split: Ingested) -> Ingested:
 
 class _Look:
     def __init__(self, settings: SplitSettings, split: Ingested) -> None:
-        self._settings, self._split, self._facts = settings, split, RowFacts(split.rows.count)
+        self._settings, self._split, self._facts = settings, split, RowFacts(split.rows)
         self._key = key_of(settings, split.source)
-        self._codes = np.empty(split.rows.count if self._key else 0, np.uint64)
+        self._codes = np.empty(split.rows if self._key else 0, np.uint64)
         self.described = {name: ContentDigest() for name in described_columns(settings, split.source)}
         self._whole, self._shard, self._shards = _RowDigest(), _RowDigest(), list[str]()
 
@@ -79,7 +79,7 @@ class _Look:
             for state in (self._whole, self._shard):
                 state.lacking.update(flags[done : done + taken].data)
             done += taken
-            if (start + done) % size == 0 or start + done == self._split.rows.count:
+            if (start + done) % size == 0 or start + done == self._split.rows:
                 self._shards.append(combine([self._settings.input_kind.encode(), self._shard.digest()]))
                 self._shard = _RowDigest()
 
@@ -142,7 +142,7 @@ def _require_unique(split: Ingested, key: str, codes: npt.NDArray[np.uint64]) ->
         return
     first: dict[str, int] = {}
     for row in np.flatnonzero(np.isin(codes, suspects)).tolist():
-        (batch,) = split.rows.batches([key], row, row + 1)
+        (batch,) = split.stored([key], row, row + 1)
         text = str(batch.column(0)[0].as_py())
         if text in first:
             remedy = "remove the copy, or leave `key` out to use row numbers"

@@ -1,10 +1,10 @@
-"""The rows of a split as they were ingested: Parquet files one after the other, of which any range is read."""
+"""The files that a split is ingested to: Parquet in row groups of which any range of rows is read."""
 
 from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate
@@ -71,32 +71,20 @@ def read_schema(path: Path) -> pa.Schema:
         return _opened(path)[0].schema.to_arrow_schema().remove_metadata()
 
 
-class Rows:
-    """The rows of such files, with one type a column. Holds no data and no open file."""
+def read_rows(path: Path, schema: pa.Schema, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    """Rows ``start`` to ``stop`` of a file in order, the columns of ``schema``, at most a row group at a time.
 
-    def __init__(self, paths: Sequence[Path], counts: Sequence[int], schema: pa.Schema) -> None:
-        self.paths, self.schema = list(paths), schema
-        self.starts = [0, *accumulate(counts)]
-        self.count = self.starts[-1]
-
-    def part(self, row: int) -> int:
-        """The number of the file that holds a row."""
-        return bisect.bisect_right(self.starts, row) - 1
-
-    def batches(self, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Rows ``start`` to ``stop`` of ``columns`` in order, at most a row group at a time.
-
-        Raises:
-            SplitError: a file is damaged, or gone.
-        """
-        schema = pa.schema([self.schema.field(name) for name in columns])
-        while start < stop:
-            number = self.part(start)
-            offset, end = self.starts[number], min(stop, self.starts[number + 1])
-            with _readable(self.paths[number]):
-                for batch in _range(self.paths[number], columns, start - offset, end - offset):
+    Raises:
+        SplitError: the file is damaged, or gone.
+    """
+    with _readable(path):
+        metadata, starts = _opened(path)
+        with pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
+            for group in range(bisect.bisect_right(starts, start) - 1, bisect.bisect_left(starts, stop)):
+                begin, end = starts[group], starts[group + 1]
+                table = file.read_row_group(group, schema.names).combine_chunks()
+                for batch in table.slice(max(0, start - begin), min(stop, end) - max(start, begin)).to_batches():
                     yield typed(batch, schema)
-            start = end
 
 
 def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -127,15 +115,6 @@ def _joined_type(left: Any, right: Any) -> Any:
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except pa.ArrowTypeError:
         return None
-
-
-def _range(path: Path, columns: Sequence[str], start: int, stop: int) -> Iterator[pa.RecordBatch]:
-    metadata, starts = _opened(path)
-    with pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
-        for group in range(bisect.bisect_right(starts, start) - 1, bisect.bisect_left(starts, stop)):
-            begin, end = starts[group], starts[group + 1]
-            table = file.read_row_group(group, list(columns)).combine_chunks()
-            yield from table.slice(max(0, start - begin), min(stop, end) - max(start, begin)).to_batches()
 
 
 def _opened(path: Path) -> tuple[Any, list[int]]:

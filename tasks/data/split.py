@@ -62,7 +62,7 @@ class Split:
         self.settings = settings
         self.name = settings.name
         self.digest = ingested.digest
-        self.rows = ingested.rows.count
+        self.rows = ingested.rows
         self._address = settings.absolute()
         self._folder, self._manifest = folder, manifest
         self._opened: Ingested | None = ingested
@@ -98,7 +98,7 @@ class Split:
             SplitError: a column that does not exist.
         """
         self._require_columns([name], "column")
-        return self._ingested.rows.schema.field(name).type
+        return self._ingested.schema.field(name).type
 
     @property
     def period(self) -> str:
@@ -178,7 +178,7 @@ class Split:
         values = np.empty((sum(shard.rows for shard in shards), len(names)))
         filled = 0
         for start, stop in runs(shards) if names else ():
-            for batch in self._ingested.rows.batches(names, start, stop):
+            for batch in self._ingested.stored(names, start, stop):
                 for number, name in enumerate(names):
                     values[filled : filled + batch.num_rows, number] = as_numbers(batch.column(name))
                 filled += batch.num_rows
@@ -209,9 +209,7 @@ class Split:
         names = list(dict.fromkeys(named.values()))
         ranges = runs(self.shards if shards is None else shards)
         batches = (
-            [batch for start, stop in ranges for batch in self._ingested.rows.batches(names, start, stop)]
-            if names
-            else []
+            [batch for start, stop in ranges for batch in self._ingested.stored(names, start, stop)] if names else []
         )
         found = pa.Table.from_batches(batches).combine_chunks() if batches else None
         return SampleDesign() if found is None else read_design(named, found)
@@ -229,7 +227,7 @@ class Split:
         return self._opened
 
     def _readers(self, shard: Shard) -> Iterator[Reader]:
-        inputs, names = self._ingested.inputs, self._ingested.rows.schema.names
+        inputs, names = self._ingested.inputs, self._ingested.schema.names
         columns = [*inputs.columns, *(name for name in (REASON, DIGEST) if name in names)]
         for batch in self._unchanged(columns, shard.start, shard.stop):
             yield from inputs.readers(batch)
@@ -254,7 +252,7 @@ class Split:
         if not self._ingested.facts.targets.rows:
             return {}
         names = self.settings.target_columns
-        batches = self._ingested.rows.batches(names, shard.start, shard.stop)
+        batches = self._ingested.stored(names, shard.start, shard.stop)
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         return rows_without_target(self.settings, whole)
 
@@ -262,12 +260,12 @@ class Split:
         """Columns as they were ingested; what a reference stands for where a column has them."""
         stored = [name for name in names if name != self._row_key]
         self._require_columns(stored, "frame")
-        batches = list(self._ingested.rows.batches(stored, start, stop)) if stored else []
+        batches = list(self._ingested.stored(stored, start, stop)) if stored else []
         frame = pd.DataFrame(index=range(stop - start))
         if batches:
             frame = pa.Table.from_batches(batches).to_pandas(ignore_metadata=True)
         for name in stored:
-            if self._ingested.rows.schema.field(name).type == REFERENCE:
+            if self._ingested.schema.field(name).type == REFERENCE:
                 frame[name] = [None if at is None else self._ingested.read_reference(at) for at in frame[name]]
         frame.index = pd.RangeIndex(start, stop)
         if self._row_key in names:
@@ -278,9 +276,9 @@ class Split:
         return self._stored([self.key_column], start, stop)[self.key_column]
 
     def _require_columns(self, names: Sequence[str], role: str) -> None:
-        available = [name for name in self._ingested.rows.schema.names if not name.startswith("__")]
+        available = [name for name in self._ingested.schema.names if not name.startswith("__")]
         for name in names:
-            if name not in self._ingested.rows.schema.names:
+            if name not in self._ingested.schema.names:
                 raise unknown_column(name, role, available, self._ingested.source.location.uri)
 
     @property

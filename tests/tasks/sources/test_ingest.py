@@ -177,7 +177,7 @@ def test_any_order_of_shards_gives_the_same_rows_to_any_thread(tmp_path: Path, m
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(read, np.random.default_rng(3).integers(0, len(split.shards), 60).tolist()))
-    assert max(batch.num_rows for batch in split._ingested.rows.batches(["y"], 0, 500)) == 37
+    assert max(batch.num_rows for batch in split._ingested.stored(["y"], 0, 500)) == 37
 
 
 def test_a_split_travels_as_an_address(tmp_path: Path) -> None:
