@@ -45,7 +45,7 @@ def check_contract(model: PredictiveModel, frame: pd.DataFrame, targets: Any = N
     if targets is not None:
         warnings += _check_targets(model, predictive, require_targets(targets, "targets", len(frame)))
     family, found = _found(model, frame, predictive)
-    return ContractReport(model.identity.label, family, len(frame), (*found, *warnings))
+    return ContractReport(model.identity.label, family, len(frame), (*found, *model.casts.values(), *warnings))
 
 
 def _found(model: PredictiveModel, frame: pd.DataFrame, predictive: Distribution) -> tuple[str, list[str]]:

@@ -101,7 +101,8 @@ def _series(series: pd.Series[Any]) -> Array:
 
 def _array(values: Any) -> Array:
     if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()  # NumPy has no such type
     if isinstance(values, pd.Series):
         return _series(values)
     try:

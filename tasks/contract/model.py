@@ -10,26 +10,26 @@ import shutil
 import sys
 import tempfile
 import weakref
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import pandas as pd
 from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel, load_model
-from mlflow.types import DataType
 from mlflow.types.schema import Schema
 
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.columns import of_types, without_categories
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import EXPOSURE, exposed, exposure_in
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.resolved import settings_in
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
+from congruence.tasks.contract.signature import pictures_as_files, to_signature, to_tensor
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
@@ -57,6 +57,8 @@ class PredictiveModel:
     identity: ModelVersion
     settings: PredictionSettings
     pyfunc: AskedModel = field(repr=False)
+    casts: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """How columns were converted to the types of the signature, as far as the model was asked, in words by column."""
 
     @property
     def input_columns(self) -> tuple[str, ...] | None:
@@ -96,20 +98,27 @@ class PredictiveModel:
 
         See ``predict``.
         """
-        inputs = self._inputs(frame)
-        try:
-            return self._asked(inputs)
-        except UnreadableOutputError as error:
-            raise ContractError(f"{self.identity.label}: {error}") from error
-        except MlflowException as error:
-            raise ContractError(
-                f"{self.identity.label}: {_rows(start, frame)} do not fit the model's signature: "
-                f"{str(error).rsplit('Error: ', 1)[-1]}; it asks for {self._input_schema}"
-            ) from error
-        except (Exception, SystemExit) as error:  # the model's own code may raise anything
-            raise ContractError(
-                f"{self.identity.label}: predict failed on {_rows(start, frame)}: {failure_text(error)}"
-            ) from error
+        label, rows = self.identity.label, _rows(start, frame)
+        with ExitStack() as opened:
+            folder = Path(opened.enter_context(TemporaryDirectory())) if _holds_bytes(frame) else None
+            try:
+                inputs = self._inputs(frame, folder)
+            except Exception as error:  # values of any kind, in conversions of pandas
+                why = (
+                    str(error) if isinstance(error, ContractError) else f"{rows} cannot be given: {failure_text(error)}"
+                )
+                raise ContractError(f"{label}: {why}") from error
+            try:
+                return self._asked(inputs)
+            except UnreadableOutputError as error:
+                raise ContractError(f"{label}: {error}") from error
+            except MlflowException as error:
+                raise ContractError(
+                    f"{label}: {rows} do not fit the model's signature: {str(error).rsplit('Error: ', 1)[-1]}; it asks "
+                    f"for {self._input_schema}"
+                ) from error
+            except (Exception, SystemExit) as error:  # the model's own code may raise anything
+                raise ContractError(f"{label}: predict failed on {rows}: {failure_text(error)}") from error
 
     def asked_by(self) -> str:
         """What of the native model is asked, in words; "" where that is its logged ``predict``."""
@@ -134,7 +143,7 @@ class PredictiveModel:
         signature = self.pyfunc.metadata.signature
         return signature.inputs if signature is not None else None
 
-    def _inputs(self, frame: pd.DataFrame) -> Any:
+    def _inputs(self, frame: pd.DataFrame, folder: Path | None) -> Any:
         schema = self._input_schema
         if EXPOSURE in frame.columns:
             frame = frame.drop(columns=EXPOSURE)
@@ -146,31 +155,16 @@ class PredictiveModel:
             missing = [name for name in names if name not in given]
             if missing:
                 raise ContractError(
-                    f"{self.identity.label}: the model asks for input column {missing[0]!r}, but the split gives "
+                    f"the model asks for input column {missing[0]!r}, but the split gives "
                     f"{', '.join(map(repr, frame.columns))}; add it to the split's model inputs"
                 )
-            inputs = without_categories(frame[names].reset_index(drop=True))
-            # MLflow refuses long where the signature says double; a whole number below 2^53 is the same in both.
-            wide = {str(item.name) for item in schema.inputs if getattr(item, "type", None) == DataType.double}
-            kinds = {name: kind.kind for name, kind in zip(names, inputs.dtypes, strict=True)}
-            inputs = of_types(inputs, {name: "float64" for name in names if name in wide and kinds[name] in "iu"})
-            # A column that lacks a value somewhere else in its table comes as floating-point numbers.
-            whole = {
-                str(item.name): "int64" if item.type == DataType.long else "int32"
-                for item in schema.inputs
-                if getattr(item, "type", None) in (DataType.long, DataType.integer)
-            }
-            return of_types(inputs, {name: whole[name] for name in names if name in whole and _is_whole(inputs[name])})
-        matrix = np.stack([np.asarray(row) for row in frame.iloc[:, 0]]) if frame.shape[1] == 1 else frame.to_numpy()
-        return matrix.astype(schema.numpy_types()[0]) if schema.is_tensor_spec() else frame
-
-
-def _is_whole(column: pd.Series[Any]) -> bool:
-    """Whether these are whole numbers, stored as floating-point ones."""
-    if column.dtype.kind != "f":
-        return False
-    values = column.to_numpy()
-    return bool((np.isfinite(values) & (np.abs(values) < 2.0**31) & (values == np.round(values))).all())
+            inputs, notes = to_signature(frame[names], schema)
+            if folder is not None:
+                inputs, more = pictures_as_files(inputs, schema, folder)
+                notes |= more
+            self.casts.update(notes)
+            return inputs
+        return to_tensor(frame, schema.numpy_types()[0]) if schema.is_tensor_spec() else frame
 
 
 def load_predictive_model(uri: str, predictions: PredictionSettings | None = None) -> PredictiveModel:
@@ -260,6 +254,10 @@ def failure_text(error: BaseException) -> str:
     if isinstance(error, ContractError):  # of a process that said more
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _holds_bytes(frame: pd.DataFrame) -> bool:
+    return len(frame) > 0 and any(isinstance(cell, bytes) for cell in frame.iloc[0])
 
 
 def _rows(start: int, frame: pd.DataFrame) -> str:
