@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from prefect import flow, task
 from prefect.artifacts import create_table_artifact
@@ -29,11 +29,9 @@ from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.evaluate.splits import local_folders
 from congruence.tasks.runtime.folders import in_use
 from congruence.tasks.runtime.json_logging import log_fields
-from congruence.tasks.runtime.steps import Advance
 from congruence.tasks.scores.metrics.registry import shown
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
-R = TypeVar("R")
 settle()
 
 
@@ -55,10 +53,10 @@ def evaluate(
     made = plan or Plan(settings, again=again)
 
     # The plan grows with the versions: Prefect, which stores and shows parameters, is given the settings alone.
-    @flow(name="evaluate", flow_run_name=f"evaluate {models}".replace("{", "{{").replace("}", "}}"))
+    @flow(name="evaluate", flow_run_name=_verbatim(f"evaluate {models}"))
     def evaluation(settings: EvaluationSettings, again: bool) -> list[VersionOutcome]:  # noqa: ARG001
         with in_flow(made.settings) as cluster:
-            return evaluate_plan(made, cluster, PrefectStages())
+            return evaluate_plan(made, cluster, STAGES)
 
     return evaluation(made.settings, again)
 
@@ -72,59 +70,47 @@ def in_flow(settings: EvaluationSettings) -> Iterator[Callable[[], DaskExecutor]
         yield cache(lambda: opened.enter_context(dask_executor(settings.cluster, say)))
 
 
-class Terminal(Observer):
-    """Lines and progress at the terminal."""
+def _as_task(name: str, split: str, work: Callable[[], Any]) -> Any:
+    """A stage as a task in Prefect; one that a disk or a server ended is tried again: what it finished stays."""
+    title = f"{name} {split}"
 
-    def say(self, line: str) -> None:
-        """See Observer."""
-        say(line)
+    @task(
+        name=name,
+        task_run_name=_verbatim(title),
+        retries=2,
+        retry_delay_seconds=[5, 20],
+        retry_condition_fn=_may_pass,
+        cache_policy=NO_CACHE,
+        tags=[f"congruence-{name}"],
+    )
+    def a_stage() -> Any:
+        return work()
 
-    @contextmanager
-    def progress(
-        self,
-        title: str,
-        total: int,
-        unit: str = "rows",
-        found: int = 0,
-        detail: Callable[[], str] | None = None,
-        at_once: int = 1,
-    ) -> Iterator[Advance]:
-        """See Observer."""
-        with stage(title, total, unit, found, detail, at_once) as advance:
-            yield advance
+    with log_fields(stage=name, split=split, task=title):
+        return a_stage()
 
 
-class PrefectStages(Terminal):
-    """Stages as tasks in Prefect besides."""
+def _table_artifact(split: str, outcomes: Sequence[VersionOutcome]) -> None:
+    """The outcomes as a table on the run's page."""
+    rows: list[dict[str, Any]] = [
+        {"version": outcome.label, "status": outcome.status}
+        | {name: str(metric) for name, metric in outcome.metrics.items() if name in shown("headlines")}
+        | ({"error": outcome.error} if outcome.error else {})
+        for outcome in outcomes
+    ]
+    create_table_artifact(table=rows, key="congruence-versions", description=f"Versions on split {split}")
 
-    def stage(self, name: str, split: str, work: Callable[[], R]) -> R:
-        """See Observer. A stage that a disk or a server ended is tried again; what it finished stays."""
-        title = f"{name} {split}"
 
-        @task(
-            name=name,
-            task_run_name=title.replace("{", "{{").replace("}", "}}"),
-            retries=2,
-            retry_delay_seconds=[5, 20],
-            retry_condition_fn=_may_pass,
-            cache_policy=NO_CACHE,
-            tags=[f"congruence-{name}"],
-        )
-        def a_stage() -> R:
-            return work()
+TERMINAL = Observer(say, stage)
+"""Lines and progress at the terminal."""
 
-        with log_fields(stage=name, split=split, task=title):
-            return a_stage()
+STAGES = Observer(say, stage, _as_task, _table_artifact)
+"""The same, and stages as tasks in Prefect."""
 
-    def split_done(self, split: str, outcomes: Sequence[VersionOutcome]) -> None:
-        """See Observer: as a table on the run's page."""
-        rows: list[dict[str, Any]] = [
-            {"version": outcome.label, "status": outcome.status}
-            | {name: str(metric) for name, metric in outcome.metrics.items() if name in shown("headlines")}
-            | ({"error": outcome.error} if outcome.error else {})
-            for outcome in outcomes
-        ]
-        create_table_artifact(table=rows, key="congruence-versions", description=f"Versions on split {split}")
+
+def _verbatim(name: str) -> str:
+    """The name of a run with braces that Prefect does not fill in."""
+    return name.replace("{", "{{").replace("}", "}}")
 
 
 def _may_pass(_task: Any, _run: Any, state: State[Any]) -> bool:

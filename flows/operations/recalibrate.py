@@ -19,7 +19,7 @@ from prefect import flow
 
 from congruence.flows.cli.console import results, say
 from congruence.flows.cli.tables import print_outcomes
-from congruence.flows.evaluate import PrefectStages, Terminal, evaluate, in_flow
+from congruence.flows.evaluate import STAGES, TERMINAL, evaluate, in_flow
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.comparison.versions import compare_pair
@@ -29,10 +29,11 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder
+from congruence.tasks.evaluate.evaluation import index
 from congruence.tasks.evaluate.executors import dask_executor
 from congruence.tasks.evaluate.plan import VersionOutcome, encoder_protocol
 from congruence.tasks.evaluate.splits import for_workers, open_planned, with_fitted_encoder
-from congruence.tasks.evaluate.steps import Steps, index, kept_predictions, require_none, rows_of
+from congruence.tasks.evaluate.steps import Steps, kept_predictions, require_none, rows_of
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.corrected_versions import (
     Origin,
@@ -221,7 +222,7 @@ def _indexed(settings: EvaluationSettings, labelled: SplitSettings) -> Evaluatio
     with ExitStack() as opened:
         cluster = cache(lambda: opened.enter_context(dask_executor(settings.cluster, say)))
         for part in {item.name: item for item in (labelled, settings.statistics_split)}.values():
-            index(settings, part, cluster, Terminal())
+            index(settings, part, cluster, TERMINAL)
     return with_fitted_encoder(settings)
 
 
@@ -233,9 +234,9 @@ def _fitted(
     @flow(name="fit-recalibration", flow_run_name=f"recalibrate {parent.label} on {split.name}")
     def fit(settings: EvaluationSettings) -> FittedVersion:
         with in_flow(settings) as cluster:
-            steps = Steps(settings, cluster(), PrefectStages())
+            steps = Steps(settings, cluster(), STAGES)
             rows = rows_of(settings, split)
-            served, failures = steps.check(split, [parent])
+            served, failures = steps.check(rows, [parent])
             require_none(failures)
             steps.embed(rows)
             rows.predictions[parent.label] = kept_predictions(rows, served[parent.label])

@@ -13,7 +13,7 @@ from prefect import flow
 from rich.table import Table
 
 from congruence.flows.cli.console import results, say
-from congruence.flows.evaluate import PrefectStages, in_flow
+from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_features, rows_without_integers
@@ -116,7 +116,7 @@ def score(
     kept.remove()
     work = SolveWork(protocol, known, asked, {label: kept})
     with in_flow(chosen) as cluster:
-        without_prediction = measure_inputs(Steps(chosen, cluster(), PrefectStages()), work, version)
+        without_prediction = measure_inputs(Steps(chosen, cluster(), STAGES), work, version)
     asked = replace(asked, left_out={**asked.left_out, **without_prediction})
     measurement = kept.require()
     kept.remove()
@@ -158,7 +158,7 @@ def measure_inputs(steps: Steps, work: SolveWork, version: ModelVersion) -> dict
     """
     known, asked = work.reference, work.query
     assert asked is not None
-    served, failures = steps.check(known.split, [version])
+    served, failures = steps.check(known, [version])
     require_none(failures)
     for rows in (known, asked):
         # A new input that cannot be read is withheld; it is no reason to say nothing of the others.
@@ -184,7 +184,7 @@ def measure_inputs(steps: Steps, work: SolveWork, version: ModelVersion) -> dict
         raise InvalidInputError(
             f"inputs: none of the {asked.split.rows} rows at {asked.split.settings.uri} can be embedded"
         )
-    require_none(steps.solve(work, [version]))
+    require_none(steps.solve(known, work, [version]))
     return without_prediction
 
 

@@ -1,31 +1,35 @@
-"""The evaluation of a split: check, embed, predict, solve, score; logged to MLflow, version by version."""
+"""The evaluation of a file: its splits indexed, and on each check, embed, predict, solve, score; logged to MLflow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.evaluate.executors import Executor, reason
+from congruence.tasks.data.ingest import ingest_file, source_files
+from congruence.tasks.data.measurable import require_measurable
+from congruence.tasks.data.opening import open_kept
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.evaluate.executors import LocalExecutor, in_groups, reason
 from congruence.tasks.evaluate.observer import Observer
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, VersionOutcome
-from congruence.tasks.evaluate.splits import store_uri
+from congruence.tasks.evaluate.splits import open_planned, plans_folder, store_uri
 from congruence.tasks.evaluate.steps import (
     Failures,
     Steps,
-    groups_of_versions,
-    index,
     kept_predictions,
     rows_of,
 )
 from congruence.tasks.mlflow.machine import performance_report, system_metrics
 from congruence.tasks.mlflow.runs import fail_run, open_run
 from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
-from congruence.tasks.solving.solve import SolveWork
+from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork
 
 
-def evaluate(plan: Plan, executor: Callable[[], Executor], to: Observer) -> list[VersionOutcome]:
+def evaluate(plan: Plan, executor: Callable[[], LocalExecutor], to: Observer) -> list[VersionOutcome]:
     """Evaluate what a plan says is missing, split by split, and return the outcomes of all of its versions.
 
     Args:
@@ -46,7 +50,7 @@ def evaluate(plan: Plan, executor: Callable[[], Executor], to: Observer) -> list
     return outcomes
 
 
-def evaluate_split(plan: SplitPlan, executor: Executor, to: Observer) -> list[VersionOutcome]:
+def evaluate_split(plan: SplitPlan, executor: LocalExecutor, to: Observer) -> list[VersionOutcome]:
     """Embed a split, and predict, solve, score and log what is missing on it; every run that is opened is ended.
 
     Raises:
@@ -55,8 +59,42 @@ def evaluate_split(plan: SplitPlan, executor: Executor, to: Observer) -> list[Ve
     return _OnSplit(plan, executor, to).outcomes()
 
 
+def index(
+    settings: EvaluationSettings, split: SplitSettings, executor: Callable[[], LocalExecutor], to: Observer
+) -> None:
+    """Index a split, unless its index is kept: by the pieces' ``executor``, which is asked for only then.
+
+    Raises:
+        SplitError: see ``open_split``; or what ``require_measurable`` refuses.
+    """
+
+    def work() -> None:
+        opened, folder = open_kept(split, plans_folder(settings)), str(plans_folder(settings))
+        if opened is None:
+            files = source_files(split)
+            if len(files) > 1:
+                groups = in_groups(files)
+                at_once = executor().slots * len(groups[0])
+                with to.progress(f"indexing {split.name}", len(files), "files", at_once=at_once) as advance:
+                    ingest = partial(_ingest, split, folder)
+                    for done in executor().map(ingest, groups, name="index", retries=1):
+                        done.result()
+                        advance(len(done.item))
+            opened = open_planned(split, settings)
+        said = require_measurable(opened, settings.max_invalid, missing=settings.encoder.missing)
+        if said is not None:
+            to.say(said)
+
+    to.stage("index", split.name, work)
+
+
+def _ingest(split: SplitSettings, folder: str, files: list[str]) -> None:
+    for file in files:
+        ingest_file(split, file, folder)
+
+
 class _OnSplit:
-    def __init__(self, plan: SplitPlan, executor: Executor, to: Observer) -> None:
+    def __init__(self, plan: SplitPlan, executor: LocalExecutor, to: Observer) -> None:
         self.plan, self.to = plan, to
         self.steps = Steps(plan.settings, executor, to)
         self.ended: dict[str, VersionOutcome] = {}
@@ -82,7 +120,7 @@ class _OnSplit:
         reference = rows if plan.reference is None else rows_of(plan.settings, plan.reference)
         parts = [rows] if reference is rows else [rows, reference]
         kept = {version.label: self._measurement(version) for version in plan.versions}
-        served, failures = steps.check(plan.split, self.left)
+        served, failures = steps.check(rows, self.left)
         self._fail(failures)
         for part in parts if self.left else []:
             steps.embed(part)
@@ -95,8 +133,10 @@ class _OnSplit:
             if self.left:
                 self._fail(steps.predict(part, self.left))
         task = SolveWork(plan.protocol, reference, None if reference is rows else rows, kept)
-        for group in groups_of_versions(self.left):
-            self._fail(steps.solve(task, group))
+        left = self.left
+        for start in range(0, len(left), VERSIONS_AT_ONCE):
+            group = left[start : start + VERSIONS_AT_ONCE]
+            self._fail(steps.solve(rows, task, group))
             solved = [version for version in group if version.label not in self.ended]
             if not solved:
                 continue

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from queue import Empty, Queue
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from distributed import CancelledError, Client, Future, KilledWorker, get_worker
 
@@ -58,7 +58,7 @@ class Done(Generic[T, R]):
             raise self.error
         return self.value  # type: ignore[return-value]
 
-    def failure(self, label: str, asked: str) -> str | None:
+    def failure(self, label: str, asked: str = "") -> str | None:
         """Returns why a version's piece of work failed, in words without secrets; None where it did not.
 
         That of a worker that dies (its machine was taken away, its memory ran out beside other work) is not the
@@ -66,13 +66,14 @@ class Done(Generic[T, R]):
 
         Args:
             label: of the version.
-            asked: what it was asked for, as in "predict rows 0 to 99".
+            asked: what it was asked for, as in "predict rows 0 to 99", where what kills every worker that takes the
+                piece is the version's own failure.
 
         Raises:
             ClusterError, OSError, ...: the cluster, a disk or a server is gone, or a file of the split is another one,
                 which is no version's failure.
         """
-        if isinstance(self.error, KilledWorker):
+        if asked and isinstance(self.error, KilledWorker):
             return (
                 f"{label}: killed {self.error.allowed_failures + 1} workers, all that were to {asked}; it needs more "
                 "memory than a worker has: give workers more, or make shard_rows of the split smaller"
@@ -88,23 +89,27 @@ def reason(error: BaseException) -> str:
     return mask_text(text)
 
 
-class Executor(Protocol):
-    """Carries out pieces of work that do not depend on each other."""
+class LocalExecutor:
+    """Carries out pieces of work that do not depend on each other: in this process, one after another."""
+
+    client: Client | None = None
+    """Of the Dask cluster that does the work."""
 
     @property
     def slots(self) -> int:
         """How many pieces are worked on at a time."""
+        return 1
 
-    @property
-    def client(self) -> Client | None:
-        """Of the Dask cluster; None in this process."""
+    def under_way(self) -> str:
+        """What there is to say of the pieces under way, "" for nothing."""
+        return ""
 
     def map(
         self,
         work: Callable[[T], R],
         items: Sequence[T],
         *,
-        name: str,
+        name: str,  # noqa: ARG002
         retries: int = 0,
         fields: Callable[[T], Mapping[str, str]] | None = None,
     ) -> Iterator[Done[T, R]]:
@@ -117,32 +122,14 @@ class Executor(Protocol):
             retries: how often a piece that raises is tried again.
             fields: what the lines that a piece logs say of it.
         """
-
-
-class LocalExecutor:
-    """Works in this process, one piece after another."""
-
-    slots = 1
-    client = None
-
-    def map(
-        self,
-        work: Callable[[T], R],
-        items: Sequence[T],
-        *,
-        name: str,  # noqa: ARG002
-        retries: int = 0,
-        fields: Callable[[T], Mapping[str, str]] | None = None,
-    ) -> Iterator[Done[T, R]]:
-        """See Executor."""
         for item in items:
             with log_fields(**({} if fields is None else fields(item))):
                 ended = _attempt(work, item, retries)
             yield Done(item, *ended)
 
 
-class DaskExecutor:
-    """Works on the workers of a cluster, and waits as long as there are some.
+class DaskExecutor(LocalExecutor):
+    """Has the workers of a cluster do the work, and waits as long as there are some.
 
     Args:
         client: of the cluster.
@@ -150,7 +137,8 @@ class DaskExecutor:
     """
 
     def __init__(self, client: Client, say: Callable[[str], None]) -> None:
-        self.client, self._say = client, say
+        self.client: Client = client
+        self._say = say
 
     @property
     def slots(self) -> int:
@@ -166,7 +154,7 @@ class DaskExecutor:
         retries: int = 0,
         fields: Callable[[T], Mapping[str, str]] | None = None,
     ) -> Iterator[Done[T, R]]:
-        """See Executor; a worker that dies has its pieces done by another one."""
+        """See LocalExecutor; pieces of a worker that dies are done by another one."""
         workers = Workers(self.client, self._say)
         ended: Queue[Future[_Ended[R]]] = Queue()
         asked: dict[object, tuple[T, Future[_Ended[R]]]] = {}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from distributed import worker_client
 
@@ -19,20 +19,16 @@ from congruence.kernels.protocol.protocol import EvaluationProtocol
 from congruence.tasks.contract import ContractError, ContractReport
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
-from congruence.tasks.data.ingest import ingest_file, source_files
-from congruence.tasks.data.measurable import require_measurable
-from congruence.tasks.data.opening import open_kept
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.standardisation import require_features
 from congruence.tasks.embeddings.worker import decode_threads, embed_shards, find_batch_size, open_store
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.evaluate.executors import Done, Executor, groups_of_shards, in_groups, tell
+from congruence.tasks.evaluate.executors import Done, LocalExecutor, groups_of_shards, in_groups, tell
 from congruence.tasks.evaluate.observer import Observer
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
-from congruence.tasks.evaluate.splits import open_planned, plans_folder, store_uri
+from congruence.tasks.evaluate.splits import store_uri
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
 from congruence.tasks.models.predictions import PredictionAddress
@@ -42,8 +38,9 @@ from congruence.tasks.runtime.steps import Advance, about
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import MeasurementAddress
-from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork, solve_versions
+from congruence.tasks.solving.solve import SolveWork, solve_versions
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 GROUPS_PER_CARD = 8
@@ -51,43 +48,6 @@ GROUPS_PER_CARD = 8
 _EMBED_RETRIES = 3
 Failures = dict[str, str]
 """Why versions failed, by their labels."""
-
-
-def index(settings: EvaluationSettings, split: SplitSettings, executor: Callable[[], Executor], to: Observer) -> None:
-    """Index a split, unless its index is kept: by the pieces' ``executor``, which is asked for only then.
-
-    Raises:
-        SplitError: see ``open_split``; or what ``require_measurable`` refuses.
-    """
-
-    def work() -> None:
-        opened = open_kept(split, plans_folder(settings))
-        if opened is None:
-            files = source_files(split)
-            if len(files) > 1:
-                _index_files(split, files, str(plans_folder(settings)), executor(), to)
-            opened = open_planned(split, settings)
-        if split.target is not None:
-            said = require_measurable(opened, settings.max_invalid, missing=settings.encoder.missing)
-            if said is not None:
-                to.say(said)
-
-    to.stage("index", split.name, work)
-
-
-def _index_files(split: SplitSettings, files: list[str], folder: str, executor: Executor, to: Observer) -> None:
-    """Ingest every file."""
-    groups = in_groups(files)
-    at_once = executor.slots * len(groups[0])
-    with to.progress(f"indexing {split.name}", len(files), "files", at_once=at_once) as advance:
-        for done in executor.map(partial(_index, split, folder), groups, name="index", retries=1):
-            done.result()
-            advance(len(done.item))
-
-
-def _index(split: SplitSettings, folder: str, files: list[str]) -> None:
-    for file in files:
-        ingest_file(split, file, folder)
 
 
 def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
@@ -122,6 +82,21 @@ def require_none(failures: Failures) -> None:
         raise CongruenceError(message)
 
 
+def _stage(
+    name: str,
+) -> Callable[[Callable[Concatenate[Steps, EvaluatedRows, P], R]], Callable[Concatenate[Steps, EvaluatedRows, P], R]]:
+    """Has the observer carry out a step on the rows of a split."""
+
+    def of(step: Callable[Concatenate[Steps, EvaluatedRows, P], R]) -> Callable[..., R]:
+        @wraps(step)
+        def observed(self: Steps, rows: EvaluatedRows, *given: P.args, **named: P.kwargs) -> R:
+            return cast("R", self.to.stage(name, rows.split.name, partial(step, self, rows, *given, **named)))
+
+        return observed
+
+    return of
+
+
 @dataclass(frozen=True)
 class Steps:
     """The steps of an evaluation from the checked versions on.
@@ -133,23 +108,22 @@ class Steps:
     """
 
     settings: EvaluationSettings
-    executor: Executor
+    executor: LocalExecutor
     to: Observer
 
-    def check(self, split: Split, versions: list[ModelVersion]) -> tuple[dict[str, ServedVersion], Failures]:
+    @_stage("check")
+    def check(self, rows: EvaluatedRows, versions: list[ModelVersion]) -> tuple[dict[str, ServedVersion], Failures]:
         """Load versions and try their contracts on a few rows, before hours are spent on embeddings.
 
         Returns:
             The versions that keep their contract, ready to be loaded, by label; and why the others do not.
         """
+        split = rows.split
+        with self.to.progress(f"checking versions on {split.name}", len(versions), "versions") as advance:
+            checks = self.executor.map(partial(_check, self.settings, split), versions, name="check", fields=_labelled)
+            return _divided(checks, "check it on a few rows", advance)
 
-        def work() -> tuple[dict[str, ServedVersion], Failures]:
-            with self.to.progress(f"checking versions on {split.name}", len(versions), "versions") as advance:
-                checks = self._of_versions(partial(_check, self.settings, split), versions, "check")
-                return _divided(checks, "check it on a few rows", advance)
-
-        return self.to.stage("check", split.name, work)
-
+    @_stage("embed")
     def embed(self, rows: EvaluatedRows, max_invalid: float | None = None) -> None:
         """Embed the shards of ``rows`` that the store lacks.
 
@@ -161,10 +135,6 @@ class Steps:
             TooManyInvalidRowsError: more rows than ``max_invalid`` allows have no embedding.
             SplitError: tabular features of another number than the encoder's.
         """
-        allowed = self.settings.max_invalid if max_invalid is None else max_invalid
-        self.to.stage("embed", rows.split.name, lambda: self._embed(rows, allowed))
-
-    def _embed(self, rows: EvaluatedRows, max_invalid: float) -> None:
         settings, split, store = self.settings, rows.split, rows.store
         encoder = asking_encoder(settings.encoder)
         if isinstance(encoder, FeatureEncoder):
@@ -184,8 +154,9 @@ class Steps:
             work = partial(_embed_shards, self.settings, rows, threads)
             for ended in self.executor.map(work, groups, name="embed", retries=_EMBED_RETRIES, fields=_shards):
                 advance(ended.result())
+        allowed = settings.max_invalid if max_invalid is None else max_invalid
         folder = settings.home_folder / "invalid-rows"
-        if (left_out := require_few_invalid(store.reasons(), split, max_invalid, folder)) is not None:
+        if (left_out := require_few_invalid(store.reasons(), split, allowed, folder)) is not None:
             self.to.say(left_out)
 
     def _workers_may_search(self) -> bool:
@@ -204,6 +175,7 @@ class Steps:
             return groups_of_shards(pending, self.executor.slots)
         return in_groups(pending, len(pending))  # a shard of images takes minutes
 
+    @_stage("predict")
     def predict(self, rows: EvaluatedRows, versions: list[ModelVersion]) -> Failures:
         """Ask every version for every valid row, in groups of shards; what is kept is not asked again.
 
@@ -214,22 +186,19 @@ class Steps:
         groups = groups_of_shards(split.shards, slots, len(versions))
         # Only this version's part: what a worker is told does not grow with the others.
         pieces = [(rows.of_versions([version.label]), version.label, group) for version in versions for group in groups]
+        failures: Failures = {}
+        at_once = slots * sum(shard.rows for shard in groups[0])
+        with self.to.progress(f"predicting {split.name}", split.rows * len(versions), at_once=at_once) as advance:
+            ask = partial(_predict, self.settings)
+            for done in self.executor.map(ask, pieces, name="predict", retries=1, fields=_of_piece):
+                _, label, group = done.item
+                last = group[-1].stop - 1
+                if (why := done.failure(label, f"predict rows {group[0].start} to {last}")) is not None:
+                    failures.setdefault(label, why)
+                advance(sum(shard.rows for shard in group))
+        return failures
 
-        def work() -> Failures:
-            failures: Failures = {}
-            at_once = slots * sum(shard.rows for shard in groups[0])
-            with self.to.progress(f"predicting {split.name}", split.rows * len(versions), at_once=at_once) as advance:
-                ask = partial(_predict, self.settings)
-                for done in self.executor.map(ask, pieces, name="predict", retries=1, fields=_of_piece):
-                    _, label, group = done.item
-                    last = group[-1].stop - 1
-                    if (why := done.failure(label, f"predict rows {group[0].start} to {last}")) is not None:
-                        failures.setdefault(label, why)
-                    advance(sum(shard.rows for shard in group))
-            return failures
-
-        return self.to.stage("predict", split.name, work)
-
+    @_stage("find refused rows")
     def refused(self, rows: EvaluatedRows, label: str) -> dict[int, str]:
         """The valid rows that a version gives no prediction for, asked one by one in the end, and why, by row.
 
@@ -238,49 +207,42 @@ class Steps:
         """
         split = rows.split
         pieces = [(rows, label, group) for group in groups_of_shards(split.shards, self.executor.slots)]
+        found: dict[int, str] = {}
+        with self.to.progress(f"finding rows of {split.name} that {label} refuses", split.rows) as advance:
+            ask = partial(_find_refused, self.settings)
+            for done in self.executor.map(ask, pieces, name="find refused rows", fields=_of_piece):
+                found |= done.result()
+                advance(sum(shard.rows for shard in done.item[2]))
+        return dict(sorted(found.items()))
 
-        def work() -> dict[int, str]:
-            found: dict[int, str] = {}
-            with self.to.progress(f"finding rows of {split.name} that {label} refuses", split.rows) as advance:
-                ask = partial(_find_refused, self.settings)
-                for done in self.executor.map(ask, pieces, name="find refused rows", fields=_of_piece):
-                    found |= done.result()
-                    advance(sum(shard.rows for shard in done.item[2]))
-            return dict(sorted(found.items()))
-
-        return self.to.stage("find refused rows", split.name, work)
-
-    def solve(self, task: SolveWork, versions: list[ModelVersion]) -> Failures:
+    @_stage("solve")
+    def solve(self, rows: EvaluatedRows, task: SolveWork, versions: list[ModelVersion]) -> Failures:
         """Solve the Gram system for a group of versions; why it failed for some.
 
         A group that fails is solved again one by one: the failure of one version is not that of its neighbours.
         """
-        split, count, labels = task.reference.split.name, len(versions), [version.label for version in versions]
-
-        def work() -> Failures:
-            title = f"solving {split}"
-            with self.to.progress(title, count, "versions", detail=self._under_way, at_once=count) as advance:
-                failure = self._solved(task, labels)
-                if failure is None:
-                    advance(count)
-                    return {}
-            first, *others = labels
-            alone = self._solved(task, [first]) if others else failure
-            if alone == failure:  # of the reference inputs, then, or of the cluster: it would be said of every version
-                return dict.fromkeys(labels, failure)
-            self.to.say(f"{title}: {failure}; each of the {count} versions is solved by itself")
-            found = {first: alone} | {label: self._solved(task, [label]) for label in others}
-            return {label: why for label, why in found.items() if why is not None}
-
-        return self.to.stage("solve", split, work)
+        count, labels, title = len(versions), [version.label for version in versions], f"solving {rows.split.name}"
+        with self.to.progress(title, count, "versions", detail=self.executor.under_way, at_once=count) as advance:
+            failure = self._solved(task, labels)
+            if failure is None:
+                advance(count)
+                return {}
+        first, *others = labels
+        alone = self._solved(task, [first]) if others else failure
+        if alone == failure:  # of the reference inputs, then, or of the cluster: it would be said of every version
+            return dict.fromkeys(labels, failure)
+        self.to.say(f"{title}: {failure}; each of the {count} versions is solved by itself")
+        found = {first: alone} | {label: self._solved(task, [label]) for label in others}
+        return {label: why for label, why in found.items() if why is not None}
 
     def _solved(self, task: SolveWork, labels: list[str]) -> str | None:
         work = partial(_solve if self.executor.client is not None else _solve_here, self.settings)
         named = labels[0] if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
         pieces = [(task.of_versions(labels), labels)]
         (done,) = self.executor.map(work, pieces, name="solve", fields=lambda _: {"version": named})
-        return done.failure(named, "solve for it")
+        return done.failure(named)
 
+    @_stage("score")
     def score(
         self,
         rows: EvaluatedRows,
@@ -295,39 +257,17 @@ class Steps:
         Returns:
             The outcomes of the versions that are logged, by label, and why others are not.
         """
-        split, count = rows.split.name, len(versions)
-        own = {version.label: (rows.of_versions([version.label]), kept[version.label]) for version in versions}
-
-        def work() -> tuple[dict[str, VersionOutcome], Failures]:
-            at_once = self.executor.slots
-            with self.to.progress(
-                f"scoring and logging {split}", count, "versions", detail=self._under_way, at_once=at_once
-            ) as advance:
-                pieces = [(*own[version.label], version) for version in versions]
-                scored = self.executor.map(
-                    partial(_score, self.settings, protocol, again),
-                    pieces,
-                    name="score",
-                    fields=lambda piece: {"version": piece[2].label},
-                )
-                named = (Done(done.item[2], done.value, done.error) for done in scored)
-                return _divided(named, "score it", advance)
-
-        return self.to.stage("score", split, work)
-
-    def _of_versions(
-        self, work: Callable[[ModelVersion], R], versions: list[ModelVersion], name: str
-    ) -> Iterable[Done[ModelVersion, R]]:
-        return self.executor.map(work, versions, name=name, fields=lambda version: {"version": version.label})
-
-    def _under_way(self) -> str:
-        under_way = getattr(self.executor, "under_way", None)
-        return "" if under_way is None else str(under_way())
-
-
-def groups_of_versions(versions: list[ModelVersion]) -> list[list[ModelVersion]]:
-    """The versions in groups that are solved together."""
-    return [versions[start : start + VERSIONS_AT_ONCE] for start in range(0, len(versions), VERSIONS_AT_ONCE)]
+        pieces = [(rows.of_versions([version.label]), kept[version.label], version) for version in versions]
+        work, detail, at_once = (
+            partial(_score, self.settings, protocol, again),
+            self.executor.under_way,
+            self.executor.slots,
+        )
+        title = f"scoring and logging {rows.split.name}"
+        with self.to.progress(title, len(versions), "versions", detail=detail, at_once=at_once) as advance:
+            scored = self.executor.map(work, pieces, name="score", fields=lambda piece: _labelled(piece[2]))
+            named = (Done(done.item[2], done.value, done.error) for done in scored)
+            return _divided(named, "score it", advance)
 
 
 def _divided(ended: Iterable[Done[ModelVersion, R]], asked: str, advance: Advance) -> tuple[dict[str, R], Failures]:
@@ -342,6 +282,10 @@ def _divided(ended: Iterable[Done[ModelVersion, R]], asked: str, advance: Advanc
             given[label] = done.result()
         advance(1)
     return given, failures
+
+
+def _labelled(version: ModelVersion) -> dict[str, str]:
+    return {"version": version.label}
 
 
 def _shards(group: list[Shard]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 from commands import run
 from prefect import flow
 
-from congruence.flows.evaluate import PrefectStages, in_flow
+from congruence.flows.evaluate import STAGES, in_flow
 from congruence.flows.prefect.log_filters import run_fields
 from congruence.tasks.runtime import json_logging as logs
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -48,7 +48,7 @@ def test_lines_name_run_stage_version_split_and_worker(
             with in_flow(settings) as cluster:
                 about = {"fields": lambda version: {"version": version, "shard": "4-7"}}
                 ask = lambda: [done.result() for done in cluster().map(_ask, ["angle/3"], name="ask", **about)]  # noqa: E731
-                PrefectStages().stage("predict", "digits", ask)
+                STAGES.stage("predict", "digits", ask)
 
         asks()
     finally:

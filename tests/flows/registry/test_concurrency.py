@@ -11,7 +11,7 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 
-from congruence.flows.evaluate import PrefectStages
+from congruence.flows.evaluate import STAGES
 
 TAG = "congruence-predict"
 
@@ -35,8 +35,8 @@ def test_a_limit_on_the_tag_of_a_stage_is_kept() -> None:
 
     @flow(name="of a test")
     def an_evaluation() -> None:
-        PrefectStages().stage("check", "circle", lambda: work("check"))
-        PrefectStages().stage("predict", "circle", lambda: work("predict"))
+        STAGES.stage("check", "circle", lambda: work("check"))
+        STAGES.stage("predict", "circle", lambda: work("predict"))
 
     both = [threading.Thread(target=contextvars.copy_context().run, args=(an_evaluation,)) for _ in range(2)]
     for each in both:
