@@ -10,7 +10,6 @@ ORDER = ["kernels", "tasks", "flows"]
 FOREIGN = {
     "kernels": {
         "prefect",
-        "prefect_dask",
         "dask",
         "distributed",
         "mlflow",
@@ -20,7 +19,7 @@ FOREIGN = {
         "fsspec",
         "requests",
     },
-    "tasks": {"prefect", "prefect_dask"},
+    "tasks": {"prefect"},
     "flows": set(),
 }
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -6,13 +6,9 @@ from typing import Annotated
 
 import typer
 
-from congruence.flows.cli.commands.clean import clean
-from congruence.flows.cli.commands.doctor import doctor
 from congruence.flows.cli.commands.evaluate import evaluate, init, validate
-from congruence.flows.cli.commands.local import demo, ui
-from congruence.flows.cli.commands.recalibrate import recalibrate
-from congruence.flows.cli.commands.registry import compare, gate, list_versions, open_report
-from congruence.flows.cli.commands.score import score
+from congruence.flows.cli.commands.local import clean, demo, doctor, ui
+from congruence.flows.cli.commands.registry import compare, gate, list_versions, open_report, recalibrate, score
 from congruence.flows.cli.commands.watch import receive, serve, watch, webhook
 
 

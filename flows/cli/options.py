@@ -174,7 +174,7 @@ class Errors:
         if self.as_json:
             print_json({"error": str(error), "exit_status": REFUSED})
         if self.annotated is not None:
-            from congruence.flows.cli.github import annotation
+            from congruence.flows.operations.gate_on_github import annotation
 
             typer.echo(annotation("error", "nothing was judged", str(error), self.annotated))
         sys.exit(REFUSED)

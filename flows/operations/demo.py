@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import mlflow
+import yaml
 
 from congruence.flows.cli.console import console
 from congruence.flows.cli.tables import print_outcomes
-from congruence.flows.operations.demo_files import descriptions, evaluation_file, registered_versions
 from congruence.flows.prefect.session import run_evaluation
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
+from congruence.tasks.models.registry import ModelVersion, list_versions
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.settings.home import tracking_uri
@@ -78,3 +83,23 @@ def _register(folder: Path) -> None:
         return
     console.print(f"training and registering {len(DESCRIPTIONS)} versions of {MODEL_NAME}")
     register_versions(folder / "train")
+
+
+def registered_versions(name: str) -> list[ModelVersion]:
+    """The versions of a registered model, none where there is no such model."""
+    known = any(model.name == name for model in mlflow.search_registered_models())
+    return list_versions(name) if known else []
+
+
+def descriptions(name: str) -> dict[str, str]:
+    """What each version of a registered model is, by its label."""
+    return {version.label: version.tags.get("what", "") for version in registered_versions(name)}
+
+
+def evaluation_file(folder: Path, content: Mapping[str, Any]) -> Path:
+    """``evaluation.yaml`` in ``folder``: left as it is if there, since it is the user's to change."""
+    path = folder / "evaluation.yaml"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(dict(content), sort_keys=False))
+    return path

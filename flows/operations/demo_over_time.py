@@ -16,7 +16,7 @@ import pandas as pd
 from mlflow import MlflowClient
 
 from congruence.flows.cli.console import console
-from congruence.flows.operations.demo_files import evaluation_file, registered_versions
+from congruence.flows.operations.demo import evaluation_file, registered_versions
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.watch import check_once
 from congruence.kernels.errors import CongruenceError

@@ -160,7 +160,7 @@ def test_the_image_s_packages_are_what_the_project_needs_without_its_source() ->
     (words,) = re.findall(r"--packages\s+\\\n\s+([\w ]+) \$device", (INFRA / "Containerfile").read_text())
     found = set(requirements(described, [*words.split(), "gpu"]))
     names = {re.split("[<>=!~;]", each)[0].strip() for each in found}
-    assert {"torch", "prefect-dask", "typer", "matplotlib", "uv", "dask-kubernetes", "cupy-cuda13x[ctk]"} <= names
+    assert {"torch", "prefect", "typer", "matplotlib", "uv", "dask-kubernetes", "cupy-cuda13x[ctk]"} <= names
     assert set(described["build-system"]["requires"]) <= found
     assert not [each for each in found if each.startswith("congruence")]
 

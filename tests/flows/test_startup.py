@@ -115,7 +115,6 @@ PIPELINE = [
         "mlflow",
         "open_clip",
         "prefect",
-        "prefect_dask",
         "pyarrow",
         "pydantic",
     ),

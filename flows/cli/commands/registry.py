@@ -1,12 +1,14 @@
-"""`congruence list`, `open`, `compare` and `gate`: what is known of evaluated versions, and what follows."""
+"""`congruence list`, `open`, `compare`, `gate`, `recalibrate` and `score`: of evaluated versions, and what follows."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from congruence.flows.cli.options import (
+    FAILED,
     AsJson,
     Debug,
     Errors,
@@ -147,3 +149,69 @@ def gate(
         else:
             print_decisions(decisions)
         leave_by(decisions)
+
+
+def recalibrate(
+    file: File,
+    version: Annotated[
+        str | None, typer.Option("--version", "-v", help="Number or alias under the file's model, or models:/name/3.")
+    ] = None,
+    fit: Annotated[
+        str | None, typer.Option(help="Split to fit on, all of it; by default half of the first split's rows, by key.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also where the test of calibration finds no fault.")] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Correct a version where it is wrong, register the result as a new version, and evaluate both.
+
+    They are judged on rows that the correction was not fitted on: the other half, as the split `<split>-held-out`, or
+    with --fit the file's other splits. Exit status: 1 where one could not be evaluated, 2 where there is nothing to
+    recalibrate or it cannot be done.
+    """
+    with Errors(debug, as_json):
+        settings = open_file(file, home)
+        from congruence.flows.prefect.session import session
+
+        with session():
+            from congruence.flows.operations.recalibrate import print_recalibrated
+            from congruence.flows.operations.recalibrate import recalibrate as correct
+
+            made = correct(settings, version, fit=fit, force=force)
+        status = FAILED if any(outcome.status == "failed" for outcome in made.outcomes) else 0
+        if as_json:
+            said = {"parent": made.parent.uri, "version": made.version.uri, "fitted_on": made.fitted_on}
+            outcomes = [outcome.to_json() for outcome in made.outcomes]
+            print_json({**said, "correction": made.said, "outcomes": outcomes, "exit_status": status})
+        else:
+            print_recalibrated(made)
+        if status:
+            raise typer.Exit(status)
+
+
+def score(
+    file: File,
+    model: Annotated[str, typer.Option("--model", "-m", help="The version: models:/name/3 or models:/name@alias.")],
+    inputs: Annotated[str, typer.Option(help="Address of the new inputs, with the columns of the labelled split.")],
+    split: Annotated[str | None, typer.Option(help="Name of the labelled split; by default the first.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder to write to; by default in the home folder.")] = None,
+    log: Annotated[bool, typer.Option(help="Log a run to MLflow as well.")] = True,
+    withhold: Annotated[
+        str | None,
+        typer.Option(help="Share of the inputs to withhold, such as '5 %'; by default what is unusual or wrong."),
+    ] = None,
+    home: Home = None,
+    debug: Debug = False,
+) -> None:
+    """Say how far a version can be trusted on new, unlabelled inputs, and which of them to withhold."""
+    with Errors(debug):
+        settings = open_file(file, home)
+        from congruence.flows.prefect.session import session
+
+        with session():
+            from congruence.flows.operations.score_inputs import print_scores
+            from congruence.flows.operations.score_inputs import score as score_inputs
+
+            scored = score_inputs(settings, model, inputs, split, output, log, withhold)
+        print_scores(scored)

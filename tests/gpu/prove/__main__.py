@@ -48,7 +48,7 @@ PIECES = {
     "cluster": (
         "cluster",
         "LocalCUDACluster from images to logged scores, beside a cluster of processors",
-        (*EMBEDDING, "mlflow", "prefect", "prefect_dask", "rich", "typer", "jinja2"),
+        (*EMBEDDING, "mlflow", "prefect", "rich", "typer", "jinja2"),
     ),
 }
 OF_CARDS = {"cluster": ("dask_cuda", "rmm", "pynvml")}

@@ -21,7 +21,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = embed_servers(Path(folder))  # before Prefect and MLflow are imported
         from congruence.flows.operations import demo
-        from congruence.flows.operations.demo_files import evaluation_file
+        from congruence.flows.operations.demo import evaluation_file
         from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 
         if small:
