@@ -329,8 +329,12 @@ _opened = MadeOnce[EmbeddingStore](8)
 
 
 def _texts(values: Sequence[str]) -> npt.NDArray[np.object_]:
-    """Texts as Zarr stores them; of what is no Unicode, as in paths, a question mark."""
-    return np.array([value.encode("utf-8", "replace").decode() for value in values], dtype=object)
+    """Texts as Zarr stores them; for what is no Unicode, as in paths, a question mark."""
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError:
+        values = [value.encode("utf-8", "replace").decode() for value in values]
+    return np.array(values, dtype=object)
 
 
 def _in_precision(
