@@ -48,11 +48,11 @@ def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Sche
         SplitError: a column that does not exist, or whose type cannot hold what it should.
     """
     where = source.location.uri
+    types = dict(zip(schema.names, schema.types, strict=True))
     for name, role in _roles(settings):
-        if name not in schema.names:
+        if name not in types:
             available = [other for other in source.full_schema(path).names if not other.startswith("__")]
             raise unknown_column(name, role, available, where if source.paths() == [path] else path)
-    types = {name: schema.field(name).type for name in schema.names}
     for name in settings.target_columns:
         if not is_number(types[name]) or pa.types.is_boolean(types[name]):
             remedy = "convert it to numbers or name another column"

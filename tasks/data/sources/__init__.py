@@ -60,7 +60,8 @@ class SourceFile:
 
     def wanted(self, names: list[str]) -> list[str]:
         """Those of some columns that are needed."""
-        return names if self.columns is None else [name for name in names if name in self.columns]
+        asked = set(names if self.columns is None else self.columns)
+        return [name for name in names if name in asked]
 
 
 Read: TypeAlias = Callable[[SourceFile], Iterator[pa.RecordBatch]]

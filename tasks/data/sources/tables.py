@@ -39,27 +39,21 @@ def read_parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
 def _parquet_batches(file: SourceFile, first_group: int) -> Iterator[pa.RecordBatch]:
     with _readable(file, "Parquet", "write the file again"), file.open() as stream:
         metadata = pq.read_metadata(stream)
-        names = file.wanted(metadata.schema.to_arrow_schema().names)
+        whole = metadata.schema.to_arrow_schema()
+        names = file.wanted(whole.names)
         buffer = min(2**20, max(2**14, _BUFFERS // max(1, len(names))))
         parquet = pq.ParquetFile(stream, metadata=metadata, buffer_size=buffer, page_checksum_verification=True)
-        schema = pa.schema([parquet.schema_arrow.field(name) for name in names])
-        yield _without_metadata(schema.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], schema)], names)
+        yield pa.RecordBatch.from_pylist([], pa.schema([whole.field(name) for name in names]))
         for group in range(first_group, metadata.num_row_groups):
             rows = _batch_rows(metadata.row_group(group), names)
             for batch in parquet.iter_batches(rows, row_groups=[group], columns=names):
-                yield _without_metadata([batch], names)
-
-
-def _without_metadata(batches: list[pa.RecordBatch], names: list[str]) -> pa.RecordBatch:
-    """The columns by name, whatever their order: what pandas notes of an index makes none of them another column."""
-    (batch,) = batches
-    return batch.select(names).replace_schema_metadata(None)
+                yield batch.select(names).replace_schema_metadata(None)
 
 
 def _batch_rows(group: Any, names: list[str]) -> int:
     """As many rows as memory allows by what the footer says that the columns take."""
-    chunks = [group.column(number) for number in range(group.num_columns)]
-    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in names)
+    chunks, asked = [group.column(number) for number in range(group.num_columns)], set(names)
+    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in asked)
     fitting: int = BATCH_BYTES * group.num_rows // max(1, size)
     return max(BATCH_ROWS, min(MOST_BATCH_ROWS, fitting))
 
