@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,7 @@ def _never_silent(lines: Lines, detail: Detail | None) -> Iterator[None]:
             if seconds_of_silence() >= LINE_SECONDS - _LOOK_SECONDS:
                 lines.remind("" if detail is None else detail())
 
-    thread = Thread(target=watch, daemon=True, name="progress")
+    thread = Thread(target=copy_context().run, args=(watch,), daemon=True, name="progress")  # with fields of log lines
     thread.start()
     try:
         yield
