@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -21,6 +22,7 @@ from congruence.tasks.data.sources import Source, SourceFile, all_sources
 _MOST_WAITING = 2
 _waiting: dict[tuple[Any, ...], tuple[int, Iterator[pa.RecordBatch]]] = {}
 """Where reading of pictures ended in files: who reads on from there decodes nothing twice."""
+_guard = threading.Lock()
 atexit.register(_waiting.clear)  # what waits in an open file ends while there still is an Arrow
 
 
@@ -102,7 +104,8 @@ class SplitSource:
         """
         file = SourceFile(self.location, path, columns=tuple(columns))
         identity = (os.getpid(), path, state, *columns)
-        at, batches = _waiting.pop(identity, (-1, iter(())))
+        with _guard:
+            at, batches = _waiting.pop(identity, (-1, iter(())))
         try:
             if at != start:
                 assert self.source.rows_from is not None
@@ -119,9 +122,10 @@ class SplitSource:
                 at = min(end, stop)
         except FileNotFoundError:
             raise _gone(path) from None
-        _waiting[identity] = (at, batches)
-        while len(_waiting) > _MOST_WAITING:
-            _waiting.pop(next(iter(_waiting)), None)
+        with _guard:
+            _waiting[identity] = (at, batches)
+            while len(_waiting) > _MOST_WAITING:
+                del _waiting[next(iter(_waiting))]
 
 
 def _plain(batch: pa.RecordBatch, said: dict[str, str | None], as_text: frozenset[str]) -> pa.RecordBatch:

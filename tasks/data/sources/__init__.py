@@ -36,6 +36,11 @@ BATCH_BYTES = 2**24
 MOST_BATCH_ROWS = 2**13
 
 
+def batch_rows(row_bytes: float) -> int:
+    """How many rows of so many bytes a stream holds at once."""
+    return max(BATCH_ROWS, min(MOST_BATCH_ROWS, int(BATCH_BYTES // max(1.0, row_bytes))))
+
+
 @dataclass(frozen=True)
 class SourceFile:
     """One file of a split, or a folder that is read as one.

@@ -20,7 +20,7 @@ import pyarrow as pa
 from congruence.kernels.arrays import Array
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.locations import Location
-from congruence.tasks.data.sources import BATCH_BYTES, BATCH_ROWS, MOST_BATCH_ROWS, SourceFile, source
+from congruence.tasks.data.sources import SourceFile, batch_rows, source
 
 
 def _one_npz(location: Location) -> list[str]:
@@ -151,8 +151,7 @@ def _side_by_side(file: SourceFile, arrays: Mapping[str, _Array]) -> Iterator[pa
     types = {name: _arrow_type(arrays[name], name, uri) for name in names}
     yield pa.RecordBatch.from_pylist([], pa.schema(list(types.items())))
     taken = sum(arrays[name].dtype.itemsize * prod(arrays[name].shape[1:]) for name in names)
-    size = max(BATCH_ROWS, min(MOST_BATCH_ROWS, BATCH_BYTES // max(1, taken)))
-    for blocks in zip(*(arrays[name].blocks(size) for name in names), strict=True):
+    for blocks in zip(*(arrays[name].blocks(batch_rows(taken)) for name in names), strict=True):
         columns = [_column(block, types[name]) for name, block in zip(names, blocks, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, names=names)
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.locations import Location
-from congruence.tasks.data.sources import BATCH_BYTES, BATCH_ROWS, MOST_BATCH_ROWS, SourceFile, source
+from congruence.tasks.data.sources import SourceFile, batch_rows, source
 
 _BUFFERS = 2**24
 """Bytes read ahead in all columns together; more columns have smaller buffers."""
@@ -54,8 +54,7 @@ def _batch_rows(group: Any, names: list[str]) -> int:
     """As many rows as memory allows by what the footer says that the columns take."""
     chunks, asked = [group.column(number) for number in range(group.num_columns)], set(names)
     size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in asked)
-    fitting: int = BATCH_BYTES * group.num_rows // max(1, size)
-    return max(BATCH_ROWS, min(MOST_BATCH_ROWS, fitting))
+    return batch_rows(size / max(1, group.num_rows))
 
 
 def arrow_rows_from(file: SourceFile, row: int) -> tuple[int, Iterator[pa.RecordBatch]]:
@@ -86,7 +85,7 @@ def _arrow_batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
         names = file.wanted(reader.schema.names)
         for batch in chain([pa.RecordBatch.from_pylist([], reader.schema)], batches):
             chosen = batch.select(names).replace_schema_metadata(None)
-            rows = max(BATCH_ROWS, min(MOST_BATCH_ROWS, BATCH_BYTES * chosen.num_rows // max(1, chosen.nbytes)))
+            rows = batch_rows(chosen.nbytes / max(1, chosen.num_rows))
             yield from (chosen.slice(begin, rows) for begin in range(0, max(1, chosen.num_rows), rows))
 
 
