@@ -14,18 +14,28 @@ from congruence.tasks.readers.base import (
     Spec,
     UnreadableOutputError,
     as_array,
+    as_normal,
     negative_binomial,
     spec,
 )
 
 _LEVEL = r"(0?\.\d+(?:e-?\d+)?|\d(?:\.\d+)?e-\d+)"
-_NAMED = re.compile(rf"(?:q|quantile|level)?[_ -]?{_LEVEL}", re.IGNORECASE)
+_NAMED = re.compile(rf"(?:(?:q|quantile|level|alpha|tau|p)[_ =-]?)?{_LEVEL}", re.IGNORECASE)
 _OF_A_MODEL = re.compile(rf"(.+?)[_-](?:ql|q|quantile)[_-]?{_LEVEL}", re.IGNORECASE)
 _INTERVAL = re.compile(r"(.+?)-(lo|hi)-(\d+(?:\.\d+)?)")
+_ENDS = re.compile(r"(?:pi_|ci_)?(lower|upper|lo|hi)[_ -]?(0?\.\d+|\d{2}(?:\.\d+)?)%?", re.IGNORECASE)
+_PERCENT = re.compile(
+    r"(?:(?:q|quantile|p|percentile|perc|pct)[_ -]?(\d{1,3}(?:\.\d+)?)|(\d{1,2}(?:\.\d+)?)%)", re.IGNORECASE
+)
+_LEAST_OF_PERCENTS = 50.0
+"""q1, q2, q3 may be quartiles, or only numbered: of percents, one at least is from the upper half."""
+_LOCATIONS = ("mean", "mu", "mean_prediction", "y_mean", "pred_mean", "prediction_mean")
+_SPREADS = ("std", "sd", "sigma", "stddev", "std_dev", "stdev", "y_std", "pred_std", "prediction_std")
+_VARIANCES = ("var", "variance", "sigma2", "y_var", "pred_var")
 
 
 class ColumnsReader(Reader):
-    """A frame or a mapping whose columns name levels; other columns (an id, a time, the mean) are left alone."""
+    """A frame or a mapping whose columns name levels, or a mean and a spread; others (an id, a time) are left alone."""
 
     order = 100
 
@@ -46,7 +56,7 @@ class ColumnsReader(Reader):
             return negative_binomial(by_name["total_count"], by_name["probs"])
         places = _levels(names)
         if len(places) < 2:
-            return None
+            return _normal(names, columns, rows)
         ordered = sorted(places)
         values = np.column_stack([as_array(columns[places[level]]) for level in ordered])
         if len(values) != rows:
@@ -54,21 +64,55 @@ class ColumnsReader(Reader):
         return spec("quantiles", levels=ordered, values=values)
 
 
+def _normal(names: list[Any], columns: list[Any], rows: int) -> Spec | None:
+    """A mean and a standard deviation, or a variance, by their usual names; None where several are possible."""
+    plain = [str(name).strip().lower() for name in names]
+    means = [place for place, name in enumerate(plain) if name in _LOCATIONS]
+    spreads = [place for place, name in enumerate(plain) if name in (*_SPREADS, *_VARIANCES)]
+    if len(means) != 1 or len(spreads) != 1 or len(as_array(columns[means[0]])) != rows:
+        return None
+    squared = plain[spreads[0]] in _VARIANCES
+    spread = "variance" if squared else "standard deviation"
+    note = (
+        f"columns {str(names[means[0]])!r} and {str(names[spreads[0]])!r} are read as mean and {spread} of a normal "
+        "distribution; predictions: {family: ..., columns: {...}} says otherwise"
+    )
+    return as_normal(columns[means[0]], columns[spreads[0]], squared=squared).noted(note)
+
+
 def _levels(names: list[Any]) -> dict[float, int]:
     """The place of each level's column."""
     places: dict[float, int] = {}
     models = set()
-    for place, name in enumerate(names):
-        if (spelled := _level_of(name)) is not None:
+    percents = [(place, _percent(name)) for place, name in enumerate(names)]
+    known = [percent for _, percent in percents if percent is not None]
+    as_percents = len(known) > 1 and max(known) >= _LEAST_OF_PERCENTS
+    for place, percent in percents:
+        spelled = _level_of(names[place])
+        if spelled is None and as_percents and percent is not None:
+            spelled = ("", round(percent / 100.0, 12))
+        if spelled is not None:
             models.add(spelled[0])
             places[spelled[1]] = place
     if len(models) > 1:
         shown = ", ".join(sorted(map(repr, models)))
         raise UnreadableOutputError(f"the columns hold the quantiles of several models ({shown}); return those of one")
+    if models == {""} and len(places) == 2 and (medians := [name for name in names if str(name).lower() == "median"]):
+        places[0.5] = names.index(medians[0])  # beside the ends of an interval
     for model in models:
         if model and f"{model}-median" in names:
             places[0.5] = names.index(f"{model}-median")
     return places
+
+
+def _percent(name: Any) -> float | None:
+    """10 of ``q10``, ``p10`` and ``10%``, 2.5 of ``q025`` and ``p2.5``; None of other names."""
+    match = None if isinstance(name, (tuple, float)) else _PERCENT.fullmatch(str(name).strip())
+    if match is None:
+        return None
+    digits = match[1] or match[2]
+    percent = float(digits) / 10.0 if len(digits) == 3 and "." not in digits else float(digits)
+    return percent if 0.0 < percent < 100.0 else None
 
 
 def _level_of(name: Any) -> tuple[str, float] | None:
@@ -81,6 +125,9 @@ def _level_of(name: Any) -> tuple[str, float] | None:
     if match := _INTERVAL.fullmatch(text):
         share = float(match[3]) / 100.0
         return (match[1], round((1.0 - share) / 2.0 if match[2] == "lo" else (1.0 + share) / 2.0, 12))
+    if match := _ENDS.fullmatch(text):
+        share = float(match[2]) if match[2].startswith((".", "0.")) else float(match[2]) / 100.0
+        return ("", round((1.0 - share) / 2.0 if match[1].lower() in ("lower", "lo") else (1.0 + share) / 2.0, 12))
     if match := _NAMED.fullmatch(text):
         return "", float(match[1])
     if match := _OF_A_MODEL.fullmatch(text):

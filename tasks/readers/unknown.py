@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,14 +41,37 @@ def _described(output: Any, rows: int, model: Any) -> tuple[str, list[str]]:
     ]
 
 
+_LOW, _HIGH = ("lower", "low", "lo", "min"), ("upper", "high", "hi", "max")
+_MIDDLE = ("median", "middle", "mid", "yhat", "mean", "prediction")
+
+
 def _for_columns(names: list[str]) -> list[str]:
+    low, high = ([name for name in names if _means(name, words)] for words in (_LOW, _HIGH))
+    if len(low) == len(high) == 1:  # the ends of an interval, whose names do not say how much it covers
+        middle = [name for name in names if _means(name, _MIDDLE) and name not in (*low, *high)][:1]
+        listed = ", ".join([*low, *middle, *high])
+        levels = "0.05, 0.5, 0.95" if middle else "0.05, 0.95"
+        return [
+            f"predictions: {{family: quantiles, levels: [{levels}], columns: {{values: [{listed}]}}}} where they are "
+            "the ends of a 90 % interval, with its own levels otherwise",
+            "names that say it: lower_90, upper_90, or q0.05, q0.95",
+            "predictions: {family: samples} where every column is a draw",
+        ]
     first, second = [*names, "mean", "std"][:2] if len(names) > 1 else ("mean", "std")
     normal = f"{{family: normal, columns: {{loc: {first}, scale: {second}}}}}"
-    return [
+    ways = [
         f"predictions: {normal} where two columns are its parameters",
         "predictions: {family: quantiles, levels: [...]} where the columns in order are quantiles; or name them q0.1",
         "predictions: {family: samples} where every column is a draw",
     ]
+    if len(names) > 2 and sum(any(sign.isdigit() for sign in name) for name in names) > 2:  # numbered
+        ways = [ways[1], ways[2], ways[0]]
+    return ways
+
+
+def _means(name: str, words: tuple[str, ...]) -> bool:
+    """Whether one of the words of a name is one of these."""
+    return any(part in words for part in re.split(r"[^a-z]+", name.lower()))
 
 
 def _for_arrays(shape: tuple[int, ...], rows: int, model: Any) -> list[str]:

@@ -267,6 +267,12 @@ COLUMNS = {
     "neuralforecast quantiles": frame_of(["NHITS_ql0.1", "NHITS_ql0.5", "NHITS_ql0.9"]),
     "variable and level": frame_of(pd.MultiIndex.from_product([["y"], [0.1, 0.5, 0.9]])),  # type: ignore[arg-type]
     "not in order": frame_of(["q0.1", "q0.5", "q0.9"])[["q0.9", "q0.1", "q0.5"]],
+    "percents": frame_of(["q10", "q50", "q90"]),
+    "percentiles": frame_of(["P10", "P50", "P90"]).assign(mean=1.0, std=2.0),
+    "percent signs": frame_of(["10%", "50%", "90%"]),
+    "alpha": frame_of(["alpha_0.1", "alpha_0.5", "alpha_0.9"]),
+    "tau": frame_of(["tau=0.1", "tau=0.5", "tau=0.9"]),
+    "ends and a median": frame_of(["lower_80", "median", "upper_80"]),
     "a mapping": {"quantile_0.1": VALUES[:, 0], "quantile_0.5": VALUES[:, 1], "quantile_0.9": VALUES[:, 2]},
 }
 
@@ -274,6 +280,22 @@ COLUMNS = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_that_name_levels(name: str) -> None:
     same(read(COLUMNS[name]), families.Quantiles(LEVELS, VALUES))
+
+
+SPREADS = [("mean", "std"), ("mu", "sigma"), ("Mean", "SD"), ("y_mean", "y_std"), ("mu", "sd"), ("mean", "var")]
+
+
+@pytest.mark.parametrize(("mean", "spread"), SPREADS)
+def test_columns_that_name_a_mean_and_a_spread(mean: str, spread: str) -> None:
+    output = pd.DataFrame({mean: A, "id": range(N), spread: B**2 if spread == "var" else B})
+    same(read(output), families.Normal(A, B))
+    word = "variance" if spread == "var" else "standard deviation"
+    said = f"columns {mean!r} and {spread!r} are read as mean and {word} of a normal distribution"
+    assert read_output(output, N).note.startswith(said)
+
+
+def test_percents_of_three_digits_are_thousandths() -> None:
+    same(read(frame_of(["q025", "q500", "q975"])), families.Quantiles([0.025, 0.5, 0.975], VALUES))
 
 
 def test_intervals_and_their_coverage() -> None:
@@ -330,7 +352,12 @@ def test_a_method_is_nothing_but_a_name_and_literals(text: str) -> None:
         (A, r"numpy ndarray of shape \(4,\) for 4 rows.*columns: \{loc: \"0\", scale: 2.0\}"),
         (VALUES, r"shape \(4, 3\).*quantiles, levels: \[...\]\} with its 3 levels.*\(2\).*samples"),
         (np.zeros((7, 4)), r"shape \(7, 4\).*draws_axis: 0"),
-        (pd.DataFrame({"mu": A, "sd": B}), r"DataFrame with columns 'mu', 'sd'.*columns: \{loc: mu, scale: sd\}"),
+        (pd.DataFrame({"loc": A, "scale": B}), r"with columns 'loc', 'scale'.*columns: \{loc: loc, scale: scale\}"),
+        (frame_of(["lower", "median", "upper"]),
+         r"\(1\) predictions: .*levels: \[0.05, 0.5, 0.95\], columns: \{values: \[lower, median, upper\]"),
+        (frame_of(["yhat_upper", "yhat", "yhat_lower"]), r"\(1\).*levels: .*\[yhat_lower, yhat, yhat_upper\]"),
+        (frame_of(["q1", "q2", "q3"]), r"\(1\) predictions: \{family: quantiles, levels: \[...\]\}"),
+        (pd.DataFrame({"mean": A, "mu": A, "std": B}), r"columns 'mean', 'mu', 'std'"),
         (SimpleNamespace(alpha=A, beta=B), r"types SimpleNamespace with attributes 'alpha', 'beta'.*\(1\).*method"),
         ((A, B), r"tuple \(numpy ndarray of shape \(4,\), .*return_std=True"),
         (frame_of(["a-lo-80", "a-hi-80", "b-lo-80"]), "quantiles of several models"),
