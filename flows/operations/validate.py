@@ -132,13 +132,14 @@ def _tried(part: SplitPlan) -> list[CheckedVersion]:
 
 def _overridden(version: ModelVersion, settings: EvaluationSettings) -> list[str]:
     """Where the file reads the predictions otherwise than the version's own metadata say."""
-    if settings.predictions is None:
+    predictions = settings.entry_of(version.uri).predictions
+    if predictions is None:
         return []
     own = settings_in(read_description(version).metadata, version.label)
-    if own.family in (AUTO, settings.predictions.family):
+    if own.family in (AUTO, predictions.family):
         return []
     return [
-        f"predictions.family: the file says {settings.predictions.family}, the version's own metadata {own.family}; "
+        f"predictions.family: the file says {predictions.family}, the version's own metadata {own.family}; "
         "the file's is used: leave predictions: out to use the version's"
     ]
 

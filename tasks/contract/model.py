@@ -57,6 +57,8 @@ class PredictiveModel:
     identity: ModelVersion
     settings: PredictionSettings
     pyfunc: AskedModel = field(repr=False)
+    given: tuple[str, ...] | None = None
+    """The columns that it is given, where that is said; its signature chooses among them, else it has all."""
     casts: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
     """How columns were converted to the types of the signature, as far as the model was asked, in words by column."""
 
@@ -147,6 +149,11 @@ class PredictiveModel:
         schema = self._input_schema
         if EXPOSURE in frame.columns:
             frame = frame.drop(columns=EXPOSURE)
+        if self.given is not None:
+            absent = [name for name in self.given if name not in frame.columns]
+            if absent:
+                raise ContractError(f"model_inputs: there is no column {absent[0]!r}; the split gives {_listed(frame)}")
+            frame = frame[list(self.given)]
         if schema is None:
             return frame
         if schema.has_input_names():
@@ -156,7 +163,7 @@ class PredictiveModel:
             if missing:
                 raise ContractError(
                     f"the model asks for input column {missing[0]!r}, but the split gives "
-                    f"{', '.join(map(repr, frame.columns))}; add it to the split's model inputs"
+                    f"{_listed(frame)}; add it to the split's model inputs"
                 )
             inputs, notes = to_signature(frame[names], schema)
             if folder is not None:
@@ -254,6 +261,10 @@ def failure_text(error: BaseException) -> str:
     if isinstance(error, ContractError):  # of a process that said more
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _listed(frame: pd.DataFrame) -> str:
+    return ", ".join(map(repr, frame.columns))
 
 
 def _holds_bytes(frame: pd.DataFrame) -> bool:

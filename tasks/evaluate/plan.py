@@ -7,6 +7,7 @@ that the evaluation of that split needs.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -21,12 +22,13 @@ from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.finished import Conditions, FinishedEvaluation, finished_evaluations
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import ModelVersion, RegistryError, select
+from congruence.tasks.models.settings import ModelEntry
 from congruence.tasks.recalibration.rows import FITTED_ON, has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.mlflow_database import database_file
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.registry import requested_metrics
-from congruence.tasks.settings.digest import settings_digest
+from congruence.tasks.settings.digest import entry_digest, settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
@@ -111,7 +113,8 @@ class Plan:
         self.settings, self.again = for_workers(settings), again
         _require_registry(self.settings)
         use_tracking(self.settings)
-        self.versions = requested_versions(self.settings)
+        self.versions, entries = _requested(self.settings)
+        self.settings = self.settings.model_copy(update={"model_entries": entries})
 
     @cached_property
     def splits(self) -> list[SplitPlan]:
@@ -173,14 +176,39 @@ def requested_versions(settings: EvaluationSettings) -> list[ModelVersion]:
         RegistryError: a name, number or alias that does not exist; says which do.
         TrackingError: MLflow does not answer.
     """
+    return _requested(settings)[0]
+
+
+def _requested(settings: EvaluationSettings) -> tuple[list[ModelVersion], dict[str, ModelEntry]]:
+    """The versions under labels that differ, and what ``models:`` says of some of them, by their own address."""
 
     def named(pattern: str) -> list[ModelVersion]:
         return with_retries(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
 
-    versions = [version for pattern in settings.models for version in named(pattern)]
+    versions: dict[str, ModelVersion] = {}
+    entries: dict[str, ModelEntry] = {}
+    for pattern in settings.models:
+        entry = settings.model_entries.get(pattern)
+        for version in named(pattern):
+            called = version
+            if entry is not None:
+                entries[version.uri] = entry
+                if entry.name is not None and version.version:
+                    raise SettingsError(
+                        f"models: name: {entry.name}: {version.label} is registered under its own name; leave name out"
+                    )
+                called = replace(version, name=entry.name or version.name)
+            versions[version.uri] = called
     if not versions:
         raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
-    return list({version.uri: version for version in versions}.values())
+    labels = Counter(version.label for version in versions.values())
+    return [_told_apart(version) if labels[version.label] > 1 else version for version in versions.values()], entries
+
+
+def _told_apart(version: ModelVersion) -> ModelVersion:
+    """A logged model with the first characters of its id in its name, as another one has the same."""
+    told = (version.model_id or version.run_id or "").removeprefix("m-")[:8]
+    return version if version.version else replace(version, name=f"{version.name} ({told})")
 
 
 def _require_registry(settings: EvaluationSettings) -> None:
@@ -238,6 +266,7 @@ def evaluation_identity(
         protocol_digest=protocol.digest,
         metric_list=requested_metrics(settings.metrics),
         settings_digest=settings_digest(settings, split.settings),
+        own_settings=entry_digest(settings, version.uri),
         target=split.settings.target_name,
         period=split.period,
     )

@@ -58,19 +58,21 @@ def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
 
 def serve(settings: EvaluationSettings, version: ModelVersion) -> ServedVersion:
     """What is needed to load ``version``, on a worker or here."""
+    entry = settings.entry_of(version.uri)
     return ServedVersion(
         version,
-        resolved_contract(version, settings.predictions),
+        resolved_contract(version, entry.predictions),
         settings.tracking.uri,
         settings.tracking.registry_uri,
         settings.predict,
         str(settings.home_folder / "environments"),
+        None if entry.model_inputs is None else tuple(entry.model_inputs),
     )
 
 
 def kept_predictions(rows: EvaluatedRows, served: ServedVersion) -> KeptPredictions:
     """Where the predictions of a version for ``rows``, which are embedded, are kept."""
-    inputs = rows.split.settings.model_input_columns
+    inputs = served.inputs or rows.split.settings.model_input_columns
     contract = contract_digest(served.contract, inputs, served.settings.isolation)
     store = rows.address
     return KeptPredictions(PredictionAddress.of(store.uri, served.version, contract, store.options), served)

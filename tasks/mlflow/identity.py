@@ -26,6 +26,7 @@ IDENTITY = PREFIX + "identity"
 STATE = PREFIX + "state"
 OPEN, COMPLETE = "open", "complete"
 PERIOD = PREFIX + "period"
+OWN = PREFIX + "own_settings"
 GATE_PROTOCOL = "cce_gate_protocol"
 FORMAT = "4"  # to be counted up where the same settings give other numbers: evaluations of before are made again
 
@@ -36,6 +37,8 @@ class EvaluationIdentity:
 
     ``metric_list`` is the list that was asked for: a metric that does not exist for a family leaves no gap to fill.
     ``settings_digest`` covers the settings that change a number beyond split and protocol (``tasks.settings_digest``).
+    ``own_settings`` is the digest of how this version is read, where an entry of ``models:`` says that: versions that
+    are read in different ways compare, as each is read as it is meant.
     ``target`` names the columns that are predicted, for the experiment's name; which they are, the split's digest says.
     ``period`` is that of the split's files, where they come by date: such an evaluation is a look (``tasks.monitor``).
     """
@@ -46,6 +49,7 @@ class EvaluationIdentity:
     protocol_digest: str
     metric_list: tuple[str, ...]
     settings_digest: str = ""
+    own_settings: str = ""
     target: str = ""
     period: str = ""
 
@@ -59,6 +63,7 @@ class EvaluationIdentity:
             protocol_digest=evaluation.protocol.digest,
             metric_list=evaluation.requested_metrics,
             settings_digest=evaluation.settings_digest,
+            own_settings=evaluation.own_settings,
             target=evaluation.split.target,
             period=evaluation.split.period,
         )
@@ -83,7 +88,7 @@ class EvaluationIdentity:
             PREFIX + "metrics_digest": metric_list_digest(self.metric_list),
             PREFIX + "settings_digest": self.settings_digest,
             PREFIX + "format": FORMAT,
-        } | ({PERIOD: self.period} if self.period else {})
+        } | {name: value for name, value in ((PERIOD, self.period), (OWN, self.own_settings)) if value}
 
     @property
     def digest(self) -> str:

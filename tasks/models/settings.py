@@ -1,4 +1,4 @@
-"""The evaluation file's ``predict:``."""
+"""The evaluation file's ``predict:``, and what an entry of its ``models:`` may say beyond which versions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.settings.strict import Strict
 
 Isolation = Literal["none", "environment"]
@@ -27,3 +28,19 @@ class PredictSettings(Strict):
     isolation: Isolation = "none"
     timeout: float = Field(default=600.0, gt=0)
     build_timeout: float = Field(default=1800.0, gt=0)
+
+
+class ModelEntry(Strict):
+    """Versions that are read, or given rows, in a way of their own.
+
+    Attributes:
+        uri: which, as a text under ``models:`` says it.
+        predictions: how their output is read, in place of the file's.
+        model_inputs: the columns that they are given, among those of the split; else its signature chooses.
+        name: what a model is called that nobody registered, in place of the name that it was logged under.
+    """
+
+    uri: str = Field(min_length=1)
+    predictions: PredictionSettings | None = None
+    model_inputs: list[str] | None = Field(default=None, min_length=1)
+    name: str | None = Field(default=None, min_length=1)

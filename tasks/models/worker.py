@@ -52,6 +52,7 @@ class ServedVersion:
         registry_uri: the model registry; that of ``tracking_uri`` where it is None.
         settings: whether it runs in a process of its own.
         environments: folder, on the worker's machine, that keeps the environments of versions.
+        inputs: the columns that it is given, where its entry of ``models:`` names them.
     """
 
     version: ModelVersion
@@ -60,6 +61,7 @@ class ServedVersion:
     registry_uri: str | None = field(default=None, repr=False)
     settings: PredictSettings = field(default_factory=PredictSettings)
     environments: str = ".congruence/environments"
+    inputs: tuple[str, ...] | None = None
 
     @property
     def label(self) -> str:
@@ -70,7 +72,8 @@ class ServedVersion:
     def key(self) -> str:
         """What differs between two versions, or two ways to read or run one."""
         parts = (self.tracking_uri, self.version.model_id or self.version.uri, self.version.run_id)
-        return f"{parts} {self.contract.model_dump_json()} {self.settings.model_dump_json()} {self.environments}"
+        read = f"{self.contract.model_dump_json()} {self.inputs}"
+        return f"{parts} {read} {self.settings.model_dump_json()} {self.environments}"
 
 
 def predict_shards(
@@ -178,7 +181,7 @@ def _load(served: ServedVersion) -> PredictiveModel:
         remedy = f"; {loading_remedy(error, served.version.uri)}" if served.settings.isolation == "none" else ""
         raise ContractError(f"{served.label}: loading failed: {failure_text(error)}{remedy}") from error
     logger.info("%s loaded in %.1f s", served.label, time.perf_counter() - started)
-    return PredictiveModel(served.version, served.contract, model)
+    return PredictiveModel(served.version, served.contract, model, served.inputs)
 
 
 def _answered(model: PredictiveModel, split: Split, shard: Shard, frame: pd.DataFrame) -> Distribution:

@@ -126,6 +126,7 @@ class Evaluation:
     seconds: dict[str, float] = field(default_factory=dict, repr=False)
     metric_list: tuple[str, ...] = ()
     settings_digest: str = ""
+    own_settings: str = ""
     influence: pd.DataFrame | None = field(default=None, repr=False)
     influence_noise: Array | None = field(default=None, repr=False)
     wrong: WhatIsWrong | None = field(default=None, repr=False)

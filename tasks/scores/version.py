@@ -51,7 +51,7 @@ from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.wrong import WhatIsWrong
-from congruence.tasks.settings.digest import settings_digest
+from congruence.tasks.settings.digest import entry_digest, settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 
@@ -187,6 +187,7 @@ def score_version(
         seconds=seconds,
         metric_list=requested,
         settings_digest=settings_digest(settings, split.settings),
+        own_settings=entry_digest(settings, version.uri),
         influence=None if influence is None else influence_table(influence, keys),
         influence_noise=noise,
         wrong=wrong,

@@ -33,6 +33,15 @@ def settings_digest(settings: EvaluationSettings, split: SplitSettings) -> str:
     )
 
 
+def entry_digest(settings: EvaluationSettings, uri: str) -> str:
+    """16 hexadecimal digits for how one version is read and asked in a way of its own; "" for as all are."""
+    entry = settings.model_entries.get(uri)
+    if entry is None or (entry.predictions is None and entry.model_inputs is None):
+        return ""
+    said = None if entry.predictions is None else entry.predictions.digested()
+    return _digest({"predictions": said, "model_inputs": entry.model_inputs})
+
+
 def contract_digest(predictions: PredictionSettings | None, split: SplitSettings) -> str:
     """16 hexadecimal digits for what a model is given of ``split`` and how its output is read.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
@@ -14,7 +14,7 @@ from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.settings import PredictSettings
+from congruence.tasks.models.settings import ModelEntry, PredictSettings
 from congruence.tasks.monitor.settings import WatchSettings
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
 from congruence.tasks.settings.cluster import ClusterSettings
@@ -43,7 +43,14 @@ class EvaluationSettings(Strict):
     Relative paths are relative to the evaluation file's folder; the home folder, to the working folder.
     """
 
-    models: list[str] = Field(default=[], description="models:/name/3, models:/name@alias, or a name for all versions")
+    models: list[str] = Field(
+        default=[],
+        description="models:/name/3, models:/name@alias, or a name for all versions; or {uri, predictions, "
+        "model_inputs, name} for versions that are read or given rows in a way of their own",
+    )
+    model_entries: dict[str, ModelEntry] = Field(
+        default={}, description="entries of models that say more than which, by their uri: written by us"
+    )
     splits: list[SplitSettings] = Field(min_length=1)
     reference: SplitSettings | None = Field(
         default=None, description="the split that conditional embeddings are estimated on, for protocols such as ecai"
@@ -71,6 +78,11 @@ class EvaluationSettings(Strict):
     max_invalid: float = Field(default=0.01, ge=0, le=1, description="share of unusable rows at which a run stops")
     seed: int = Field(default=0, description="of everything that is drawn")
 
+    def entry_of(self, uri: str) -> ModelEntry:
+        """Returns what is said of a version: by its own entry, and by the file where that leaves something out."""
+        own = self.model_entries.get(uri) or ModelEntry(uri=uri)
+        return own.model_copy(update={"predictions": own.predictions or self.predictions})
+
     @model_validator(mode="before")
     @classmethod
     def _exposure_of_the_predictions(cls, given: Any) -> Any:
@@ -83,6 +95,33 @@ class EvaluationSettings(Strict):
         if _field(given, "reference") is not None:
             found["reference"] = _with_exposure(_field(given, "reference"), named)
         return {**given, **found} if isinstance(given, dict) else given
+
+    @model_validator(mode="before")
+    @classmethod
+    def _entries_of_models(cls, given: Any) -> Any:
+        """Entries are kept by their address, and the splits give the columns that any of them asks for."""
+        models = _field(given, "models")
+        if not isinstance(given, dict) or not isinstance(models, list) or all(isinstance(one, str) for one in models):
+            return given
+        entries: dict[str, ModelEntry] = {}
+        for place, one in enumerate(models):
+            try:
+                entry = ModelEntry(uri=one) if isinstance(one, str) else ModelEntry.model_validate(one)
+            except ValidationError as error:
+                problem = error.errors()[0]
+                where = ".".join(str(part) for part in ("models", place, *problem["loc"]))
+                raise ValueError(f"{where}: {problem['msg']}") from error
+            if entry.uri in entries:
+                raise ValueError(f"models: {entry.uri} stands there twice; say all of it in one entry")
+            entries[entry.uri] = entry
+        asked = list(dict.fromkeys(name for entry in entries.values() for name in entry.model_inputs or ()))
+        splits = _field(given, "splits")
+        found: dict[str, Any] = {"models": list(entries), "model_entries": entries}
+        if asked and isinstance(splits, list):
+            found["splits"] = [_with_inputs(split, asked) for split in splits]
+        if asked and _field(given, "reference") is not None:
+            found["reference"] = _with_inputs(_field(given, "reference"), asked)
+        return {**given, **found}
 
     @field_validator("withhold")
     @classmethod
@@ -169,6 +208,14 @@ class EvaluationSettings(Strict):
 
 def _field(given: Any, name: str) -> Any:
     return given.get(name) if isinstance(given, dict) else getattr(given, name, None)
+
+
+def _with_inputs(split: Any, asked: list[str]) -> Any:
+    """A split that gives models these columns beside its own."""
+    own = _field(split, "model_inputs") or _field(split, "input")
+    own = [own] if isinstance(own, str) else own
+    named = {"model_inputs": list(dict.fromkeys([*own, *asked]))} if isinstance(own, list) else {}
+    return split.model_copy(update=named) if isinstance(split, SplitSettings) else {**split, **named}
 
 
 def _with_exposure(split: Any, exposure: str) -> Any:
