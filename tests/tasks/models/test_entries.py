@@ -93,9 +93,8 @@ def test_five_kinds_of_models_are_evaluated_by_one_file(registry: str, registry_
     rows.assign(y=rows["a"] + rng.normal(size=ROWS)).to_parquet(tmp_path / "rows.parquet")
     models = register(registry, pd.read_parquet(tmp_path / "rows.parquet"))
     split = SPLIT | {"uri": str(tmp_path / "rows.parquet"), "name": registry}
-    chosen = settings(
-        list(models.values()), splits=[split], tracking={"uri": registry_uri}, home=str(tmp_path / "home")
-    )
+    there: dict[str, Any] = {"splits": [split], "tracking": {"uri": registry_uri}, "home": str(tmp_path / "home")}
+    chosen = settings(list(models.values()), **there)
     outcomes = evaluate(Plan(chosen), lambda: LocalExecutor(), Observer())
     assert {outcome.label: outcome.error for outcome in outcomes if outcome.status != "evaluated"} == {}
     labels = {f"{registry}-{kind}/1" for kind in ("ridge", "mean", "own", "frame")} | {"interval"}
