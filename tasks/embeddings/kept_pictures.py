@@ -17,6 +17,7 @@ from congruence.tasks.data.pictures import picture_table
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.images import DECODING
 from congruence.tasks.runtime.files import from_npz, to_npz
+from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 
 
@@ -33,14 +34,20 @@ class KeptPictures:
     max_pixels: int
 
     def find(self, split: Split) -> pd.DataFrame | None:
-        """What ``picture_table`` said of ``split``; None where it has not been asked, or what is there is damaged."""
-        content = self.objects.get(self._key(split))
+        """Returns what ``picture_table`` said of ``split``; None where it has not been asked.
+
+        Raises:
+            StoreError: a damaged file.
+        """
+        key = self._key(split)
+        content = self.objects.get(key)
         if content is None:
             return None
         try:
             rows = from_npz(content)["rows"].reshape(split.rows, len(PICTURE_COLUMNS))
-        except (ValueError, KeyError):  # damaged, or something else
-            return None
+        except (ValueError, KeyError) as error:
+            said = f"{self.objects.uri}/{key} is damaged ({error}); delete this file and run again"
+            raise StoreError(said) from error
         return pd.DataFrame(rows, columns=list(PICTURE_COLUMNS))
 
     def measure(self, split: Split) -> pd.DataFrame:

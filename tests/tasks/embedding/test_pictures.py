@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from PIL import Image
 
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, picture_statistics
 from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.pictures import measured_picture, picture_table, thumbnails
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
+from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 
 
@@ -59,4 +61,5 @@ def test_pictures_are_measured_once_whatever_the_split_is_called(image_split: An
     assert kept.find(open_split(image_split(45, "others", frame=others))) is None
     (key,) = store.sizes("pictures")
     store.put(key, (store.get(key) or b"")[:-40])
-    assert kept.find(first) is None
+    with pytest.raises(StoreError, match=rf"{key} is damaged .*; delete this file and run again"):
+        kept.find(first)
