@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import yaml
@@ -17,6 +17,9 @@ from congruence.tasks.data.opening import first_rows
 from congruence.tasks.data.sources import REFERENCE
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.columns import is_taken
+
+if TYPE_CHECKING:
+    from congruence.tasks.models.registry import ModelVersion
 
 TARGET_NAMES = ("target", "y", "label")
 KEY_NAMES = ("key", "id", "row_id", "uuid")
@@ -43,13 +46,19 @@ _DESIGN = {
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What MLflow knows of a version: its columns, whether its metadata spell the family, how a native one is asked."""
+    """What MLflow knows of a version: its columns, whether its metadata spell the family, how a native one is asked.
+
+    ``reads`` is the family of one row's answer, where that says itself what it is; ``has_signature`` whether the inputs
+    are those of a signature, else they were found by asking for a row without each column.
+    """
 
     uri: str
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     describes_itself: bool = False
     asked_by: str = ""
+    reads: str = ""
+    has_signature: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,16 +76,21 @@ class Roles:
 
 
 def write_evaluation(
-    data: str, output: Path, *, model: str | None = None, target: str | None = None, overwrite: bool = False
+    data: str,
+    output: Path,
+    *,
+    model: str | Sequence[str] | None = None,
+    target: str | None = None,
+    overwrite: bool = False,
 ) -> str:
     """Write an evaluation file for ``data`` to ``output``, and return its text.
 
-    Only the schema and the first rows of the data are read, and of a model its description.
+    Only the schema and the first rows of the data are read; a model is asked for one of them.
 
     Args:
         data: address of a labelled split, in any format that splits have.
         output: the file to write; local addresses in it are relative to its folder.
-        model: a version, alias or name in the registry that MLflow points at.
+        model: versions, aliases or names in the registry that MLflow points at.
         target: the column to predict, where neither its name nor the model tells.
         overwrite: an existing file may be replaced.
 
@@ -90,18 +104,22 @@ def write_evaluation(
     first = first_rows(data, SEEN_ROWS)
     if first.num_rows == 0:
         raise SettingsError(f"{data}: holds no rows; give at least one")
-    facts = model_facts(model) if model is not None else None
-    text = evaluation_text(_address(data, output), columns_roles(first, target, facts), facts)
+    named = [model] if isinstance(model, str) else list(model or ())
+    found = [model_facts(name, first.slice(0, 1).to_pandas(ignore_metadata=True), target) for name in named]
+    asked = (
+        replace(found[0], inputs=tuple(dict.fromkeys(name for one in found for name in one.inputs))) if found else None
+    )
+    text = evaluation_text(_address(data, output), columns_roles(first, target, asked), *found)
     check(text, output)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text)
     return text
 
 
-def model_facts(uri: str) -> ModelFacts:
-    """What the registry and the model's description say of a version.
+def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFacts:
+    """What the registry, the model's description and the model itself, asked for one ``row``, say of a version.
 
-    One that was logged natively is loaded, as its class tells how it is read; nothing else is.
+    One whose metadata and signature say everything is not loaded.
     """
     from mlflow.models import get_model_info
 
@@ -113,21 +131,32 @@ def model_facts(uri: str) -> ModelFacts:
     schemas = (info.signature.inputs, info.signature.outputs) if info.signature is not None else (None, None)
     inputs, outputs = (tuple(schema.input_names()) if schema is not None else () for schema in schemas)
     described = METADATA_KEY in (info.metadata or {})
-    asked_by = "" if described or _is_python_model(info.flavors) else _asked_by(version.uri)
-    return ModelFacts(uri, inputs, outputs, described, asked_by)
+    facts = ModelFacts(uri, inputs, outputs, described, has_signature=bool(inputs))
+    return facts if described and inputs else _asked(facts, version, row, target)
 
 
-def _is_python_model(flavors: Mapping[str, Any]) -> bool:
-    return flavors.get("python_function", {}).get("loader_module") in (None, "mlflow.pyfunc.model")
-
-
-def _asked_by(uri: str) -> str:
-    from congruence.tasks.contract import ContractError, load_predictive_model
+def _asked(facts: ModelFacts, version: ModelVersion, row: Any, target: str | None) -> ModelFacts:
+    """``facts`` with what a version, in a process of its own, says of itself and of one row."""
+    from congruence.tasks.contract import ContractError
+    from congruence.tasks.contract.resolved import resolved_contract
+    from congruence.tasks.models.worker import ServedVersion, warm_model
 
     try:
-        return load_predictive_model(uri).asked_by()
+        model = warm_model(ServedVersion(version, resolved_contract(version)))
+        facts = replace(facts, asked_by=model.asked_by())
+        if row is None:
+            return facts
+        rest = row.drop(columns=[name for name in (target, *TARGET_NAMES) if name in row.columns])
+        facts = replace(facts, reads=model.predict(rest).family)
     except ContractError:  # `congruence validate` says why
-        return ""
+        return facts
+    for name in rest.columns if not facts.has_signature else ():
+        try:
+            model.predict(rest.drop(columns=name))
+            rest = rest.drop(columns=name)
+        except ContractError:  # it needs that one
+            continue
+    return facts if facts.has_signature else replace(facts, inputs=tuple(map(str, rest.columns)))
 
 
 def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None = None) -> Roles:
@@ -164,11 +193,11 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     return Roles(chosen, kind, given, model_inputs, key, shown, more, design)  # type: ignore[arg-type]
 
 
-def evaluation_text(data: str, roles: Roles, model: ModelFacts | None) -> str:
+def evaluation_text(data: str, roles: Roles, *models: ModelFacts | None) -> str:
     """The evaluation file, with a comment on every line that a person may want to change."""
-    name = model.uri if model is not None else "models:/NAME@ALIAS"
+    named = [model for model in models if model is not None]
     lines = [
-        f"models: [{_flow(name)}]    # models:/name/3, models:/name@alias, or a name for all of its versions",
+        *_models(named, roles),
         "splits:",
         "  - name: test",
         f"    uri: {_flow(data)}",
@@ -192,7 +221,7 @@ def evaluation_text(data: str, roles: Roles, model: ModelFacts | None) -> str:
         else "    # slices: [city]    # columns whose values are reported one by one"
     )
     lines += _design_lines(roles.design)
-    lines += [ENCODERS[roles.input_kind], *_predictions(model), ""]
+    lines += [ENCODERS[roles.input_kind], *(_predictions(named[0] if named else None) if len(named) < 2 else ()), ""]
     lines += [
         "# protocol: exact    # or preprint, ecai: values of different protocols do not compare",
         "# gate:    # may a version replace the one in use? exit status 3: no, 4: undecided",
@@ -202,6 +231,29 @@ def evaluation_text(data: str, roles: Roles, model: ModelFacts | None) -> str:
         "# home: .congruence    # where embeddings, predictions and MLflow's database are stored",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _models(models: Sequence[ModelFacts], roles: Roles) -> Iterator[str]:
+    """One line for a model, or for each of several with how it is read."""
+    if len(models) < 2:
+        name = models[0].uri if models else "models:/NAME@ALIAS"
+        yield f"models: [{_flow(name)}]    # models:/name/3, models:/name@alias, or a name for all of its versions"
+        return
+    yield "models:    # models:/name/3, models:/name@alias, or a name for all of its versions"
+    given = roles.model_inputs or ([roles.input] if isinstance(roles.input, str) else roles.input)
+    for model in models:
+        entry: dict[str, Any] = {"uri": model.uri}
+        if model.describes_itself:
+            said = "its own metadata say how it is read"
+        elif model.asked_by or model.reads:
+            said = f"read from {model.asked_by}" if model.asked_by else f"its answer is read as {model.reads}"
+        else:
+            entry["predictions"] = {"family": "normal", "columns": {"loc": "mu", "scale": "sigma"}}
+            gives = f"; it gives {', '.join(model.outputs)}" if model.outputs else ""
+            said = f"check: how it is read is a guess{gives}"
+        if not model.has_signature and model.inputs and set(model.inputs) != set(given):
+            entry["model_inputs"] = list(model.inputs)
+        yield f"  - {_flow(entry if len(entry) > 1 else model.uri)}    # {said}"
 
 
 def _design_lines(design: Mapping[str, str]) -> Iterator[str]:
@@ -226,6 +278,8 @@ def _predictions(model: ModelFacts | None) -> list[str]:
         return ["# predictions: the version's own metadata say how its output is read"]
     if model is not None and model.asked_by:
         return [f"# predictions: nothing to say; the laws are read from {model.asked_by}"]
+    if model is not None and model.reads:
+        return [f"# predictions: nothing to say; its answer is read as {model.reads}"]
     outputs = set(model.outputs) if model is not None else set()
     if {"loc", "scale"} <= outputs:
         return ["predictions: {family: normal, columns: {loc: loc, scale: scale}}    # check: the family is a guess"]

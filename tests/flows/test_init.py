@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from congruence.flows.operations.init_file import ModelFacts, columns_roles, evaluation_text, write_evaluation
+from congruence.kernels.distributions import Normal
+from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.opening import open_split
 from congruence.tasks.runtime.errors import SettingsError
@@ -155,3 +159,31 @@ def test_columns_of_the_design_are_proposed_by_name_and_type(tmp_path: Path) -> 
     assert "# groups: patient" in evaluation_text("rows.parquet", roles, asked)
     again = columns_roles(pa.Table.from_pandas(data), "price", ModelFacts("models:/m/1", inputs=("rooms",)))
     assert again.design["weight"] == "sample_weight"
+
+
+def test_several_models_are_asked_for_a_row_each_and_written_as_entries(tmp_path: Path, home: Path) -> None:
+    """A formula's columns are found by asking without each; what says itself what it is needs no word."""
+    data = frame().rename(columns={"price": "y"})
+
+    class Formula(mlflow.pyfunc.PythonModel):
+        def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
+            suburb = np.where(model_input["city"] == "Bern", 1.0, 2.0)
+            return pd.DataFrame({"mean": model_input["area"] * suburb, "std": 1.0})
+
+    class Guessed(mlflow.pyfunc.PythonModel):
+        def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
+            return pd.DataFrame({"this": model_input["area"], "that": 1.0})
+
+    for name, model in (("formula", Formula()), ("guessed", Guessed())):
+        mlflow.pyfunc.log_model(name=name, python_model=model, registered_model_name=name, pip_requirements=["numpy"])
+    log_predictive_model(lambda rows: Normal(rows["area"], 1.0), name="own", input_example=data[["area"]].head(),
+                         registered_model_name="own")  # fmt: skip
+    text = written(tmp_path, data, model=["formula", "own", "guessed"]).read_text()
+    found = load_settings(tmp_path / "evaluation.yaml")
+    assert found.models == ["formula", "own", "guessed"]
+    assert found.splits[0].model_input_columns == ["area", "city"], "what the formula fails without"
+    assert found.entry_of("formula").model_inputs is None
+    assert "- own    # its own metadata say how it is read" in text
+    assert "# its answer is read as normal" in text
+    assert found.entry_of("guessed").predictions is not None
+    assert "check: how it is read is a guess" in text

@@ -127,7 +127,8 @@ def _validate(settings: EvaluationSettings, as_json: bool) -> None:
 def init(
     data: Annotated[str, typer.Argument(help="A labelled split: a file, folder or address in any supported format.")],
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="A version in the registry, whose columns then say more.")
+        list[str] | None,
+        typer.Option("--model", "-m", help="A version in the registry, which is asked for a row; may be repeated."),
     ] = None,
     target: Annotated[str | None, typer.Option(help="The column to predict, where its name does not tell.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("evaluation.yaml"),
