@@ -140,7 +140,7 @@ def examine(fault: Fault) -> tuple[dict[str, Any], Figure]:
     version = fault.version(x)
     prepared = prepare(x[:, None], input_kernel=RBF(4.0 * median_gamma(x[:, None])))
     result = prepared.conditional_congruence_error(y, version)
-    test = congruence_test(x[:, None], y, version, input_kernel=prepared.operator.kernel)
+    test = congruence_test(x[:, None], y, version, input_kernel=prepared.input_kernel)
     calibration = conditional_calibration_test(x[:, None], y, version)
     pit = pit_values(y, version)
     reading = local_reading(prepared.smoother, pit)

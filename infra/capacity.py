@@ -16,8 +16,8 @@ FIXED = 25.0  # 23 s of CPU for a small first run
 CORES_PER_CARD = 16
 VIT_B_32 = 8.8e9  # operations of one forward pass
 CARD_BF16 = 0.3 * 989e12  # a third of what an H200's data sheet promises
-CARD_FP32 = 0.4 * 67e12
-PASSES = 3  # of conjugate gradients: EXPECTED_PASSES of kernels/solvers/planning.py
+CARD_BYTES = 120e9  # of an H200's 141 GB, for the factor
+CARD_FP64 = 0.4 * 34e12  # no matrix units
 COLUMNS = 55  # right-hand sides of one version with its noise floor: cce_engine.md
 FEATURES = 512
 
@@ -40,9 +40,11 @@ def embedding_images(rows: float, cores: int) -> float:
 
 
 def exact_solve(rows: float, cores: int) -> float | None:
-    """Seconds of conjugate gradients on cards for one version; the solve alone."""
+    """Seconds of the tiled factorisation on cards and of one version's solves."""
     cards = cores // CORES_PER_CARD
-    return PASSES * rows**2 * (FEATURES + 2 * COLUMNS) / (cards * CARD_FP32) if cards else None
+    if 4 * rows**2 > cards * CARD_BYTES:
+        return None
+    return (rows**3 / 3 + rows**2 * (FEATURES + 4 * COLUMNS)) / (cards * CARD_FP64)
 
 
 def duration(seconds: float) -> str:

@@ -20,17 +20,10 @@ if TYPE_CHECKING:
     from congruence.kernels.conditional_calibration.local_reading import LocalReading as LocalReading
     from congruence.kernels.conditional_calibration.local_reading import local_distribution as local_distribution
     from congruence.kernels.conditional_calibration.local_reading import local_reading as local_reading
-    from congruence.kernels.congruence.difference import CongruenceDifference as CongruenceDifference
-    from congruence.kernels.congruence.discrepancy import DiscrepancyResult as DiscrepancyResult
-    from congruence.kernels.congruence.discrepancy import (
+    from congruence.kernels.discrepancy import DiscrepancyResult as DiscrepancyResult
+    from congruence.kernels.discrepancy import (
         maximum_conditional_mean_discrepancy as maximum_conditional_mean_discrepancy,
     )
-    from congruence.kernels.congruence.expected import ExpectedCongruence as ExpectedCongruence
-    from congruence.kernels.congruence.outcome import CongruenceTest as CongruenceTest
-    from congruence.kernels.congruence.outcome import benjamini_hochberg as benjamini_hochberg
-    from congruence.kernels.congruence.preparation import conditional_congruence_error as conditional_congruence_error
-    from congruence.kernels.congruence.result import CongruenceResult as CongruenceResult
-    from congruence.kernels.congruence.test import congruence_test as congruence_test
     from congruence.kernels.distributions import Beta as Beta
     from congruence.kernels.distributions import Binomial as Binomial
     from congruence.kernels.distributions import CensoredNormal as CensoredNormal
@@ -55,12 +48,18 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions import Uniform as Uniform
     from congruence.kernels.distributions import WeightedSamples as WeightedSamples
     from congruence.kernels.distributions import ZeroInflated as ZeroInflated
+    from congruence.kernels.engine.difference import CongruenceDifference as CongruenceDifference
+    from congruence.kernels.engine.measure import evaluate_protocol as evaluate_protocol
+    from congruence.kernels.engine.results import CongruenceResult as CongruenceResult
+    from congruence.kernels.engine.results import CongruenceTest as CongruenceTest
+    from congruence.kernels.engine.results import ExpectedCongruence as ExpectedCongruence
+    from congruence.kernels.engine.results import benjamini_hochberg as benjamini_hochberg
+    from congruence.kernels.engine.variation import NearlyConstantKernelWarning as NearlyConstantKernelWarning
     from congruence.kernels.errors import BudgetError as BudgetError
     from congruence.kernels.errors import CongruenceError as CongruenceError
     from congruence.kernels.errors import ConvergenceError as ConvergenceError
     from congruence.kernels.errors import InvalidInputError as InvalidInputError
     from congruence.kernels.errors import ProtocolError as ProtocolError
-    from congruence.kernels.gram.variation import NearlyConstantKernelWarning as NearlyConstantKernelWarning
     from congruence.kernels.kernel_calibration import CalibrationTest as CalibrationTest
     from congruence.kernels.kernel_calibration import MaximumMeanDiscrepancy as MaximumMeanDiscrepancy
     from congruence.kernels.kernel_calibration import PredictionKernel as PredictionKernel
@@ -80,15 +79,11 @@ if TYPE_CHECKING:
     from congruence.kernels.kernel_functions import Polynomial as Polynomial
     from congruence.kernels.pit_interpreter import Interpretation as Interpretation
     from congruence.kernels.pit_interpreter import interpret_pit as interpret_pit
-    from congruence.kernels.protocol.downsampling import downsampled_congruence as downsampled_congruence
-    from congruence.kernels.protocol.evaluation import evaluate_protocol as evaluate_protocol
-    from congruence.kernels.protocol.output_scales import output_kernel as output_kernel
-    from congruence.kernels.protocol.protocol import ECAI as ECAI
-    from congruence.kernels.protocol.protocol import EXACT as EXACT
-    from congruence.kernels.protocol.protocol import PREPRINT as PREPRINT
-    from congruence.kernels.protocol.protocol import Downsampling as Downsampling
-    from congruence.kernels.protocol.protocol import EvaluationProtocol as EvaluationProtocol
-    from congruence.kernels.protocol.repeats import RepeatedResult as RepeatedResult
+    from congruence.kernels.protocol import ECAI as ECAI
+    from congruence.kernels.protocol import EXACT as EXACT
+    from congruence.kernels.protocol import PREPRINT as PREPRINT
+    from congruence.kernels.protocol import Downsampling as Downsampling
+    from congruence.kernels.protocol import EvaluationProtocol as EvaluationProtocol
     from congruence.kernels.rejection import RejectionCurve as RejectionCurve
     from congruence.kernels.rejection import rejection_curve as rejection_curve
     from congruence.kernels.resampling.aggregation import Estimate as Estimate
@@ -100,13 +95,9 @@ if TYPE_CHECKING:
     from congruence.kernels.scores import pinball_score as pinball_score
     from congruence.kernels.scores import sharpness as sharpness
     from congruence.kernels.scores import squared_error as squared_error
-    from congruence.kernels.solvers import Cholesky as Cholesky
-    from congruence.kernels.solvers import ConjugateGradient as ConjugateGradient
-    from congruence.kernels.solvers import Nystrom as Nystrom
-    from congruence.kernels.solvers import Solution as Solution
-    from congruence.kernels.solvers import choose_solver as choose_solver
     from congruence.kernels.split import Split as Split
-    from congruence.kernels.split import VersionResult as VersionResult
+    from congruence.kernels.split import conditional_congruence_error as conditional_congruence_error
+    from congruence.kernels.split import congruence_test as congruence_test
     from congruence.kernels.split import prepare as prepare
 else:
     from congruence.kernels.lazy_exports import lazy_exports

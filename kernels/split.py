@@ -1,33 +1,36 @@
-"""A labelled split whose inputs are prepared once: everything that is asked of model versions on it, targets first."""
+"""A labelled split in memory whose inputs are prepared once: everything that is asked of model versions on it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from congruence.kernels.arrays import require_targets
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_matrix, require_targets
+from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.congruence import preparation
-from congruence.kernels.congruence.difference import CongruenceDifference, congruence_difference
-from congruence.kernels.congruence.expected import ExpectedCongruence
-from congruence.kernels.congruence.outcome import CongruenceTest
-from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
-from congruence.kernels.congruence.test import congruence_tests
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.dependence.scores import pair_blocks, version_blocks
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.engine.blocks import HeldRows, LocalPasses
+from congruence.kernels.engine.difference import CongruenceDifference, difference_of_influences
+from congruence.kernels.engine.driver import Accuracy, Ask, Driver
+from congruence.kernels.engine.measure import HeldSplit, measure_held
+from congruence.kernels.engine.results import CongruenceResult, CongruenceTest
+from congruence.kernels.engine.smoothing import Smoothed, smooth
+from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
+from congruence.kernels.engine.system import System
+from congruence.kernels.engine.targets import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.spectrum import spectral_smoother
-from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.printed import printed
-from congruence.kernels.solvers import Solver
+from congruence.kernels.kernel_functions import Kernel, require_kernel
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.weights import mean_one
 from congruence.kernels.withholding.input_scores import InputScores
 from congruence.kernels.withholding.scorer import InputScorer, input_scorer
@@ -36,62 +39,38 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, repr=False)
-class VersionResult(CongruenceResult):
-    """The CCE of one version on a split, beside what a true version would have there.
-
-    Attributes:
-        band: of the mean CCE of a true version: its expectation and the bounds of 95 of 100 splits.
-        test: of "the version is the truth"; None where it was not asked for.
-    """
-
-    band: ExpectedCongruence = field(kw_only=True)
-    test: CongruenceTest | None = field(default=None, kw_only=True)
-
-    def __repr__(self) -> str:
-        return printed(self, mean=self.mean, interval=self.interval(), expected=self.expected,
-                       band=(self.band.low, self.band.high), excess=self.excess, p_value=self.p_value,
-                       mean_error_bound=self.mean_error_bound, points=len(self.values))  # fmt: skip
-
-    @property
-    def expected(self) -> float:
-        """What the mean CCE would be on average if the version were the truth."""
-        return self.band.mean
-
-    @property
-    def excess(self) -> float:
-        """What the mean CCE has beyond the expected one, see ``excess_over``."""
-        return excess_over(self.mean, self.expected)
-
-    def excess_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Confidence interval of ``excess``, from that of the mean CCE."""
-        return excess_interval(self.interval(level), self.expected)
-
-    @property
-    def p_value(self) -> float | None:
-        """Of "the version is the truth"; None where it was not asked for."""
-        return None if self.test is None else self.test.p_value
-
-    @property
-    def p_value_kind(self) -> str | None:
-        """ "exact" at any number of rows, or "asymptotic in B blocks" of rows that depend on each other."""
-        return None if self.test is None else self.test.p_value_kind
-
-    def to_frame(self) -> pd.DataFrame:
-        """See ``CongruenceResult.to_frame``, with ``p_value`` and ``q_value`` of each point where they were tested."""
-        table = super().to_frame()
-        if self.test is None:
-            return table
-        tested = self.test.to_frame()
-        return table.assign(p_value=tested["p_value"], q_value=tested["q_value"])
-
-
 @dataclass(frozen=True)
-class Split(PreparedCongruence):
+class Split:
     """A labelled split with its system prepared, from ``prepare``.
 
     Methods take the targets y, (n,) or (n, q), then predictive distributions at the n rows of the split.
+
+    Attributes:
+        x: reference inputs, (n, d).
+        protocol: the input kernel and lambda.
+        query: points (m, d); None for the reference points.
+        weights: what each point counts in means over them, (m,), of mean 1; None where they count equally.
+        dependence: which rows may depend on each other; None where all are independent.
+        accuracy: how many landmarks the answers stand on.
     """
+
+    x: Array = field(repr=False)
+    protocol: EvaluationProtocol
+    query: Array | None = field(default=None, repr=False)
+    weights: Array | None = field(default=None, repr=False)
+    dependence: RowDependence | None = field(default=None, repr=False)
+    accuracy: Accuracy = field(default_factory=Accuracy)
+    systems: dict[Any, System] = field(default_factory=dict, repr=False)
+
+    @property
+    def n(self) -> int:
+        """Reference rows."""
+        return len(self.x)
+
+    @property
+    def input_kernel(self) -> Kernel:
+        """k_X."""
+        return self.protocol.input_kernel
 
     def evaluate(
         self,
@@ -99,35 +78,55 @@ class Split(PreparedCongruence):
         versions: Mapping[str, Distribution],
         *,
         output_kernel: Kernel | None = None,
+        output_scale: OutputScale = "marginal",
+        samples: int | None = None,
         draws: int | None = None,
         seed: int = 0,
-    ) -> dict[str, VersionResult]:
-        """Everything about the CCE of some versions, in one solve for all.
+    ) -> dict[str, CongruenceResult]:
+        """Returns everything about the CCE of some versions, by passes that they share.
+
+        What is said of a version is the same in whatever company.
 
         Args:
             y: targets.
             versions: predictive distributions by version.
-            output_kernel: k_Y of CCE and test; by default RBF with gamma = 1 / (2 var(y)) of the CCE; of the test, with
-                the variance that each version states, which makes it exact.
+            output_kernel: k_Y of CCE and test; by default RBF with gamma = 1 / (2 var(y)) for the CCE; for the test,
+                with the variance that each version states, which makes it exact.
+            output_scale: of these default kernels.
+            samples: replace exact kernel means by this many draws per point, as the papers do; without a test.
             draws: simulated sets of targets of the test; 999 by default (199 beyond 50,000 rows), 0 for no test.
             seed: of probes and draws.
 
         Raises:
             InvalidInputError: targets or a version that do not fit the split, named by row, field and value.
         """
-        y = require_targets(y, "y", self.operator.n)
-        results = self.congruence_errors(y, versions, output_kernel=output_kernel, seed=seed, uncertainty=True)
-        tests: dict[str, CongruenceTest] = {}
-        if draws != 0:
-            tests = congruence_tests(self, y, versions, draws=draws, seed=seed, output_kernel=output_kernel)
+        y = require_targets(y, "y", self.n)
+        for name, predictive in versions.items():
+            self._require_rows(name, predictive)
+        if output_kernel is not None:
+            require_kernel(output_kernel, "output_kernel")
+        protocol = replace(self.protocol, output_kernel=output_kernel, output_scale=output_scale, samples=samples)
+        if samples is not None:
+            protocol, draws = replace(protocol, draws=1), 0
+        ask = Ask(list(versions), tested=draws != 0, draws=draws or None, samples=None)
+        held = HeldSplit(self.x, y, self.query, self.weights, self.dependence, self.systems)
         return {
-            name: VersionResult(
-                **{each.name: getattr(result, each.name) for each in fields(result)},
-                band=self.expected_congruence(y, versions[name], result, output_kernel=output_kernel, seed=seed),
-                test=tests.get(name),
-            )
-            for name, result in results.items()
+            name: one.result if samples is None else replace(one.result, means=None, mean_squares=None)
+            for name, one in measure_held(held, protocol, versions, ask, self.accuracy, seed).items()
         }
+
+    def conditional_congruence_error(
+        self,
+        y: Any,
+        predictive: Distribution,
+        *,
+        output_kernel: Kernel | None = None,
+        samples: int | None = None,
+        seed: int = 0,
+    ) -> CongruenceResult:
+        """Returns the CCE of one version, without the test; see ``evaluate``."""
+        versions = {"": predictive}
+        return self.evaluate(y, versions, output_kernel=output_kernel, samples=samples, draws=0, seed=seed)[""]
 
     def congruence_test(
         self,
@@ -136,21 +135,28 @@ class Split(PreparedCongruence):
         *,
         output_kernel: Kernel | None = None,
         draws: int | None = None,
-        exact: bool = False,
         seed: int = 0,
     ) -> CongruenceTest:
-        """Whether the targets could be draws from the predicted laws; see ``kernels.congruence_test``.
-
-        ``exact``: every statistic by this split's solver, at ``draws`` times the price of an evaluation.
-        """
-        versions = {"": predictive}
-        return congruence_tests(self, y, versions, output_kernel=output_kernel, draws=draws, exact=exact, seed=seed)[""]
+        """Tests whether the targets could be draws from the predictive distributions; see ``congruence_test``."""
+        if draws == 0:
+            raise InvalidInputError("draws: 0; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
+        y = require_targets(y, "y", self.n)
+        if output_kernel is None and np.ptp(y) == 0.0 and len(predictive) == self.n:
+            output_kernel = model_output_kernel(y, predictive)  # constant targets have no bandwidth of their own
+        version_blocks(self.dependence, y, predictive)  # refused, where they are too few
+        test = self.evaluate(y, {"": predictive}, output_kernel=output_kernel, draws=draws, seed=seed)[""].test
+        assert test is not None
+        return test
 
     def compare(
         self, y: Any, first: Distribution, second: Distribution, *, output_kernel: Kernel | None = None, seed: int = 0
     ) -> CongruenceDifference:
-        """How much further ``first`` is from the truth than ``second``, with interval and p-value."""
-        return congruence_difference(self, y, first, second, output_kernel=output_kernel, seed=seed)
+        """Returns how much further ``first`` is from the truth than ``second``, with interval and p-value."""
+        y, versions = require_targets(y, "y", self.n), {"first": first, "second": second}
+        found = self.evaluate(y, versions, output_kernel=output_kernel, draws=0, seed=seed)
+        one, other = (result.uncertainty for result in found.values())
+        blocks, shares = pair_blocks(self.dependence, y, first, second), one.blocks == other.blocks
+        return difference_of_influences(one.influence, other.influence, blocks, shares_signs=shares)
 
     def calibration_test(
         self,
@@ -162,24 +168,27 @@ class Split(PreparedCongruence):
         keys: Any | None = None,
         seed: int = 0,
     ) -> ConditionalCalibrationTest:
-        """Whether every target follows its predicted law given its input; see ``conditional_calibration_test``.
+        """Tests whether every target follows its prediction given its input; see ``conditional_calibration_test``.
 
         Args:
             y: targets.
-            predictive: the version's laws.
+            predictive: the version's distributions.
             draws: of the null; by default as many as the number of rows affords.
             null: "exact", by draws, or its "gaussian" limit; by default as the test chooses.
             keys: one per row, for the randomised PIT of counts; row numbers by default.
             seed: of that randomisation.
 
         Raises:
-            InvalidInputError: targets or laws that do not fit, or a split with query points.
+            InvalidInputError: targets or predictions that do not fit, or a split with query points.
         """
-        self._require_own_rows("calibration_test")
+        if self.query is not None:
+            raise InvalidInputError(
+                "query: calibration_test is of the split's own rows; prepare the split without query points"
+            )
         prepared = self._calibration
         if draws is not None or null is not None:
             settings = CalibrationSettings(draws=draws)
-            prepared = prepare_calibration(self, settings=settings if null is None else replace(settings, null=null))
+            prepared = self._calibrated(settings if null is None else replace(settings, null=null))
         known = self.dependence or RowDependence()
         design = {"groups": known.groups, "time": known.time, "weights": self.weights}
         return prepared.test_version(y, predictive, keys=keys, seed=seed, **design)
@@ -187,9 +196,9 @@ class Split(PreparedCongruence):
     def local_calibration(
         self, y: Any, predictive: Distribution, query: Any | None = None, *, keys: Any | None = None, seed: int = 0
     ) -> LocalReading:
-        """What is wrong around each point: at query inputs (m, d), which need no labels, or at the split's own rows."""
-        y = require_targets(y, "y", self.operator.n)
-        smoother = self.smoother if query is None else spectral_smoother(self.spectrum, query)
+        """Returns what is wrong around each point: at query inputs (m, d), which need no labels, or at own rows."""
+        y = require_targets(y, "y", self.n)
+        smoother = self.smoother if query is None else self.spectrum.smoother(self.x, require_matrix(query, "query"))
         blocks = version_blocks(self.dependence, y, predictive)
         return local_reading(smoother, pit_values(y, predictive, seed=seed, keys=keys), blocks)
 
@@ -208,7 +217,7 @@ class Split(PreparedCongruence):
         output_kernel: Kernel | None = None,
         seed: int = 0,
     ) -> InputScores:
-        """How far the version can be trusted on new inputs, and which of them to withhold.
+        """Returns how far the version can be trusted on new inputs, and which of them to withhold.
 
         A service that is asked again and again holds ``split.input_scorer(y, predictive)`` and asks its ``score``.
 
@@ -244,16 +253,51 @@ class Split(PreparedCongruence):
         return scorer.score(x_new, raw=new, columns=asked, keys=keys)
 
     def input_scorer(self, y: Any, predictive: Distribution, **settings: Any) -> InputScorer:
-        """What ``score_inputs`` does once for all inputs; see ``kernels.withholding.scorer.input_scorer``."""
-        return input_scorer(self, y, predictive, **settings)
+        """Does what ``score_inputs`` does once for all inputs; see ``kernels.withholding.scorer.input_scorer``."""
+        if self.query is not None:
+            raise InvalidInputError("query: prepare the split without query points, and give the inputs to score")
+        dependence = self.dependence
+        return input_scorer(self.x, self.spectrum, self.smoother, y, predictive, dependence=dependence, **settings)
+
+    def smooth(self, rhs: Array) -> Smoothed:
+        """Returns k(x)' A^-1 rhs at the points, (m, c), for right-hand sides (n, c), with its certificate."""
+        landmarks = self.n if self.n <= self.accuracy.exact_rows else self.accuracy.largest
+        return smooth(self._driver.system(landmarks), self.x, self.query, rhs)
+
+    @property
+    def spectrum(self) -> Spectrum:
+        """The leading spectrum of the Gram matrix."""
+        return self.system.spectrum
+
+    @cached_property
+    def system(self) -> System:
+        """The system of the first landmark count, which may be all rows."""
+        return self._driver.system(self.accuracy.counts(self.n)[0])
+
+    @cached_property
+    def smoother(self) -> SpectralSmoother:
+        """k(x)' A^-1 at the points in the leading directions, for what asks thousands of smoothings of it."""
+        return self.spectrum.smoother(self.x, self.query, self.weights)
+
+    @cached_property
+    def _driver(self) -> Driver:
+        points = None if self.query is None else LocalPasses(HeldRows(self.query))
+        return Driver(LocalPasses(HeldRows(self.x)), self.protocol, points=points, systems=self.systems)
 
     @cached_property
     def _calibration(self) -> PreparedCalibration:
-        return prepare_calibration(self)
+        return self._calibrated(None)
 
-    def _require_own_rows(self, what: str) -> None:
-        if self.query is not None:
-            raise InvalidInputError(f"query: {what} is of the split's own rows; prepare the split without query points")
+    def _calibrated(self, settings: CalibrationSettings | None) -> PreparedCalibration:
+        shrinkage = self.protocol.regularization
+        return prepare_calibration(self.x, input_kernel=self.input_kernel, regularization=shrinkage, settings=settings)
+
+    def _require_rows(self, name: str, predictive: Distribution) -> None:
+        if len(predictive) != self.n:
+            what = f"{name}: " if name else ""
+            raise InvalidInputError(
+                f"predictive: {what}{len(predictive)} distributions for {self.n} reference rows; give one per row"
+            )
 
 
 def prepare(
@@ -262,21 +306,22 @@ def prepare(
     query: Any | None = None,
     input_kernel: Kernel,
     regularization: float = 0.1,
-    solver: Solver | None = None,
+    landmarks: int | None = None,
     weights: Any | None = None,
     groups: Any | None = None,
     time: Any | None = None,
 ) -> Split:
-    """Do once what depends on the inputs alone: check them, choose a solver, factor or precondition.
+    """Do once what depends on the inputs alone: check them, and factor the system or choose landmarks for it.
 
     Args:
-        x: reference inputs (n, d): NumPy or CuPy; their dtype is the arithmetic's.
+        x: reference inputs (n, d).
         query: points (m, d) at which to evaluate, labels not needed; by default the reference points.
         input_kernel: k_X, for example ``Polynomial(degree=3, gamma=1.0, coef0=1.0)`` on unit-norm embeddings.
         regularization: lambda; the system is K + n lambda I.
-        solver: by default Cholesky for small n, preconditioned conjugate gradients above.
+        landmarks: how many; by default all rows up to 5,000, where the answer is exact, and beyond as many as its
+            certificate needs (up to 4,096).
         weights: what each point counts in means over them, (n,) or, with ``query``, (m,): sampling weights, or the
-            population that the split stands for. Equal by default. The estimate of the conditional law stays as it is.
+            population that the split stands for. Equal by default. The estimate of the conditional distribution stays.
         groups: one value per row, such as the patient: rows of one group may depend on each other.
         time: one sortable value per row, ties allowed: rows near each other in time may. Groups go before time. With
             either, tests, bands and intervals are by blocks of rows, and say so (``p_value_kind``); estimates stay.
@@ -288,15 +333,96 @@ def prepare(
         InvalidInputError: values not finite, one point, another number of features in ``query``, lambda <= 0, or
             weights that are negative, missing or all 0.
     """
-    made = preparation.prepare(
+    if not regularization > 0 or not np.isfinite(regularization):
+        raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
+    require_kernel(input_kernel, "input_kernel")
+    x = require_matrix(x, "x")
+    if query is not None:
+        query = require_matrix(query, "query")
+        if query.shape[1] != x.shape[1]:
+            raise InvalidInputError(
+                f"query: {query.shape[1]} features, but the reference inputs have {x.shape[1]}; "
+                "embed both with the same encoder"
+            )
+    protocol = EvaluationProtocol("python", False, input_kernel, regularization=regularization)
+    counted = None if weights is None else mean_one(weights, len(x if query is None else query))
+    dependence = RowDependence.of(len(x), groups=groups, time=time)
+    split = Split(x, protocol, query, counted, dependence, Accuracy.of(landmarks))
+    _ = split.system
+    return split
+
+
+def conditional_congruence_error(
+    x: Any,
+    y: Any,
+    predictive: Distribution,
+    *,
+    query: Any | None = None,
+    input_kernel: Kernel,
+    output_kernel: Kernel | None = None,
+    regularization: float = 0.1,
+    landmarks: int | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    groups: Any | None = None,
+    time: Any | None = None,
+) -> CongruenceResult:
+    """Returns the Conditional Congruence Error of one model on a labelled split (Young et al. 2025, equation 3).
+
+    Args:
+        x: reference inputs, usually embeddings, (n, d).
+        y: their targets, (n,) or (n, q).
+        predictive: the model's predictive distributions at x, n rows.
+        query, input_kernel, regularization, landmarks, groups, time: see ``prepare``.
+        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
+        samples: replace exact kernel means by this many draws per point, as the papers do.
+        seed: of the draws and of the noise floor's probes.
+
+    Raises:
+        InvalidInputError: an input that cannot be evaluated, named by row, field and value.
+    """
+    split = prepare(
         x,
         query=query,
         input_kernel=input_kernel,
         regularization=regularization,
-        solver=solver,
+        landmarks=landmarks,
         groups=groups,
         time=time,
     )
-    points = made.operator.n if made.query is None else len(made.query)
-    counted = None if weights is None else mean_one(weights, points)
-    return Split(made.operator, made.solver, made.state, made.query, made.kernel_maximum, counted, made.dependence)
+    return split.conditional_congruence_error(y, predictive, output_kernel=output_kernel, samples=samples, seed=seed)
+
+
+def congruence_test(
+    x: Any,
+    y: Any,
+    predictive: Distribution,
+    *,
+    draws: int | None = None,
+    seed: int = 0,
+    query: Any | None = None,
+    input_kernel: Kernel,
+    output_kernel: Kernel | None = None,
+    regularization: float = 0.1,
+    groups: Any | None = None,
+    time: Any | None = None,
+) -> CongruenceTest:
+    """Tests whether targets y could be draws from ``predictive``, given the inputs x.
+
+    Args:
+        x: reference inputs (n, d).
+        y: their targets, (n,) or (n, q).
+        predictive: the model's predictive distributions at x, n rows. ``Samples`` count as draws from the model.
+        draws: simulated sets of targets B; the smallest p-value is 1 / (B + 1). Memory grows with B. By default 999,
+            and 199 beyond 50,000 rows.
+        seed: of the draws.
+        query, input_kernel, regularization, groups, time: see ``prepare``.
+        output_kernel: k_Y; by default RBF at the marginal variance that the model states, which makes the test exact.
+            The papers' bandwidth is read from y, and the level then holds up to O(1 / n).
+
+    Raises:
+        InvalidInputError: an input that cannot be evaluated, named by row, field and value; no draws; or fewer than ten
+            groups or runs of time.
+    """
+    split = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, groups=groups, time=time)
+    return split.congruence_test(y, predictive, output_kernel=output_kernel, draws=draws, seed=seed)

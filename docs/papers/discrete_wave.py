@@ -20,6 +20,8 @@ from congruence.kernels import (
     RBF,
     Distribution,
     DoublePoisson,
+    Downsampling,
+    EvaluationProtocol,
     Kernel,
     Laplacian,
     NegativeBinomial,
@@ -27,7 +29,7 @@ from congruence.kernels import (
     Poisson,
     Polynomial,
     congruence_test,
-    downsampled_congruence,
+    evaluate_protocol,
     expected_calibration_error,
     maximum_conditional_mean_discrepancy,
     negative_log_likelihood,
@@ -136,7 +138,7 @@ def discrete_wave(options: Options) -> Outcome:
 def _evaluated(
     trained: str, x: Array, y: Array, models: Mapping[str, Distribution], options: Options
 ) -> tuple[list[dict[str, object]], Figure]:
-    results = prepare(x, input_kernel=RBF(0.5)).congruence_errors(y, models, uncertainty=True)
+    results = prepare(x, input_kernel=RBF(0.5)).evaluate(y, models, draws=0)
     rows: list[dict[str, object]] = []
     said = {}
     for name, result in results.items():
@@ -224,14 +226,12 @@ def downsampling(options: Options) -> Outcome:
     rows_of_the_wave = wave(100, options.seed)
     models = rows_of_the_wave.best_members()
     found = {
-        rows: downsampled_congruence(
+        rows: evaluate_protocol(
+            EvaluationProtocol("part", False, RBF(0.5), downsampling=Downsampling(rows, 5)),
             rows_of_the_wave.x,
             rows_of_the_wave.y,
             models,
-            rows=rows,
-            repeats=5,
             seed=options.seed,
-            input_kernel=RBF(0.5),
         )
         for rows in KEPT_ROWS
     }
@@ -278,8 +278,8 @@ def settings_study(options: Options) -> Outcome:
     for study, value, kernel, regularization, samples in _settings():
         prepared = prepare(rows_of_the_wave.x, input_kernel=kernel, regularization=regularization)
         for repeat in range(REPEATS if samples else 1):
-            results = prepared.congruence_errors(
-                rows_of_the_wave.y, models, samples=samples, seed=options.seed + repeat
+            results = prepared.evaluate(
+                rows_of_the_wave.y, models, samples=samples, seed=options.seed + repeat, draws=0
             )
             rows.append({"study": study, "value": value, **{name: r.mean for name, r in results.items()}})
     table = pd.DataFrame(rows).groupby(["study", "value"], sort=False).mean().reset_index()

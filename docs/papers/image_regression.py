@@ -74,7 +74,7 @@ def _trials(x: Array, y: Array, models: Mapping[str, Distribution], seed: int) -
     """Mean and standard deviation of the mean CCE over five trials of one draw per input."""
     prepared = prepare(x, input_kernel=KERNEL)
     found = [
-        {name: result.mean for name, result in prepared.congruence_errors(y, models, samples=1, seed=seed + k).items()}
+        {name: result.mean for name, result in prepared.evaluate(y, models, samples=1, seed=seed + k, draws=0).items()}
         for k in range(TRIALS)
     ]
     by_name = {name: np.array([trial[name] for trial in found]) for name in models}
@@ -86,7 +86,7 @@ def _compared(x: Array, test: CountedImages, networks: Mapping[str, HeadedNetwor
     if test.truth is not None:
         models = {TRUE: test.truth, **models}
     trials = _trials(x, test.y, models, options.seed)
-    exact = prepare(x, input_kernel=KERNEL).congruence_errors(test.y, models)
+    exact = prepare(x, input_kernel=KERNEL).evaluate(test.y, models, draws=0)
     rows = []
     for name, law in models.items():
         tested = congruence_test(x, test.y, law, input_kernel=KERNEL, draws=options.size(999, 99))
@@ -215,7 +215,7 @@ def _point_wise(
     figures = {}
     prepared = prepare(reference[0], query=x, input_kernel=KERNEL)
     names = ("beta_gaussian", "poisson")
-    errors = prepared.congruence_errors(reference[1], {name: networks[name].predict(reference[0]) for name in names})
+    errors = prepared.evaluate(reference[1], {name: networks[name].predict(reference[0]) for name in names}, draws=0)
     for name, result in errors.items():
         order = np.argsort(result.values)
         chosen = {"least CCE": order[:SHOWN], "largest CCE": order[-SHOWN:]}

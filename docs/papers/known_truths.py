@@ -51,7 +51,7 @@ def gaussian_trap(options: Options) -> Outcome:
     }
     rows, results = [], {}
     for name, model in models.items():
-        result = conditional_congruence_error(x, y, model, input_kernel=RBF(0.5), uncertainty=True)
+        result = conditional_congruence_error(x, y, model, input_kernel=RBF(0.5))
         test = congruence_test(x, y, model, input_kernel=RBF(0.5), draws=options.size(999, 199))
         results[name] = result
         low, high = result.interval()

@@ -21,7 +21,7 @@ from congruence.flows.cli.console import results, say
 from congruence.flows.cli.tables import print_outcomes
 from congruence.flows.evaluate import STAGES, TERMINAL, evaluate, in_flow
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.data.chosen_rows import split_of_rows

@@ -16,13 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.engine.spectrum import MIN_FILTER, choose_landmarks, directions_of_sums
+from congruence.kernels.engine.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.landmarks import choose_landmarks
-from congruence.kernels.gram.operator import RegularizedGram
-from congruence.kernels.gram.spectrum import MIN_FILTER, directions_of_sums
-from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
 from congruence.kernels.streams import stream
 
@@ -31,7 +29,6 @@ SAMPLE_ROWS = 5_000
 TILE_ROWS = 1024
 CONSTANT = "constant"
 PROTOCOL = "protocol's kernel"
-_RIDGE = 1e-3  # of operators whose columns alone are asked for
 _PAIRS = 20_000
 
 Tiles = Iterable[tuple[slice, Array]]
@@ -83,7 +80,7 @@ class BasisKernel:
     def of(cls, name: str, kernel: Kernel, x: Array, center: Array | None, count: int, seed: int) -> BasisKernel:
         """With at most ``count`` of the rows x as landmarks."""
         points = x if center is None else x - center
-        return cls(name, kernel, center, points[choose_landmarks(_gram(points, kernel), count, seed=seed)])
+        return cls(name, kernel, center, points[choose_landmarks(points, kernel, count, seed)])
 
 
 class KernelColumns:
@@ -300,7 +297,3 @@ def held_tiles(vectors: Array) -> Iterator[tuple[slice, Array]]:
 def product(left: Array, right: Array) -> Array:
     """left'right of a tile, in the precision of ``left``, (columns, r)."""
     return np.asarray((right.T.astype(left.dtype) @ left).T, dtype=np.float64)
-
-
-def _gram(x: Array, kernel: Kernel) -> RegularizedGram:
-    return RegularizedGram(x, kernel, _RIDGE)

@@ -32,11 +32,11 @@ from scipy.special import gammainc, gammaincc, gammaincinv
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.calibration.pit_scores import ORDERS, mean_scores
-from congruence.kernels.congruence.coded_draws import POOL_BITS
-from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.cells import Cells
+from congruence.kernels.engine.coded_draws import POOL_BITS
+from congruence.kernels.engine.results import benjamini_hochberg
 from congruence.kernels.streams import positioned_stream
 
 TAIL = 1e-7

@@ -37,12 +37,12 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import InputBases, product
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
 from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
-from congruence.kernels.gram.thin_products import weighted_squares
+from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.engine.tiles import weighted_squares
 from congruence.kernels.printed import printed
 
 if TYPE_CHECKING:

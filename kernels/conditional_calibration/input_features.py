@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, row_slices, to_numpy
+from congruence.kernels.engine.spectrum import Spectrum
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.spectrum import MIN_FILTER, GramSpectrum
 from congruence.kernels.kernel_functions import Kernel
 
 _BLOCK = 4096
@@ -40,15 +40,15 @@ class InputFeatures:
         return len(self.values)
 
 
-def input_features(spectrum: GramSpectrum) -> InputFeatures:
-    """The features of a prepared split: ``input_features(prepared.spectrum)``."""
-    filters = spectrum.filters
-    keep = max(1, int(np.count_nonzero(filters >= MIN_FILTER)))
-    roots = np.sqrt(spectrum.eigenvalues[:keep] / spectrum.operator.shift)
+def input_features(spectrum: Spectrum, x: Array) -> InputFeatures:
+    """Returns the features of the rows x (n, d) that a spectrum is of."""
+    keep = spectrum.kept
+    roots = np.sqrt(spectrum.eigenvalues[:keep] / spectrum.shift)
+    landmarks = spectrum.landmarks if spectrum.center is None else spectrum.landmarks + spectrum.center
     return InputFeatures(
-        np.asarray(spectrum.vectors(keep), dtype=np.float64) * roots,
-        to_numpy(spectrum.operator.rows(spectrum.indices)).astype(np.float64),
-        spectrum.operator.kernel,
+        np.asarray(spectrum.vectors(x, keep), dtype=np.float64) * roots,
+        landmarks.astype(np.float64),
+        spectrum.kernel,
         np.asarray(spectrum.basis[:, :keep], dtype=np.float64) * roots,
     )
 

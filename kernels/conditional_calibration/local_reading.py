@@ -34,10 +34,10 @@ from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.reading import faults, sidak
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, block_moments
-from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.engine.results import benjamini_hochberg
+from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.spectrum import SpectralSmoother
 from congruence.kernels.printed import printed
 
 if TYPE_CHECKING:

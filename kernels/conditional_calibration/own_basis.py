@@ -22,7 +22,7 @@ from congruence.kernels.conditional_calibration.bases import (
 )
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.distributions import Distribution, Samples
-from congruence.kernels.gram.tiles import tile_slices
+from congruence.kernels.engine.tiles import tile_slices
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.scores import matched_targets
 

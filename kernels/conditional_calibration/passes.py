@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import PROTOCOL, InputBases, Tiles
 from congruence.kernels.conditional_calibration.effects import MOST_HELD_BLOCKS, LeaveOneOut
@@ -29,8 +28,9 @@ from congruence.kernels.conditional_calibration.version_sums import (
     limit_sums,
     score_sums,
 )
-from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.engine.coded_draws import SimulatedSplits
 
 INFLUENCE = f"{PREFIX}influence_"
 Sums = dict[str, BlockSums]

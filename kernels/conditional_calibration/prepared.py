@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.bases import (
@@ -38,10 +37,10 @@ from congruence.kernels.conditional_calibration.score_test import (
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.vector_targets import VectorBasis, vector_test
 from congruence.kernels.conditional_calibration.version_sums import SHARED, VersionPlan, VersionRows, planned_version
-from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.weights import mean_one
@@ -255,7 +254,7 @@ class HeldVersion:
 
 
 def prepare_calibration(
-    inputs: PreparedCongruence | Any,
+    inputs: Any,
     *,
     input_kernel: Kernel | None = None,
     regularization: float = REGULARIZATION,
@@ -265,9 +264,9 @@ def prepare_calibration(
     """Do once what depends on the inputs alone: the bases of the test.
 
     Args:
-        inputs: a prepared split (``prepare``), or reference inputs x (n, d), NumPy or CuPy.
-        input_kernel: the protocol's, where ``inputs`` are x; without one its basis is left out.
-        regularization: lambda of the protocol's kernel, where ``inputs`` are x.
+        inputs: reference inputs x (n, d), NumPy or CuPy.
+        input_kernel: the protocol's; without one its basis is left out.
+        regularization: lambda of the protocol's kernel.
         settings: hypotheses, draws and null.
         seed: of the landmarks and draws.
 
@@ -275,12 +274,7 @@ def prepare_calibration(
         InvalidInputError: inputs that cannot be evaluated; or the gaussian limit where one row dominates a hypothesis.
     """
     settings = CalibrationSettings() if settings is None else settings
-    has_card = False
-    if isinstance(inputs, PreparedCongruence):
-        operator = inputs.operator
-        input_kernel, regularization, has_card = operator.kernel, operator.shift / operator.n, operator.has_card
-        inputs = operator.rows(np.arange(operator.n))
-    has_card = has_card or array_namespace(inputs) is not np
+    has_card = array_namespace(inputs) is not np
     x = to_numpy(require_matrix(inputs, "x"))
     if x.dtype not in (np.float32, np.float64):
         x = x.astype(np.float64)

@@ -32,8 +32,8 @@ from congruence.kernels.arrays import Array, require_matrix, row_slices, to_nump
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.counts import JumpScores
-from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile, two_sided_p_value
+from congruence.kernels.engine.results import benjamini_hochberg
 from congruence.kernels.errors import InvalidInputError
 
 if TYPE_CHECKING:

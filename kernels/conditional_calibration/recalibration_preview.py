@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,15 @@ from congruence.kernels.conditional_calibration.input_features import InputFeatu
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
 from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
-from congruence.kernels.congruence.difference import difference_of_influences
-from congruence.kernels.congruence.preparation import prepare
-from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import pair_blocks, version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.gram.operator import RegularizedGram
-from congruence.kernels.gram.spectrum import gram_spectrum
+from congruence.kernels.engine.difference import difference_of_influences
+from congruence.kernels.engine.driver import Accuracy, Ask
+from congruence.kernels.engine.measure import HeldSplit, measure_held
+from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.scores import crps, matched_targets, negative_log_likelihood
 
 
@@ -61,7 +61,7 @@ class RehearsalSplit:
         dependence: which of the n rows depend on each other.
         features: of those.
         points: inputs of the others, (m, d).
-        prepared: their system, which has seen nothing of the fit's.
+        protocol: kernel and lambda of their system, which has seen nothing of the fit's.
         calibration: bases and null of the test on them.
     """
 
@@ -69,8 +69,14 @@ class RehearsalSplit:
     dependence: RowDependence | None = field(repr=False)
     features: InputFeatures = field(repr=False)
     points: Array = field(repr=False)
-    prepared: PreparedCongruence = field(repr=False)
+    protocol: EvaluationProtocol = field(repr=False)
     calibration: PreparedCalibration = field(repr=False)
+    systems: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def held_out(self) -> RowDependence | None:
+        """Which of the rows that the fit does not see depend on each other."""
+        return None if self.dependence is None else self.dependence.of_rows(~self.for_fitting)
 
 
 def rehearsal_split(
@@ -96,13 +102,12 @@ def rehearsal_split(
         InvalidInputError: fewer than two rows held out.
     """
     points, fitting = np.asarray(x), np.asarray(for_fitting, dtype=bool)
-    fit = gram_spectrum(RegularizedGram(points[fitting], input_kernel, regularization))
+    fit = input_spectrum(points[fitting], input_kernel, regularization)
     held_out = points[~fitting]
-    prepared = prepare(held_out, input_kernel=input_kernel, regularization=regularization)
-    if dependence is not None:
-        prepared = replace(prepared, dependence=dependence.of_rows(~fitting))
-    calibration = prepare_calibration(prepared, seed=seed)
-    return RehearsalSplit(fitting, dependence, input_features(fit), held_out, prepared, calibration)
+    protocol = EvaluationProtocol("rehearsal", False, input_kernel, regularization=regularization)
+    calibration = prepare_calibration(held_out, input_kernel=input_kernel, regularization=regularization, seed=seed)
+    features = input_features(fit, points[fitting])
+    return RehearsalSplit(fitting, dependence, features, held_out, protocol, calibration)
 
 
 def recalibration_rehearsal(
@@ -132,11 +137,11 @@ def recalibration_rehearsal(
     )
     before, targets = predictive[held_out], targets[held_out]
     after = before if found.changes_nothing else found(split.points, before)
-    blocks = pair_blocks(split.prepared.dependence, targets, before, after)
+    blocks = pair_blocks(split.held_out, targets, before, after)
     changes = _scored(targets, before, after, blocks)
-    changes["cce"] = _congruence(split.prepared, targets, before, after, seed, blocks)
+    changes["cce"] = _congruence(split, targets, before, after, seed, blocks)
     laws = [before] if after is before else [before, after]
-    judged = split.prepared.dependence or RowDependence()
+    judged = split.held_out or RowDependence()
     design = {"keys": names[held_out], "groups": judged.groups, "time": judged.time}
     tests = [split.calibration.test_version(targets, law, seed=seed, **design) for law in laws]
     p_values = (tests[0].p_value, tests[-1].p_value)
@@ -175,7 +180,7 @@ def _paired(before: Array, after: Array, blocks: DependentBlocks | None) -> Chan
 
 
 def _congruence(
-    prepared: PreparedCongruence,
+    split: RehearsalSplit,
     y: Array,
     before: Distribution,
     after: Distribution,
@@ -183,8 +188,10 @@ def _congruence(
     blocks: DependentBlocks | None,
 ) -> Change:
     versions = {"before": before} if after is before else {"before": before, "after": after}
-    results = prepared.congruence_errors(y, versions, seed=seed, uncertainty=True)
-    influences = [result.uncertainty.influence for result in results.values() if result.uncertainty is not None]
+    held = HeldSplit(split.points, y, dependence=split.held_out, systems=split.systems)
+    found = measure_held(held, split.protocol, versions, Ask(list(versions), tested=False), Accuracy(), seed)
+    results = {name: each.result for name, each in found.items()}
+    influences = [result.uncertainty.influence for result in results.values()]
     if after is before:
         return Change(results["before"].mean, results["before"].mean, 0.0)
     difference = difference_of_influences(influences[1], influences[0], blocks, shares_signs=blocks is None)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases
 from congruence.kernels.conditional_calibration.effects import (
@@ -49,8 +48,9 @@ from congruence.kernels.conditional_calibration.passes import (
     whole_blocks_pass,
 )
 from congruence.kernels.conditional_calibration.version_sums import POOLS, SHARED, VersionPlan
-from congruence.kernels.congruence.coded_draws import ENTRY_BITS, POOL_BITS, SimulatedSplits
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
+from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.engine.coded_draws import ENTRY_BITS, POOL_BITS, SimulatedSplits
 
 
 @dataclass(frozen=True)

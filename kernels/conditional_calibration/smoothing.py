@@ -20,8 +20,8 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.gram.spectrum import SpectralSmoother, relative_eigenvalues, validated_filters
-from congruence.kernels.gram.thin_products import squares_at
+from congruence.kernels.engine.spectrum import SpectralSmoother, relative_eigenvalues, validated_filters
+from congruence.kernels.engine.tiles import squares_at
 
 RIDGES = (np.inf, *np.geomspace(1e4, 1e-2, 25))
 """Relative to the smoother's own n lambda."""

@@ -5,10 +5,10 @@ kernels at several output scales, and
 
 .. math::  T_{h, w, s} = \sum_l w_l \| U_{hl}' \Delta_s \|^2.
 
-The null is drawn from the version itself (``null_draws``) and each form is put on the common scale by its own moments
-over observation and draws together, which are exchangeable: exact at every n. Of rows that depend on each other it is
-Delta with one random sign a block of rows, and holds in the limit of many blocks. In y-space the neighbours of a row
-have other predictions, and errors of shape would cancel.
+The null is drawn from the version itself (``null_features``), and each form is put on the common scale by its own
+moments over observation and draws together, which are exchangeable: exact at every n. Of rows that depend on each other
+it is Delta with one random sign a block of rows, and holds in the limit of many blocks. In y-space the neighbours of a
+row have other predictions, and errors of shape would cancel.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from congruence.kernels.conditional_calibration.null import basis_hypotheses, ev
 from congruence.kernels.conditional_calibration.own_basis import OWN, OwnColumns, OwnDirections, own_kernel
 from congruence.kernels.conditional_calibration.score_test import VersionEvidence
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.congruence.null_draws import MAX_DIRECTIONS, exchangeable_targets, null_draws
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.engine.null_features import MAX_DIRECTIONS, exchangeable_targets, features_of_split
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.scores import matched_targets
 from congruence.kernels.streams import stream
@@ -146,8 +146,9 @@ def _evidence(
 ) -> Array:
     """max over w of s + log prior at one output scale, (bases, 1 + draws): the observation first."""
     n, q = whitened.z.shape
-    delta = null_draws(whitened.z, whitened.predictive, RBF(0.5 / (q * scale**2)))
-    observed = delta.observed()[:, None]
+    features = features_of_split(whitened.z, whitened.predictive, RBF(0.5 / (q * scale**2)))
+    delta = features.against(whitened.z, whitened.predictive)
+    observed = delta(whitened.z[:, None])
     apart = observed if blocks is None else observed * enlargements(blocks.sums(observed[:, 0]))
     # Blocks of draws of equal size at every scale: a draw is then the same targets at all of them.
     per_block = int(np.clip(BLOCK_BYTES // (4 * n * MAX_DIRECTIONS), 1, 64))
@@ -158,7 +159,7 @@ def _evidence(
             signs = blocks.signs(count, seed, start)[blocks.labels]
             return _energies(bases, signs[:, :, None] * apart)
         rng = stream(seed, "null vector targets", start)
-        return _energies(bases, delta.of_values(exchangeable_targets(whitened.z, whitened.predictive, count, rng)))
+        return _energies(bases, delta(exchangeable_targets(whitened.z, whitened.predictive, count, rng)))
 
     parts = [_energies(bases, observed), *map_on_threads(drawn, range(0, draws, per_block))]
     found = []

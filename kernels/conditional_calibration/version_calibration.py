@@ -18,12 +18,11 @@ from congruence.kernels.conditional_calibration.passes import INFLUENCE
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions, number_of_regions
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.streams import stream
 
 FEWEST_ROWS = 30
@@ -114,28 +113,28 @@ class SplitCalibration:
 
 
 def calibration_of_split(
-    prepared: PreparedCongruence, x: Array, targets: Array, *, seed: int
+    protocol: EvaluationProtocol, x: Array, targets: Array, *, weights: Array | None = None, seed: int
 ) -> SplitCalibration | VectorCalibration:
     """Bases, null and regions, made once for all versions.
 
     Args:
-        prepared: the split's system, without query points.
-        x: the inputs it is made of, (n, d).
+        protocol: its kernel and lambda.
+        x: the kernel's inputs, (n, d).
         targets: (n,), or (n, q): then only some rows are tested.
+        weights: what each row counts in effects, (n,); equal by default.
         seed: of landmarks, draws and regions.
     """
-    operator = prepared.operator
     if targets.ndim == 2:
         rows = vector_rows(len(targets), seed)
-        return VectorCalibration(prepared_vectors(operator.kernel, x[rows], seed), rows, len(targets))
+        return VectorCalibration(prepared_vectors(protocol.input_kernel, x[rows], seed), rows, len(targets))
     positions = sample_positions(len(x), seed)
     centers = RegionCenters.of(x[positions], positions, number_of_regions(len(x)), seed)
     calibration = prepare_calibration(
-        x, input_kernel=operator.kernel, regularization=operator.shift / operator.n, seed=seed
+        x, input_kernel=protocol.input_kernel, regularization=protocol.regularization, seed=seed
     )
     if np.any(targets % 1.0):  # no counts, which have a null of each version's own
         _ = calibration.null  # once here, not by every worker that has a version
-    return SplitCalibration(calibration, centers.regions(centers.labels(x)), prepared.weights)
+    return SplitCalibration(calibration, centers.regions(centers.labels(x)), weights)
 
 
 def vector_rows(n: int, seed: int) -> Array:

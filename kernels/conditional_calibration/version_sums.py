@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, on_card
-from congruence.kernels.block_sums import BlockSums, chosen_in
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases, Tiles, product
@@ -24,9 +23,10 @@ from congruence.kernels.conditional_calibration.local_reading import LEVELS
 from congruence.kernels.conditional_calibration.null import dominance, draw_blocks
 from congruence.kernels.conditional_calibration.own_basis import OwnColumns, OwnDirections, own_kernel, own_quantiles
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.congruence.coded_draws import SimulatedSplits
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.gram.thin_products import weighted_squares
+from congruence.kernels.engine.blocks import BlockSums, chosen_in
+from congruence.kernels.engine.coded_draws import SimulatedSplits
+from congruence.kernels.engine.tiles import weighted_squares
 from congruence.kernels.threads import map_on_threads
 
 SHARED = "what all versions share"

@@ -352,6 +352,10 @@ class Beta(ScipyFamily):
     a: Array
     b: Array
 
+    def _quantile(self, q: Array) -> Array:
+        a, b = self._columns
+        return np.asarray(scipy.special.betaincinv(a, b, q))  # scipy.stats warns of some levels of small a
+
     def _closed_crps(self, y: Array) -> Array:
         inside = np.clip(y, 0.0, 1.0)
         return np.asarray(scoringrules.crps_beta(inside, *self._columns) + np.abs(y - inside))

@@ -13,11 +13,11 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.engine.targets import output_kernel_or_marginal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.pairs import TILE, PairTerms, pair_terms, quadratic_forms
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.mean_embeddings.residuals import output_kernel_or_marginal
 from congruence.kernels.streams import stream
 from congruence.kernels.weights import require_weights
 

@@ -15,17 +15,20 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets, row_slices
-from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
+from congruence.kernels.engine.targets import output_kernel_or_marginal, target_errors
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.features import Density, few_counts, rbf_gammas
+from congruence.kernels.kernel_calibration.line_products import line_products
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
-from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.mean_embeddings.feature_maps import output_features
-from congruence.kernels.mean_embeddings.fourier import rbf_gammas
-from congruence.kernels.mean_embeddings.residuals import output_kernel_or_marginal, target_errors
+from congruence.kernels.kernel_functions import Kernel, Sum
 
 TILE = 512
 """Rows of a tile of pairs: one pass over it stays in cache."""
+EXACT_ROWS = 4096
+"""Rows up to which products under Laplacian and Matern kernels are exact and held whole (134 MB); features beyond."""
+_ENTRIES = 8_000_000  # of a temporary array
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,14 @@ class PairTerms:
         coordinates: phi(p_i), (n, e).
         targets: Delta_i in features of k_Y, (n, r); of vectors of independent normals (y, loc, scale), (n, 3q).
         gammas: of the sum of RBF kernels under which ``targets`` are of normals; None where they are features.
+        products: [<Delta_i, Delta_j>] where features would miss some of it, (n, n); ``targets`` are then its rows (n,).
     """
 
     prediction_kernel: PredictionKernel
     coordinates: Array = field(repr=False)
     targets: Array = field(repr=False)
     gammas: Array | None = None
+    products: Array | None = field(default=None, repr=False)
 
     @property
     def n(self) -> int:
@@ -56,12 +61,16 @@ class PairTerms:
     def h(self, i: Any, j: Any) -> Array:
         """Return the block [h_ij] of two choices of rows."""
         block = self.prediction_kernel(self.coordinates[i], self.coordinates[j])
+        if self.products is not None:
+            return np.asarray(block * self.products[np.ix_(self.targets[i], self.targets[j])])
         if self.gammas is None:
             return np.asarray(block * (self.targets[i] @ self.targets[j].T))
         return np.asarray(block * _normal_products(self.targets[i], self.targets[j], self.gammas))
 
     def diagonal(self) -> Array:
         """Return h_ii, (n,); k_P(p, p) = 1."""
+        if self.products is not None:
+            return np.asarray(self.products[self.targets, self.targets])
         if self.gammas is None:
             return np.asarray(np.einsum("ij,ij->i", self.targets, self.targets))
         tiles = [self.targets[rows] for rows in row_slices(self.n, TILE)]
@@ -96,8 +105,37 @@ def pair_terms(
     if y.ndim == 2 and gammas is not None and predictive.whitened(y) is not None:
         # No short list of features is exact for vectors; the Gaussian integrals are.
         return PairTerms(fitted, coordinates, np.column_stack([y, predictive.mean(), predictive.std()]), gammas)
-    features = output_features(kernel, y, predictive) if y.ndim == 1 and gammas is not None else None
-    return PairTerms(fitted, coordinates, target_errors(y, predictive, kernel, features=features).delta)
+    if y.ndim == 1 and len(y) <= EXACT_ROWS and (products := _rough_products(y, predictive, kernel)) is not None:
+        return PairTerms(fitted, coordinates, np.arange(len(y)), products=products)
+    return PairTerms(fitted, coordinates, target_errors(y, predictive, kernel, measured=False).delta)
+
+
+def _rough_products(y: Array, predictive: Distribution, kernel: Kernel) -> Array | None:
+    """Return [<Delta_i, Delta_j>], (n, n), under Laplacian and Matern kernels, which features do not meet."""
+    spectra = [(term, Density.of(term)) for term in kernel.terms]
+    rough = [density for _, density in spectra if density is not None and density.is_rough]
+    if not rough or few_counts(y, predictive) is not None:
+        return None
+    if isinstance(predictive, Samples):
+        return _products_of_draws(y, predictive, kernel)
+    products = np.sum([line_products(y, predictive, density) for density in rough], axis=0)
+    smooth = tuple(term for term, density in spectra if density is None or not density.is_rough)
+    if smooth:
+        delta = target_errors(y, predictive, Sum(smooth), measured=False).delta
+        products += delta @ delta.T
+    return np.asarray(products)
+
+
+def _products_of_draws(y: Array, predictive: Samples, kernel: Kernel) -> Array:
+    """Return [<Delta_i, Delta_j>], (n, n), as sums over draws."""
+    draws = predictive.values.shape[1]
+    at_targets = predictive.kernel_expectation(kernel, y)
+    products = -at_targets - at_targets.T
+    products += Samples(y[:, None]).kernel_expectation(kernel, y)
+    for rows in row_slices(len(y), max(1, _ENTRIES // (len(y) * draws))):
+        values = predictive.kernel_expectation(kernel, predictive.values[rows].ravel())
+        products[:, rows] += values.reshape(len(y), -1, draws).mean(axis=2)
+    return products
 
 
 def _normal_products(a: Array, b: Array, gammas: Array) -> Array:

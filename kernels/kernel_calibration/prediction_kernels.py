@@ -25,8 +25,8 @@ from congruence.kernels.distributions import (
     Normal,
 )
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.features import output_features
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.mean_embeddings.feature_maps import output_features
 from congruence.kernels.streams import stream
 
 _DIRECT_COLUMNS = 16

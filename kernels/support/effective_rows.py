@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.engine.spectrum import SpectralSmoother
 
 _TYPICAL_ROWS = 4096
 

@@ -16,8 +16,8 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.gram.spectrum import SpectralSmoother
-from congruence.kernels.mean_embeddings.residuals import TargetErrors
+from congruence.kernels.engine.spectrum import SpectralSmoother
+from congruence.kernels.engine.targets import TargetErrors
 from congruence.kernels.printed import printed
 from congruence.kernels.rejection import RejectionCurve, rejection_curve
 from congruence.kernels.streams import stream

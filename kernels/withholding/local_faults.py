@@ -27,11 +27,11 @@ from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, block_moments, quadratic
-from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.gram.spectrum import SpectralSmoother
-from congruence.kernels.mean_embeddings.residuals import TargetErrors
+from congruence.kernels.engine.results import benjamini_hochberg
+from congruence.kernels.engine.spectrum import SpectralSmoother
+from congruence.kernels.engine.targets import TargetErrors
 from congruence.kernels.streams import stream
 from congruence.kernels.support.effective_rows import effective_rows
 from congruence.kernels.support.neighbours import NeighbourIndex

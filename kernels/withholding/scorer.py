@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets, to_numpy
-from congruence.kernels.congruence.null_draws import features_of_split
-from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.test import (
-    coefficients_of_split,
-    errors_at_points,
-    null_draw_count,
-    tested_smoother,
-)
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.engine.null import (
+    coefficients_of_split,
+    errors_at_points,
+    null_draw_count,
+    tested_directions,
+)
+from congruence.kernels.engine.null_features import features_of_split
+from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
+from congruence.kernels.engine.targets import output_kernel_or_marginal, target_errors
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.spectrum import GramSpectrum, SpectralSmoother
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.mean_embeddings.residuals import output_kernel_or_marginal, target_errors
 from congruence.kernels.printed import printed
 from congruence.kernels.support.conformal import Support, SupportReading
 from congruence.kernels.support.effective_rows import effective_rows
@@ -61,7 +60,7 @@ class InputScorer:
     judgement: WithholdingJudgement
     rule: WithholdingRule
     smoother: SpectralSmoother = field(repr=False)
-    spectrum: GramSpectrum = field(repr=False)
+    spectrum: Spectrum = field(repr=False)
     coefficients: Array = field(repr=False)
     faults: Faults = field(repr=False)
 
@@ -90,7 +89,7 @@ class InputScorer:
             InvalidInputError: inputs that do not fit the split.
         """
         query = require_matrix(x_new, "x_new")
-        dimension = self.spectrum.operator.dimension
+        dimension = int(self.spectrum.landmarks.shape[1])
         if query.shape[1] != dimension:
             raise InvalidInputError(
                 f"x_new: {query.shape[1]} features, but the split has {dimension}; embed both alike"
@@ -128,10 +127,9 @@ class InputScorer:
         )  # fmt: skip
 
     def _vectors_at(self, query: Any) -> Array:
-        keep = len(self.smoother.filters)
-        operator = self.spectrum.operator
+        query = query.astype(self.spectrum.landmarks.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = self.spectrum.vectors_at(query.astype(operator.dtype), keep).astype(np.float32)
+            found = self.spectrum.vectors(query, len(self.smoother.filters)).astype(np.float32)
         return np.asarray(np.nan_to_num(found, posinf=0.0, neginf=0.0))
 
     def _wrong(self, vectors: Array, raw: Array, known: Array) -> Array:
@@ -155,7 +153,9 @@ class InputScorer:
 
 
 def input_scorer(
-    split: PreparedCongruence,
+    x: Array,
+    spectrum: Spectrum,
+    smoother: SpectralSmoother,
     y: Any,
     predictive: Distribution,
     *,
@@ -164,6 +164,7 @@ def input_scorer(
     withhold: Any | None = None,
     groups: Any | None = None,
     time: Any | None = None,
+    dependence: RowDependence | None = None,
     output_kernel: Kernel | None = None,
     keys: Any | None = None,
     draws: int | None = None,
@@ -172,14 +173,17 @@ def input_scorer(
     """Make a version on a labelled split ready to score inputs.
 
     Args:
-        split: from ``prepare``, without query points.
+        x: inputs of the labelled split, (n, d).
+        spectrum: of their Gram matrix.
+        smoother: from the rows to themselves, in the spectrum's leading directions.
         y: targets of the split, (n,) or (n, q).
         predictive: what the version predicts for its rows.
         raw: the split's inputs before they were normalised, (n, p); by default as they were given to ``prepare``.
         columns: what the rows are in their table, (n, c).
         withhold: a share of the inputs, levels, or None for the default; see ``WithholdingRule.of``.
-        groups: one value a row: rows of one value may depend on each other. By default as it was given to ``prepare``.
+        groups: one value a row: rows of one value may depend on each other.
         time: one sortable value a row: rows that are near in time may, where no groups are given.
+        dependence: of the rows, where neither is given.
         output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
         keys: names of the rows, for the randomised PIT.
         draws: simulated splits; see ``congruence_test``.
@@ -190,12 +194,10 @@ def input_scorer(
             fewer than ten groups or runs of time.
     """
     rule = WithholdingRule.of(withhold)
-    if split.query is not None:
-        raise InvalidInputError("query: prepare the split without query points, and give the inputs to score")
-    n = split.operator.n
+    n = len(x)
     y = require_targets(y, "y", n)
-    blocks = version_blocks(RowDependence.of(n, groups=groups, time=time) or split.dependence, y, predictive)
-    raw = to_numpy(split.operator.rows(np.arange(n)) if raw is None else require_matrix(raw, "raw"))
+    blocks = version_blocks(RowDependence.of(n, groups=groups, time=time) or dependence, y, predictive)
+    raw = to_numpy(x if raw is None else require_matrix(raw, "raw"))
     if len(raw) != n:
         raise InvalidInputError(f"raw: {len(raw)} rows for {n} of the split; give the same rows")
     support = Support.of(raw, columns=columns, groups=None if blocks is None else blocks.labels, seed=seed)
@@ -203,12 +205,11 @@ def input_scorer(
     with single_threaded_blas():
         errors = target_errors(y, predictive, kernel)
     scores = RowScores.of(y, predictive, keys=keys, seed=seed)
-    smoother = split.smoother
     version = LabelledVersion(smoother, y, predictive, errors, scores, raw, blocks, seed)
-    tested = tested_smoother(smoother)
-    count = null_draw_count(n) if draws is None else draws
+    tested = smoother.leading(tested_directions(smoother.filters, n))
+    count = null_draw_count(n, draws)
     features = features_of_split(y, predictive, kernel)
     coefficients = coefficients_of_split(tested, y, predictive, features, draws=count, seed=seed, blocks=blocks)
     faults = local_faults(scores, errors, smoother, raw, slice(None), seed, blocks)
     judgement = judged_withholding(version, rule)
-    return InputScorer(support, judgement, rule, smoother, split.spectrum, coefficients, faults)
+    return InputScorer(support, judgement, rule, smoother, spectrum, coefficients, faults)

@@ -81,8 +81,8 @@ def leftovers(
 ) -> list[Leftover]:
     """What may go, largest first within each kind; recent ones too, which stay (`Leftover.is_recent`).
 
-    Embeddings, predictions, iterates and indexes can all be made again from the data and the registry, at the price of
-    the time that it took; what was logged, and what people wrote, is never listed.
+    Embeddings, predictions, measurements and indexes can all be made again from the data and the registry, at the price
+    of the time that it took; what was logged, and what people wrote, is never listed.
 
     Args:
         homes: the home folders.
@@ -106,7 +106,7 @@ def _in_store(store: ObjectStore, named: Named, predictions: bool) -> Iterator[L
             needed = rest[-1].partition("-")[0] in named.shards and not predictions
             return None if needed else ("predictions", f"by {rest[0].rpartition('-')[0] or rest[0]}")
         if first == "measurements" and rest:
-            return None if named.has_split(rest[0].split("-")[0]) else ("iterates", f"measured on split {rest[0][:16]}")
+            return None if named.has_split(rest[0].split("-")[0]) else ("measurements", f"on split {rest[0][:16]}")
         if first == "pictures" and rest:
             return None if named.has_split(rest[0]) else ("picture statistics", f"of split {rest[0][:16]}")
         if not rest or not _is_digest(first) or f"{first}/{rest[0]}" in named.groups:
@@ -129,7 +129,6 @@ def _in_home(home: ObjectStore, named: Named) -> Iterator[Leftover]:
 
     indexed = _index_files(home, named)
     rules: dict[str, Callable[[str], tuple[str, str] | None]] = {
-        "solves": lambda _: ("iterates", "of solves that ended early"),
         "plans": lambda key: (
             None if Path(key).name.partition(".")[0] in indexed else ("indexes", "of splits or states of their files")
         ),

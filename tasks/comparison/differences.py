@@ -16,9 +16,9 @@ from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import pit_scores
-from congruence.kernels.congruence.difference import LEVEL, difference_of_influences
-from congruence.kernels.congruence.influence import CongruenceInfluence
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile, two_sided_p_value
+from congruence.kernels.engine.difference import LEVEL, difference_of_influences
+from congruence.kernels.engine.results import CongruenceInfluence
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric
 from congruence.kernels.weights import mean_one

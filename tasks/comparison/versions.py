@@ -11,7 +11,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import TooFewBlocksError
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.protocol.protocol import require_same
+from congruence.kernels.protocol import require_same
 from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.tasks.comparison.changes import changes
 from congruence.tasks.comparison.compared import ComparedVersion

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.identity import EncoderIdentity, encoder_identity

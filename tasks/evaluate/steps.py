@@ -15,7 +15,7 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 from distributed import worker_client
 
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.contract import ContractError, ContractReport
 from congruence.tasks.contract.resolved import contract_digest, resolved_contract
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS

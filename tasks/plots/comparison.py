@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
-from congruence.kernels.congruence.result import excess_over
+from congruence.kernels.engine.results import excess_over
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rejection import RejectionCurve
 from congruence.tasks.plots.errors import Errors, errors_of, require_rows

@@ -11,9 +11,8 @@ from matplotlib.axes import Axes
 from congruence.kernels.arrays import Array, require_matrix, require_targets
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
-from congruence.kernels.congruence.expected import ExpectedCongruence
-from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.plots.style import BLUE, FLOOR_LABEL, GREEN, INK, MUTED, RED, dressed, legend, spread
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
-from congruence.kernels.congruence.expected import ExpectedCongruence
+from congruence.kernels.engine.results import ExpectedCongruence
 from congruence.kernels.pit_interpreter import interpret_pit
 from congruence.kernels.rejection import RejectionCurve, rejection_curve
 from congruence.tasks import plots

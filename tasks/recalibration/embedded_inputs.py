@@ -11,7 +11,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol.protocol import EXACT, PREPRINT
+from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.errors import InvalidRow

@@ -13,10 +13,9 @@ from congruence.kernels.conditional_calibration.recalibration import fit_recalib
 from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.operator import RegularizedGram
-from congruence.kernels.gram.spectrum import gram_spectrum
-from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.streams import hashed_keys, keyed_uniforms
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.recalibration.model import map_bytes
@@ -71,8 +70,8 @@ def fit_version(
     dependence = None if dependence is None else dependence.of_rows(chosen)
     predictive, keys, targets = rows.all_predictive(version)[chosen], hashed_keys(keys[chosen]), targets[chosen]
     x = protocol.apply(np.asarray(rows.embeddings_of(chosen), dtype=np.float64))
-    operator = RegularizedGram(x, protocol.input_kernel, protocol.regularization)
-    features = input_features(gram_spectrum(operator, seed=seed))
+    spectrum = input_spectrum(x, protocol.input_kernel, protocol.regularization, seed=seed)
+    features = input_features(spectrum, x)
     blocks = version_blocks(dependence, targets, predictive)
     fitted = fit_recalibration(features, targets, predictive, seed=seed, keys=keys, blocks=blocks)
     calibration = prepare_calibration(x, input_kernel=protocol.input_kernel, seed=seed)

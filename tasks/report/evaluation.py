@@ -13,7 +13,7 @@ import numpy as np
 
 from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
 from congruence.kernels.conditional_calibration.coverage import LevelRows
-from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
+from congruence.kernels.engine.dependence import FoundBlocks, blocks_of_version
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
 from congruence.tasks.report.page import PageData, page_data
 from congruence.tasks.report.quantiles import quantiles_read

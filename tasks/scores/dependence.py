@@ -14,7 +14,7 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, correlations
 from congruence.kernels.dependence.scores import dependence_scores
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.row_blocks.dependence import FoundBlocks, found_blocks
+from congruence.kernels.engine.dependence import FoundBlocks, found_blocks
 from congruence.tasks.scores.evaluation import Columns
 from congruence.tasks.scores.metrics.columns import ROW_GROUP, ROW_TIME
 from congruence.tasks.scores.metrics.registry import mean_columns

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from congruence.kernels.distributions import Distribution
-    from congruence.kernels.protocol.protocol import EvaluationProtocol
+    from congruence.kernels.protocol import EvaluationProtocol
     from congruence.tasks.scores.correction import CorrectionPreview
     from congruence.tasks.scores.wrong import WhatIsWrong
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.influence import CongruenceInfluence
+from congruence.kernels.engine.results import CongruenceInfluence
 from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.scores.evaluation import INFLUENCE
 from congruence.tasks.scores.metrics.columns import ROW_GROUP, ROW_TIME

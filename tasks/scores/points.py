@@ -10,11 +10,10 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import PREFIX
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
-from congruence.kernels.congruence.outcome import CongruenceTest, benjamini_hochberg
-from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.row_blocks.dependence import FoundBlocks
+from congruence.kernels.engine.dependence import FoundBlocks
+from congruence.kernels.engine.results import CongruenceResult, CongruenceTest, benjamini_hochberg
 from congruence.kernels.scores import point_scores
 from congruence.tasks.scores.block_statistics import MeanMetrics
 from congruence.tasks.scores.dependence import blocks_of_means

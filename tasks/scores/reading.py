@@ -23,11 +23,11 @@ from congruence.kernels.conditional_calibration.effects import ConditionalCalibr
 from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
-from congruence.kernels.congruence.outcome import benjamini_hochberg
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.row_blocks.dependence import BlocksInference
+from congruence.kernels.engine.dependence import BlocksInference
+from congruence.kernels.engine.results import benjamini_hochberg
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, MetricValue, cce_status
 from congruence.tasks.scores.reading_pit import interpreted_places
 from congruence.tasks.scores.summary import slice_groups

@@ -20,7 +20,7 @@ from congruence.kernels.conditional_calibration.recalibration_preview import (
 from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.hold_out import hold_out
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.recalibration.fit import in_words
 from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rejection import RejectionCurve, rejection_curve
 from congruence.kernels.scores import point_scores
 from congruence.kernels.withholding.input_scores import COLUMNS, InputScores

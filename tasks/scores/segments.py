@@ -21,9 +21,9 @@ from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.counts import CountReading, CountRows, JumpScores, count_readings
 from congruence.kernels.conditional_calibration.coverage import LevelReading, LevelRows, level_readings
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
-from congruence.kernels.congruence.result import excess_over
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.hold_out import halves_of_blocks
+from congruence.kernels.engine.results import excess_over
 from congruence.kernels.streams import stream
 from congruence.tasks.scores.summary import is_numeric
 from congruence.tasks.sentences.calibration import LEVEL, NEGLIGIBLE, reading_clause, short_name

@@ -11,9 +11,13 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
-from congruence.kernels.congruence.expected import ExpectedCongruence
-from congruence.kernels.congruence.outcome import CongruenceTest
-from congruence.kernels.congruence.result import CongruenceResult, excess_interval, excess_over
+from congruence.kernels.engine.results import (
+    CongruenceResult,
+    CongruenceTest,
+    ExpectedCongruence,
+    excess_interval,
+    excess_over,
+)
 from congruence.kernels.weights import mean_over
 from congruence.tasks.scores.evaluation import MetricValue, finite_metrics
 from congruence.tasks.scores.metrics.registry import asked_for

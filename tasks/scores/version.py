@@ -24,8 +24,8 @@ from congruence.kernels.conditional_calibration.version_calibration import FEWES
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.row_blocks.dependence import FoundBlocks, blocks_of_version
+from congruence.kernels.engine.dependence import FoundBlocks, blocks_of_version
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.data.pictures import thumbnails
 from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.encoders.base import Encoder

@@ -11,7 +11,7 @@ from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
 from congruence.kernels.dependence.blocks import p_value_kind
 from congruence.kernels.dependence.correlation import Correlation
-from congruence.kernels.row_blocks.dependence import BlocksInference
+from congruence.kernels.engine.dependence import BlocksInference
 
 LEVEL = 0.05
 NEGLIGIBLE = 0.05

@@ -51,13 +51,14 @@ def contract_digest(predictions: PredictionSettings | None, split: SplitSettings
     return _digest({"predictions": said, "model_inputs": split.model_input_columns})
 
 
+_EXACT = {"exact": True, "tolerance": 3e-7}  # as runs that are already logged have it
+
+
 def _exactness(solver: SolverSettings) -> dict[str, Any]:
-    """Which solver runs does not matter as long as it is exact to the tolerance."""
-    if solver.kind == "nystrom" or (solver.kind == "auto" and solver.approximate):
-        return {"exact": False, "landmarks": solver.landmarks, "kind": solver.kind, "tolerance": solver.tolerance}
-    # Of a split too long for an exact answer, landmarks that are named decide the approximation.
-    named = {} if solver.landmarks is None or solver.kind != "auto" else {"landmarks": solver.landmarks}
-    return {"exact": True, "tolerance": solver.tolerance, **named}
+    """Whether long splits are asked for exactly, or on landmarks that are named."""
+    if solver.kind == "cholesky":
+        return {**_EXACT, "kind": "cholesky"}
+    return _EXACT if solver.landmarks is None else {**_EXACT, "landmarks": solver.landmarks}
 
 
 def _digest(parts: dict[str, Any]) -> str:

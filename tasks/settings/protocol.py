@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, Polynomial
-from congruence.kernels.protocol.protocol import PROTOCOLS, Downsampling, EvaluationProtocol
+from congruence.kernels.protocol import PROTOCOLS, Downsampling, EvaluationProtocol
 from congruence.tasks.settings.strict import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -10,22 +10,17 @@ from congruence.tasks.settings.strict import Strict
 
 
 class SolverSettings(Strict):
-    """How the Gram systems are solved; ``auto`` takes the cheapest solver whose certificate meets the aim.
+    """How the Gram system is solved; ``auto`` takes the cheapest answer whose certificate meets the aim.
 
-    ``kind``: ``cholesky`` (exact, tiled), ``conjugate_gradient`` (exact to a certificate, matrix-free), ``nystrom`` (a
-    declared approximation with its certificate). ``tolerance`` is the largest residual relative to the right-hand side.
-    By row blocks, where no memory limits the rows, the answer is Nystrom's on ``landmarks``; where none are named, on
-    512 to 4,096, as many as bring its certificate to a thousandth of the mean CCE or its noise floor, or promise to. Up
-    to 5,000 rows, and where landmarks do not reach the aim up to 100,000, ``auto`` is exact. ``memory`` (for
-    example ``8 GiB``) is what the solver may use over all workers; what would not fit is refused before it starts.
-    ``approximate`` lets ``auto`` fall back to Nystrom in memory where nothing exact fits.
+    ``kind``: ``auto`` or ``cholesky``. ``auto`` is exact up to 5,000 rows; beyond, the answer stands on ``landmarks``;
+    where none are named, on 512 to 4,096, as many as bring its certificate to a thousandth of the mean CCE or its noise
+    floor, or promise to. ``cholesky`` is exact at any number of rows: beyond 10,000 by a tiled factorisation on the
+    cluster, whose factor takes 4 n^2 bytes of its workers; ``memory`` (for example ``8 GiB``) is what it may take.
     """
 
-    kind: Literal["auto", "cholesky", "conjugate_gradient", "nystrom"] = "auto"
-    tolerance: float = Field(default=3e-7, gt=0, lt=1)
+    kind: Literal["auto", "cholesky"] = "auto"
     landmarks: int | None = Field(default=None, ge=1)
     memory: str | None = None
-    approximate: bool = False
 
     @field_validator("memory")
     @classmethod

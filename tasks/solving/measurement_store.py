@@ -5,26 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.blocks import CalibrationInBlocks
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest, Effect
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalDistribution, LocalReading
 from congruence.kernels.conditional_calibration.reading import Faults
 from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
-from congruence.kernels.congruence.expected import ExpectedCongruence
-from congruence.kernels.congruence.influence import CongruenceInfluence, CongruenceUncertainty
-from congruence.kernels.congruence.outcome import CongruenceTest
-from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.protocol.repeats import RepeatedResult
-from congruence.kernels.row_blocks.answer import BlockMeasurement
-from congruence.kernels.row_blocks.calibration import CalibrationInBlocks
-from congruence.kernels.row_blocks.dependence import BlocksInference
-from congruence.kernels.solvers.bounds import SolverBounds
+from congruence.kernels.engine.dependence import BlocksInference
+from congruence.kernels.engine.driver import Measured
+from congruence.kernels.engine.measure import MeasuredVersion
+from congruence.kernels.engine.results import (
+    CongruenceInfluence,
+    CongruenceResult,
+    CongruenceTest,
+    CongruenceUncertainty,
+    ExpectedCongruence,
+)
+from congruence.kernels.engine.system import ErrorBounds
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
@@ -36,15 +39,12 @@ _OF_ROWS = (PREFIX, "influence", "statistic")
 
 @dataclass(frozen=True)
 class VersionMeasurement:
-    """What the Gram system of a split said of one version.
+    """What was measured of one version on a split.
 
     Attributes:
-        result: CCE with its uncertainty, noise floor and certificate.
+        result: CCE with its uncertainty, noise floor, certificate, expected mean and test.
         solver: what solved the system, in words.
         output_kernel: k_Y with its resolved bandwidth.
-        test: the Monte-Carlo test of congruence, where it was asked for.
-        expected: what the mean CCE would be if the version were the truth.
-        repeat_std: standard deviation of the mean CCE over the repeats of a protocol that has them.
         seconds: wall time by stage.
         calibration: given the input, where it was asked for and is measured.
         reason: why that solver, in one sentence.
@@ -54,46 +54,64 @@ class VersionMeasurement:
     result: CongruenceResult
     solver: str
     output_kernel: dict[str, Any]
-    test: CongruenceTest | None = None
-    expected: ExpectedCongruence | None = None
-    repeat_std: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: VersionCalibration | None = None
     reason: str = ""
     inference: BlocksInference | None = None
 
+    @classmethod
+    def of(
+        cls, found: MeasuredVersion, seconds: dict[str, float], calibration: VersionCalibration | None
+    ) -> VersionMeasurement:
+        """Returns what was measured in memory."""
+        return cls(found.result, found.solver, found.output_kernel, seconds, calibration, found.reason, found.inference)
 
-def with_columns(found: BlockMeasurement, columns: Mapping[str, Array]) -> VersionMeasurement:
-    """What a split in blocks of rows said of one version, with the columns of all blocks."""
-    known = found.uncertainty
-    influence = replace(known.influence, squared=columns["influence_squared"], root=columns["influence"])
-    result = CongruenceResult(
-        columns["cce"],
-        columns["noise_floor"],
-        found.certificate.at_point,
-        found.certificate.in_mean,
-        sum(found.seconds.values()),
-        0,
-        uncertainty=replace(known, influence=influence),
-        bound_kind=found.certificate.kind,
-        weights=columns.get("weight"),
-    )
-    test, calibration = found.test, found.calibration
-    if test is not None:
-        test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
-    if isinstance(calibration, CalibrationInBlocks):
-        calibration = calibration.whole({name: column for name, column in columns.items() if name.startswith(PREFIX)})
-    return VersionMeasurement(
-        result,
-        found.solver,
-        found.output_kernel,
-        test,
-        found.expected,
-        seconds=dict(found.seconds),
-        calibration=calibration,
-        reason=found.reason,
-        inference=found.inference,
-    )
+    @property
+    def test(self) -> CongruenceTest | None:
+        """The Monte-Carlo test of congruence, where it was asked for."""
+        return self.result.test
+
+    @property
+    def expected(self) -> ExpectedCongruence | None:
+        """What the mean CCE would be if the version were the truth."""
+        return self.result.band
+
+    @property
+    def repeat_std(self) -> float | None:
+        """Standard deviation of the mean CCE over the repeats of a protocol that has them."""
+        return None if self.result.means is None else self.result.std
+
+
+@dataclass(frozen=True)
+class BlockMeasurement:
+    """What a split in blocks of rows said of one version, whose columns lie block by block.
+
+    Attributes:
+        found: by the passes.
+        seconds: of each pass, summed over the landmark counts that were tried.
+        calibration: given the input, where it was asked for.
+    """
+
+    found: Measured
+    seconds: dict[str, float] = field(default_factory=dict, repr=False)
+    calibration: CalibrationInBlocks | VersionCalibration | None = None
+
+    def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
+        """Returns the measurement with the columns of all blocks."""
+        calibration = self.calibration
+        if isinstance(calibration, CalibrationInBlocks):
+            own = {name: column for name, column in columns.items() if name.startswith(PREFIX)}
+            calibration = calibration.whole(own)
+        found = self.found
+        return VersionMeasurement(
+            found.with_columns(columns),
+            found.solver,
+            found.output_kernel,
+            dict(self.seconds),
+            calibration,
+            found.reason,
+            found.inference,
+        )
 
 
 _KINDS: dict[str, Any] = {
@@ -101,9 +119,9 @@ _KINDS: dict[str, Any] = {
     for kind in (
         VersionMeasurement,
         BlockMeasurement,
-        SolverBounds,
+        Measured,
+        ErrorBounds,
         CongruenceResult,
-        RepeatedResult,
         CongruenceUncertainty,
         CongruenceInfluence,
         CongruenceTest,
@@ -148,7 +166,7 @@ class MeasurementAddress:
             kept = from_bytes(content)
             if isinstance(kept, VersionMeasurement):
                 return kept
-            return with_columns(kept, self._columns(objects, kept.rows))
+            return kept.whole(self._columns(objects, kept.found.rows))
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 

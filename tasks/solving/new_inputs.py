@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from congruence.kernels.congruence.preparation import prepare
-from congruence.kernels.congruence.result import CongruenceResult
+from congruence.kernels.engine.measure import HeldSplit
+from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.engine.spectrum import LEADING
+from congruence.kernels.engine.system import EXACT_ROWS
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.landmarks import LEADING
-from congruence.kernels.protocol.evaluation import resolved_output_kernel
-from congruence.kernels.protocol.protocol import EvaluationProtocol
-from congruence.kernels.solvers import Nystrom
-from congruence.kernels.solvers.planning import DENSE_LIMIT
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.support.conformal import FEWEST_ROWS
 from congruence.kernels.withholding.input_scores import InputScores
 from congruence.kernels.withholding.scorer import input_scorer
@@ -45,20 +43,23 @@ def score_new_inputs(
         withhold: see ``WithholdingRule.of``.
         seed: of folds, hold-out and draws.
     """
-    dtype = np.float64 if int(known.valid.sum()) <= DENSE_LIMIT else np.float32
+    dtype = np.float64 if int(known.valid.sum()) <= EXACT_ROWS else np.float32
     raw, new = (rows.embeddings().astype(dtype) for rows in (known, asked))
+    y = known.all_targets()
+    driver = HeldSplit(raw, y).driver(protocol, {}, 0)
+    system = driver.system(min(LEADING, driver.n))  # only the leading spectrum is read
     x, query = protocol.apply(raw), protocol.apply(new)
-    quick = Nystrom(LEADING)  # only the leading spectrum is read
-    prepared = prepare(x, input_kernel=protocol.input_kernel, regularization=protocol.regularization, solver=quick)
     if pictures is None:
         columns, new_columns = table_columns(known), table_columns(asked)
     else:
         columns, new_columns = (
             table[rows.valid].reset_index(drop=True) for table, rows in zip(pictures, (known, asked), strict=True)
         )
-    y, design = known.all_targets(), known.split.design().rows(known.valid)
+    design = known.split.design().rows(known.valid)
     scorer = input_scorer(
-        prepared,
+        x,
+        system.spectrum,
+        system.spectrum.smoother(x),
         y,
         known.all_predictive(label),
         raw=raw,
@@ -66,7 +67,7 @@ def score_new_inputs(
         withhold=withhold,
         groups=design.groups,
         time=design.time,
-        output_kernel=resolved_output_kernel(protocol, y, x, prepared),
+        output_kernel=driver.look_at([]).output_kernel(protocol, system),
         keys=_keys(known),
         seed=seed,
     )

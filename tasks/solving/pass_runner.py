@@ -16,9 +16,7 @@ import dask
 import numpy as np
 from distributed import Client, as_completed
 
-from congruence.kernels.block_sums import BlockSums
-from congruence.kernels.row_blocks.rows import Pass, RowBlocks
-from congruence.kernels.row_blocks.runs import BlockPasses, places_of, sums_of_blocks
+from congruence.kernels.engine.blocks import BlockSums, Pass, Passes, RowBlocks, merged, places_of, sums_of_blocks
 from congruence.tasks.solving.least_busy import LeastBusy
 from congruence.tasks.solving.solve_progress import SolveProgress
 
@@ -33,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class PassesOnCluster(BlockPasses):
+class PassesOnCluster(Passes):
     """Passes on the workers: each has at most so many tasks waiting or running, and is given the next when one ends.
 
     Attributes:
@@ -85,7 +83,7 @@ class PassesOnCluster(BlockPasses):
 
 
 @contextmanager
-def side_by_side(run: PassesOnCluster, function: Callable[[BlockPasses], T]) -> Iterator[Future[T]]:
+def side_by_side(run: PassesOnCluster, function: Callable[[Passes], T]) -> Iterator[Future[T]]:
     """What ``function`` makes of passes of its own while others are run inside: neither waits for the other's steps.
 
     Between two passes, and at the end of each, there is work for one worker alone; so the others have some meanwhile.
@@ -131,7 +129,7 @@ class _Tree:
         return self._merged([part for level in reversed(self._levels) for part in level])
 
     def _merged(self, parts: list[Any]) -> Any:
-        return self._client.submit(_merged, list(parts), pure=False)
+        return self._client.submit(merged, list(parts), pure=False)
 
 
 def _require_well(part: Any) -> None:
@@ -143,14 +141,6 @@ def _require_well(part: Any) -> None:
 def _as_it_is(context: tuple[Any, ...]) -> tuple[Any, ...]:
     """A task, so that the scheduler can make it again where it was lost."""
     return context
-
-
-def _merged(parts: list[Pass]) -> Pass:
-    total: Pass = {}
-    for part in parts:
-        for name, sums in part.items():
-            total.setdefault(name, BlockSums()).merge(sums)
-    return total
 
 
 def _timed(function: Callable[..., Pass], places: list[tuple[int, int]], shared: tuple[Any, ...]) -> Pass:

@@ -6,33 +6,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from dask.utils import parse_bytes
 from distributed import Client
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.bandwidths import variance_gamma
-from congruence.kernels.congruence.noise_floor import PROBES
-from congruence.kernels.congruence.null_draws import PILOT_ROWS
-from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.mean_embeddings.feature_maps import output_features
-from congruence.kernels.protocol.output_scales import kernel_at_scale
-from congruence.kernels.protocol.protocol import EvaluationProtocol
+from congruence.kernels.engine.driver import Accuracy
+from congruence.kernels.engine.system import EXACT_ROWS, MOST_EXACT_ROWS, local_factor
+from congruence.kernels.errors import BudgetError
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.capacity import cluster_capacity
-from congruence.tasks.solving.checkpoint import sweep_iterates
-from congruence.tasks.solving.executor import WorkerExecutor
-from congruence.tasks.solving.measurement import OnCluster, measure_versions
-from congruence.tasks.solving.measurement_store import MeasurementAddress, VersionMeasurement
-from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError, is_by_row_blocks
+from congruence.tasks.settings.solver import SolverSettings
+from congruence.tasks.solving.capacity import Capacity, cluster_capacity
+from congruence.tasks.solving.least_busy import LeastBusy
+from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.row_blocks import measure_blocks
-from congruence.tasks.solving.version_evaluation import HeldVersion
+from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
-EXPECTED_COLUMNS = 60  # of a version whose features cannot be told from some of its rows
 VERSIONS_AT_ONCE = 8  # what they have in common is read and made once for all of them; memory is of so many
-_VECTORS = 5  # right-hand side, solution, residual, smoothed values, and one on its way
-_SHARE = 4  # of a worker's memory that the vectors of a group may take
+HELD_BYTES_PER_ROW = 4096  # right-hand sides, solutions, residuals and predictions of a version or two
 
 
 @dataclass(frozen=True)
@@ -68,52 +63,84 @@ def solve_versions(
     labels: list[str],
     announce: Callable[[str], None],
 ) -> None:
-    """Prepare the Gram system once, solve it for every version whose measurement is not kept yet, and keep them.
+    """Measure every version whose measurement is not kept yet, and keep it.
 
-    By row blocks first, where that is the cheapest; exactly where landmarks do not reach the aim of the certificate.
+    Short splits, other query points, reference splits of their own and protocols with repeats are held by a worker,
+    which measures some versions; longer splits are passed over by row blocks, which no memory limits.
+
+    Raises:
+        BudgetError: rows that are held do not fit a worker, or the tiles of a factor the cluster.
     """
     missing = [label for label in labels if work.kept[label].read() is None]
     if not missing:
         return
     for label in missing:  # columns of a solve that was interrupted, perhaps with other blocks of rows
         work.kept[label].remove()
+    n, d = sum(work.reference.sizes), work.reference.store.dimension
     on_cards = solves_on_cards(worker_devices(client, settings.cluster))
     capacity = cluster_capacity(client, gpu=on_cards)
-    worker_bytes = capacity.memory_bytes // max(1, len(client.nthreads()))
-    columns = {label: expected_columns(work.protocol, work.reference, label) for label in missing}
-    reason = ""
-    n, d = sum(work.reference.sizes), work.reference.store.dimension
-    asked = settings.solver, work.protocol, n, d
-    if is_by_row_blocks(*asked, has_query=work.query is not None, memory_bytes=worker_bytes, on_cards=on_cards):
-        accuracy = BlockAccuracy.of(settings.solver, n, d, sum(columns.values()))
-        try:
-            _solve_by_blocks(client, settings, work, missing, accuracy, announce)
-        except (OutOfReachError, BudgetError) as error:
-            if accuracy.exact_work is None:
-                raise
-            reason = f"exact, since {error}"
-            announce(reason)
-        else:
-            return
-    at_once = versions_at_once(n, max(columns.values()), worker_bytes)
-    for start in range(0, len(missing), at_once):
-        group = missing[start : start + at_once]
-        planned = sum(columns[label] for label in group)
-        _solve_in_memory(client, settings, work, group, planned, announce, reason, on_cards=on_cards)
+    if is_held(settings.solver, work.protocol, n, has_query=work.query is not None):
+        _require_room(work.protocol, n, d, capacity.memory_bytes // max(1, len(client.nthreads())))
+        _solve_held(client, settings, work, missing, announce)
+    else:
+        _solve_by_blocks(client, settings, work, missing, announce, capacity, on_cards=on_cards)
 
 
-def expected_columns(protocol: EvaluationProtocol, rows: EvaluatedRows, label: str) -> int:
-    """Right-hand sides of a version: the features of k_Y on some of its targets and predictions, and the probes."""
-    y, law = rows.targets(0)[:PILOT_ROWS], rows.predictive(0, label)[:PILOT_ROWS]
-    try:
-        kernel = protocol.output_kernel
-        if kernel is None:
-            # The scale of the residuals is known once the system is; the finest of several scales is about as fine.
-            scale = "multiscale" if protocol.output_scale == "residual" else protocol.output_scale
-            kernel = kernel_at_scale(scale, variance_gamma(y))
-        return output_features(kernel, y, law).rank + PROBES
-    except (InvalidInputError, BudgetError):  # said of all targets where they are read
-        return EXPECTED_COLUMNS
+def is_held(solver: SolverSettings, protocol: EvaluationProtocol, n: int, *, has_query: bool) -> bool:
+    """Whether a split of n rows is measured in the memory of a worker rather than by row blocks."""
+    if has_query or protocol.is_repeated or protocol.reference != "test":
+        return True
+    return n <= (MOST_EXACT_ROWS if solver.kind == "cholesky" else EXACT_ROWS)
+
+
+def accuracy_of(solver: SolverSettings) -> Accuracy:
+    """Returns how many landmarks the settings ask for: all rows by ``cholesky``, named ones as they are."""
+    return Accuracy.exact() if solver.kind == "cholesky" else Accuracy.of(solver.landmarks)
+
+
+def _require_room(protocol: EvaluationProtocol, n: int, d: int, memory_bytes: int) -> None:
+    needed = n * (8 * d + HELD_BYTES_PER_ROW)
+    if n > MOST_EXACT_ROWS and needed > memory_bytes:
+        raise BudgetError(
+            f"protocol '{protocol.name}' holds all {n:,} rows of {d} features in memory, about {needed / 2**30:.1f} "
+            f"GiB, and there are {memory_bytes / 2**30:.1f} GiB; use protocol 'exact', which reads rows by blocks, or "
+            "a smaller split"
+        )
+
+
+def _solve_held(
+    client: Client, settings: EvaluationSettings, work: SolveWork, labels: list[str], announce: Callable[[str], None]
+) -> None:
+    """Each worker measures some versions, and makes the system for them."""
+    groups = np.array_split(labels, min(len(labels), max(1, len(client.nthreads()))))
+    announce(f"{sum(work.reference.sizes):,} rows in memory, {len(labels)} versions by {len(groups)} workers")
+    workers = LeastBusy(client)
+    begun = [
+        workers.submit(workers.worker(), measure_group, settings, work.of_versions([str(label) for label in group]))
+        for group in groups
+    ]
+    for future in begun:
+        future.result()
+
+
+def measure_group(settings: EvaluationSettings, work: SolveWork) -> None:
+    """Measure the versions of ``work`` on rows that are read into memory here, and keep what was measured."""
+    rows, labels = work.reference, list(work.kept)
+    found = measure(
+        settings,
+        work.protocol,
+        rows.embeddings(),
+        rows.all_targets(),
+        {label: rows.all_predictive(label) for label in labels},
+        query=None if work.query is None else work.query.embeddings(),
+        # Keys randomise PIT values as in the scores, where versions are judged at these rows.
+        keys=rows.all_keys() if work.query is None else None,
+        weights=(work.query or rows).all_design().weight,
+        dependence=rows.dependence(),
+        accuracy=accuracy_of(settings.solver),
+    )
+    for label, measurement in found.items():
+        work.kept[label].write(measurement)
 
 
 def _solve_by_blocks(
@@ -121,9 +148,13 @@ def _solve_by_blocks(
     settings: EvaluationSettings,
     work: SolveWork,
     labels: list[str],
-    accuracy: BlockAccuracy,
     announce: Callable[[str], None],
+    capacity: Capacity,
+    *,
+    on_cards: bool,
 ) -> None:
+    memory = capacity.memory_bytes if settings.solver.memory is None else int(parse_bytes(settings.solver.memory))
+    tiled = TiledCholesky(client, memory_bytes=memory, gpu=on_cards)
     found = measure_blocks(
         client,
         work.reference,
@@ -131,9 +162,10 @@ def _solve_by_blocks(
         work.protocol,
         labels,
         _Keep({label: work.kept[label] for label in labels}),
-        accuracy=accuracy,
+        accuracy=accuracy_of(settings.solver),
         calibrated="calibration" in requested_metrics(settings.metrics),
         announce=announce,
+        factorize=tiled if settings.solver.kind == "cholesky" else local_factor,
     )
     for label, measurement in found.items():
         work.kept[label].write(measurement)
@@ -147,75 +179,3 @@ class _Keep:
 
     def __call__(self, block: int, version: str, columns: dict[str, Array]) -> None:
         self.kept[version].write_columns(block, columns)
-
-
-def _solve_in_memory(
-    client: Client,
-    settings: EvaluationSettings,
-    work: SolveWork,
-    labels: list[str],
-    columns: int,
-    announce: Callable[[str], None],
-    reason: str,
-    *,
-    on_cards: bool,
-) -> None:
-    folder = settings.home_folder / "solves"
-    folder.mkdir(parents=True, exist_ok=True)
-    sweep_iterates(folder)
-    place = OnCluster(client, settings.solver, columns, folder, announce, on_cards, because=reason)
-    versions = {
-        label: StoredVersion(work.reference.of_versions([label]), label, work.kept[label], work.query is None)
-        for label in labels
-    }
-    measure_versions(
-        settings,
-        work.protocol,
-        work.reference.embeddings(),
-        work.reference.all_targets(),
-        versions,
-        query=None if work.query is None else work.query.embeddings(),
-        weights=(work.query or work.reference).all_design().weight,
-        prepare_inputs=place,
-        reasons=place.reasons,
-        calls=WorkerExecutor(client),
-    )
-    for checkpoint in place.checkpoints:
-        checkpoint.clear()
-
-
-@dataclass(frozen=True)
-class StoredVersion:
-    """A version's rows and its measurement by their addresses (see VersionRows).
-
-    Attributes:
-        rows: with the predictions of this version alone.
-        label: of the version.
-        kept: where its measurement goes.
-        keyed: whether it is judged at these rows, whose keys then randomise its PIT values as in the scores.
-    """
-
-    rows: EvaluatedRows = field(repr=False)
-    label: str
-    kept: MeasurementAddress = field(repr=False)
-    keyed: bool
-
-    def read(self) -> HeldVersion:
-        """See VersionRows."""
-        rows = self.rows
-        keys = rows.all_keys() if self.keyed else None
-        return HeldVersion(rows.all_targets(), rows.all_predictive(self.label), keys, self.label, rows.dependence())
-
-    def keep(self, measurement: VersionMeasurement) -> None:
-        """See VersionRows: nothing goes back."""
-        self.kept.write(measurement)
-
-
-def versions_at_once(n: int, columns: int, worker_bytes: int) -> int:
-    """How many versions of ``columns`` right-hand sides are solved together in memory.
-
-    Their vectors take at most a quarter of a worker's memory, and they are at most VERSIONS_AT_ONCE: memory does not
-    grow with the versions.
-    """
-    per_version = 8 * _VECTORS * columns * max(1, n)
-    return int(np.clip(worker_bytes // _SHARE // per_version, 1, VERSIONS_AT_ONCE))

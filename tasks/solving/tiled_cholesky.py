@@ -1,247 +1,171 @@
-"""Cholesky factorisation of A = K + n lambda I by tiles on a Dask cluster.
+"""The exact factor of S K S + n lambda I by tiles on a Dask cluster, for more rows than one process factors.
 
-Right-looking: factor a diagonal tile, solve the panel below it, update what is left. Only the lower triangle exists; a
-tile is made from the inputs where its first update happens, and each version of it is released as soon as the next one
-is there. The factor stays on the workers and serves every right-hand side; a solve moves t x r pieces, never a tile.
+Right-looking: factor a diagonal tile, solve the panel below it, update what is left. Only the lower triangle exists, in
+double precision, NumPy or CuPy as the inputs are; a tile is made from the inputs where its first update happens, and
+each version of it is released as soon as the next one is there. The factor stays on the workers and serves every
+right-hand side; a solve moves t x r pieces, never a tile.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import importlib
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from distributed import Client
 
 from congruence.kernels.arrays import Array, array_namespace, to_numpy
-from congruence.kernels.device_solves import factor_on_card, triangular_solve
-from congruence.kernels.errors import BudgetError, ConvergenceError
-from congruence.kernels.gram.operator import RegularizedGram
-from congruence.kernels.gram.points import BLOCK_ROWS
-from congruence.kernels.gram.tiles import TileMaker, TilePoints, tile_slices
+from congruence.kernels.engine.system import Factor, SystemInputs, not_positive
+from congruence.kernels.engine.tiles import TileMaker, TilePoints, tile_slices
+from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.solvers.base import Solution, column_tolerances
-from congruence.kernels.solvers.low_rank import SCALE_FEATURES, diagonal_in_words
-from congruence.tasks.runtime.steps import step
-from congruence.tasks.solving.points_on_cluster import PointsOnCluster, is_there
 
 MAX_TILES = 40
-GPU_TILE_ROWS = 8192
-CPU_TILE_ROWS = 2048
+TILE_ROWS = {False: 2048, True: 8192}  # by whether tiles are on a card
+MADE_ROWS = 1024  # of a tile that are made at once
+
 Tiles = dict[tuple[int, int], Any]
-
-
-@dataclass
-class TiledFactor:
-    """L by tiles, as futures on the workers; made again if a worker is lost with its tiles.
-
-    Attributes:
-        operator: A.
-        points: from which tiles are made.
-        rows: of a row of tiles.
-        tiles: L.
-    """
-
-    operator: RegularizedGram
-    points: PointsOnCluster
-    rows: list[slice]
-    tiles: Tiles = field(repr=False)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every tile still exists or is on its way."""
-        return bool(self.tiles) and all(is_there(tile) for tile in self.tiles.values())
 
 
 @dataclass(frozen=True)
 class TiledCholesky:
-    """Tiled Cholesky on the workers that have an operator's points, in its dtype, with steps of iterative refinement.
+    """Makes tiled factors on the workers of ``client`` (see ``kernels.engine.system.Factorize``).
 
-    Args:
-        tile_rows: t; by default 2,048 on CPUs and 8,192 on GPUs, larger where that would make more than 40 x 40 tiles.
-        tolerance: refine until ||R||_F <= tolerance ||B||_F: every step is one pass over K.
-        max_refinements: before giving up.
+    Attributes:
+        client: of the cluster.
+        tile_rows: t; by default 2,048, or 8,192 on cards, larger where that would make more than 40 x 40 tiles.
         memory_bytes: refuse a factor that takes more over all workers.
+        gpu: keep tiles on the workers' cards (the [gpu] extra).
     """
 
-    factorizes: ClassVar[bool] = True
-
+    client: Client
     tile_rows: int | None = None
-    tolerance: float = 5e-7
-    max_refinements: int = 5
     memory_bytes: int | None = None
+    gpu: bool = False
 
-    def prepare(self, operator: RegularizedGram) -> TiledFactor:
-        """Factor A, whose points are ``PointsOnCluster``: n^3/3 operations, n^2/2 entries kept on the workers.
+    def __call__(self, inputs: SystemInputs) -> TiledFactor:
+        """Returns the factor: n^3/3 operations, n^2/2 numbers kept on the workers.
 
         Raises:
             BudgetError: the factor does not fit ``memory_bytes``.
-            ConvergenceError: A is not positive definite in the operator's dtype.
+            ConvergenceError: the system is not positive definite.
         """
-        points, needed = operator.points, self.projected_bytes(operator)
+        n, t = inputs.n, self.tile_rows or max(TILE_ROWS[self.gpu], -(-inputs.n // MAX_TILES))
+        needed = 8 * n * (n + t) // 2
         if self.memory_bytes is not None and needed > self.memory_bytes:
             raise BudgetError(
-                f"tiled Cholesky of n = {operator.n:,} needs {needed / 2**30:.2f} GiB on the workers, and "
-                f"{self.memory_bytes / 2**30:.2f} GiB are allowed; use ConjugateGradient, which needs n x d, or more "
-                "workers"
+                f"tiled Cholesky of n = {n:,} needs {needed / 2**30:.2f} GiB on the workers, and "
+                f"{self.memory_bytes / 2**30:.2f} GiB are allowed; use solver.kind auto, or "
+                "more workers"
             )
-        assert isinstance(points, PointsOnCluster)
-        factor = TiledFactor(operator, points, tile_slices(slice(0, points.n), self._tile_rows(points)), {})
-        points.run(lambda: self._complete(factor))
+        factor = TiledFactor(self.client, inputs, tile_slices(slice(0, n), t), self.gpu)
+        factor.complete()
         return factor
 
-    def low_rank(self, state: TiledFactor) -> None:
-        """None: A is known exactly."""
 
-    def solve(
-        self,
-        state: TiledFactor,
-        rhs: Array,
-        *,
-        tolerances: Array | None = None,
-        groups: Sequence[slice] | None = None,
-    ) -> Solution:
-        """Z by triangular solves and refinement until the column norms of B - A Z are within ``tolerances`` (r,).
+@dataclass
+class TiledFactor(Factor):
+    """L by tiles, as results on the workers; made again if a worker is lost with its tiles."""
 
-        Raises:
-            ConvergenceError: refinement did not get there: A is too ill-conditioned for the operator's dtype.
-        """
-        started = time.perf_counter()
-        operator = state.operator
-        rhs = np.asarray(rhs, dtype=np.float64)
-        tolerances = column_tolerances(rhs, self.tolerance, tolerances, groups)
-        value, residual = np.zeros_like(rhs), rhs
-        for refinement in range(self.max_refinements + 1):
-            value = value + state.points.run(lambda r=residual: self._substitute(state, r))  # type: ignore[misc]
-            residual = rhs - operator.matmul(value)
-            norms = np.linalg.norm(residual, axis=0)
-            if np.all(norms <= tolerances):
-                seconds = time.perf_counter() - started
-                held = self.projected_bytes(operator)
-                return Solution(value, residual, refinement + 1, seconds, held, dtype=operator.dtype)
-        worst = int(np.argmax(norms - tolerances))
-        raise ConvergenceError(
-            f"tiled Cholesky: after {self.max_refinements} refinements column {worst} has residual {norms[worst]:.3g}, "
-            f"and {tolerances[worst]:.3g} was asked for; use dtype float64 or a larger regularization or tolerance"
-        )
+    client: Client
+    inputs: SystemInputs
+    rows: list[slice]
+    gpu: bool
+    tiles: Tiles = field(default_factory=dict, repr=False)
 
-    def projected_bytes(self, operator: RegularizedGram) -> int:
-        """Bytes of the factor over all workers."""
-        t = self._tile_rows(operator.points)
-        return int(np.dtype(operator.dtype).itemsize) * operator.n * (operator.n + t) // 2
-
-    def _tile_rows(self, points: Any) -> int:
-        least = GPU_TILE_ROWS if points.gpu else CPU_TILE_ROWS
-        return self.tile_rows or max(least, -(-points.n // MAX_TILES))
-
-    def _complete(self, factor: TiledFactor) -> None:
+    def complete(self) -> None:
         """Factor, or factor again what a lost worker took with it; returns when every tile is there."""
-        if factor.is_whole:
+        if self.tiles and all(tile.status in ("finished", "pending") for tile in self.tiles.values()):
             return
-        factor.tiles = _submit_factorization(factor)
-        place = factor.points
+        self.tiles = self._submitted()
         try:
-            with step("factoring the Gram matrix", len(factor.tiles), "tiles") as advance:
-                there = place.client.map(_is_there, list(factor.tiles.values()), pure=False)
-                for tile in there:
-                    tile.add_done_callback(lambda _: advance(1))
-                place.client.gather(there)
+            self.client.gather(self.client.map(_is_there, list(self.tiles.values()), pure=False))
         except np.linalg.LinAlgError as error:
-            raise ConvergenceError(
-                f"K + n lambda I is not positive definite in {np.dtype(factor.operator.dtype)} "
-                f"(n lambda = {factor.operator.shift:.3g}, {diagonal_in_words(factor.operator)}): {error}. The input "
-                "kernel is not positive definite, or lambda is below rounding; "
-                f"{SCALE_FEATURES}, or use a larger regularization or dtype float64"
-            ) from error
+            diagonal = np.asarray(self.inputs.kernel.diagonal(self.inputs.landmarks))
+            raise not_positive("K + n lambda I", self.inputs.shift, diagonal) from error
 
-    def _substitute(self, factor: TiledFactor, rhs: Array) -> Array:
-        """L'^-1 L^-1 rhs: forward, then backward substitution, by row of tiles."""
-        self._complete(factor)
-        client, tiles, rows = factor.points.client, factor.tiles, factor.rows
-        count = len(rows)
-        pieces = [client.scatter(np.asarray(rhs[r], dtype=factor.operator.dtype), hash=False) for r in rows]
+    def solve(self, rhs: Array) -> Array:
+        """See Factor: L'^-1 L^-1 rhs, forward, then backward substitution, by row of tiles."""
+        self.complete()
+        client, tiles, count = self.client, self.tiles, len(self.rows)
+        pieces = [client.scatter(np.asarray(rhs[rows], dtype=np.float64), hash=False) for rows in self.rows]
         for k in range(count):
-            pieces[k] = client.submit(_lower_solve, tiles[k, k], pieces[k], pure=False, priority=2)
+            pieces[k] = client.submit(_solved, tiles[k, k], pieces[k], False, pure=False, priority=2)
             for i in range(k + 1, count):
-                pieces[i] = client.submit(_subtract_product, tiles[i, k], pieces[k], pieces[i], pure=False)
+                pieces[i] = client.submit(_less_product, tiles[i, k], pieces[k], pieces[i], pure=False)
         for k in reversed(range(count)):
-            pieces[k] = client.submit(_upper_solve, tiles[k, k], pieces[k], pure=False, priority=2)
+            pieces[k] = client.submit(_solved, tiles[k, k], pieces[k], True, pure=False, priority=2)
             for i in range(k):
-                pieces[i] = client.submit(_subtract_transposed, tiles[k, i], pieces[k], pieces[i], pure=False)
+                pieces[i] = client.submit(_less_transposed, tiles[k, i], pieces[k], pieces[i], pure=False)
         # The client has no card to take what workers hold on theirs.
-        return np.concatenate(client.gather(client.map(to_numpy, pieces, pure=False))).astype(np.float64)
+        return np.concatenate(client.gather(client.map(to_numpy, pieces, pure=False)))
+
+    def _submitted(self) -> Tiles:
+        client, inputs, rows, count = self.client, self.inputs, self.rows, len(self.rows)
+        x = inputs.landmarks.astype(np.float64)
+        points = [client.scatter((x[some], _part(inputs.roots, some)), hash=False) for some in rows]
+        tiles: Tiles = {}
+        for i in range(count):
+            for j in range(i + 1):
+                shift = inputs.shift if i == j else 0.0
+                arguments = points[i], points[j], inputs.kernel, shift, self.gpu
+                tiles[i, j] = client.submit(_gram_tile, *arguments, pure=False, priority=-i)
+        for k in range(count):
+            # Panels first: every later update waits for them. A replaced future is the last hold on its tile.
+            tiles[k, k] = client.submit(_factored, tiles[k, k], rows[k].start, pure=False, priority=3)
+            for i in range(k + 1, count):
+                tiles[i, k] = client.submit(_panel, tiles[k, k], tiles[i, k], pure=False, priority=2)
+            for j in range(k + 1, count):
+                for i in range(j, count):
+                    first = 1 if j == k + 1 else 0
+                    tiles[i, j] = client.submit(
+                        _updated, tiles[i, j], tiles[i, k], tiles[j, k], pure=False, priority=first
+                    )
+        return tiles
 
 
-def _submit_factorization(factor: TiledFactor) -> Tiles:
-    operator, rows = factor.operator, factor.rows
-    place, client, scale = factor.points, factor.points.client, operator.scale
-    count = len(rows)
-    tiles: Tiles = {}
-    for i in range(count):
-        for j in range(i + 1):
-            tiles[i, j] = place.submit(
-                i + j,
-                _gram_tile,
-                rows[i],
-                rows[j],
-                operator.kernel,
-                operator.shift,
-                None if scale is None else (scale[rows[i]], scale[rows[j]]),
-                priority=-i,
-            )
-    for k in range(count):
-        # Panels first: every later update waits for them. A replaced future is the last hold on its tile.
-        tiles[k, k] = client.submit(_factor, tiles[k, k], rows[k].start, pure=False, priority=3)
-        for i in range(k + 1, count):
-            tiles[i, k] = client.submit(_panel, tiles[k, k], tiles[i, k], pure=False, priority=2)
-        for j in range(k + 1, count):
-            for i in range(j, count):
-                tiles[i, j] = client.submit(
-                    _update, tiles[i, j], tiles[i, k], tiles[j, k], pure=False, priority=1 if j == k + 1 else 0
-                )
-    return tiles
+def _part(roots: Array | None, rows: slice) -> Array | None:
+    return None if roots is None else roots[rows]
 
 
 def _gram_tile(
-    points: TilePoints, rows: slice, columns: slice, kernel: Kernel, shift: float, scales: tuple[Array, Array] | None
+    left: tuple[Array, Array | None], right: tuple[Array, Array | None], kernel: Kernel, shift: float, gpu: bool
 ) -> Any:
-    maker = TileMaker(kernel, int(points.x.shape[1]))
-    size = BLOCK_ROWS if array_namespace(points.x) is np else rows.stop - rows.start
-    xp = array_namespace(points.x)
-    tile = xp.empty((rows.stop - rows.start, columns.stop - columns.start), dtype=points.x.dtype)
-    for above in tile_slices(rows, size):
-        for beside in tile_slices(columns, size):
-            place = (
-                slice(above.start - rows.start, above.stop - rows.start),
-                slice(beside.start - columns.start, beside.stop - columns.start),
-            )
-            tile[place] = maker.tile(points, above, points, beside)
-    if scales is not None:
-        left, right = (xp.asarray(scale, dtype=tile.dtype) for scale in scales)
-        tile *= left[:, None]
-        tile *= right
-    if rows == columns:
-        tile.reshape(-1)[:: len(tile) + 1] += shift
+    (x, roots), (z, others) = left, right
+    if gpu:
+        import cupy as xp
+    else:
+        xp = np
+    points = TilePoints(xp.asarray(x))
+    columns = points if shift else TilePoints(xp.asarray(z))
+    maker, tile = TileMaker(kernel, int(x.shape[1])), xp.empty((len(x), len(z)))
+    for rows in tile_slices(slice(0, len(x)), len(x) if gpu else MADE_ROWS):
+        tile[rows] = maker.tile(points, rows, columns, columns.all)
+    if roots is not None and others is not None:
+        tile *= xp.asarray(roots)[:, None]
+        tile *= xp.asarray(others)
+    if shift:
+        diagonal = kernel.diagonal(points.x) * (1.0 if roots is None else xp.asarray(roots) ** 2)
+        xp.einsum("ii->i", tile)[...] = diagonal + shift  # without the rounding of |x - x|^2
     return tile
 
 
-def _factor(tile: Any, first_row: int) -> Any:
-    on_host = array_namespace(tile) is np
+def _factored(tile: Any, first_row: int) -> Any:
     try:
-        factor = np.linalg.cholesky(tile) if on_host else factor_on_card(tile)
+        factor = array_namespace(tile).linalg.cholesky(tile)
     except np.linalg.LinAlgError as error:
         raise np.linalg.LinAlgError(f"the tile of rows from {first_row} has no factor") from error
-    if on_host and not np.isfinite(factor).all():
+    if not bool(array_namespace(factor).isfinite(factor).all()):
         raise np.linalg.LinAlgError(f"the tile of rows from {first_row} has no factor")
     return factor
 
 
 def _panel(factor: Any, tile: Any) -> Any:
-    return triangular_solve(factor, tile.T, transposed=False).T
+    return _solved(factor, tile.T, False).T
 
 
-def _update(tile: Any, left: Any, right: Any) -> Any:
+def _updated(tile: Any, left: Any, right: Any) -> Any:
     result = left @ right.T
     return array_namespace(tile).subtract(tile, result, out=result)
 
@@ -250,17 +174,16 @@ def _is_there(tile: Any) -> bool:
     return tile is not None
 
 
-def _lower_solve(factor: Any, piece: Any) -> Any:
-    return triangular_solve(factor, array_namespace(factor).asarray(piece), transposed=False)
+def _solved(factor: Any, piece: Any, transposed: bool) -> Any:
+    xp = array_namespace(factor)
+    linalg = importlib.import_module("scipy.linalg" if xp is np else "cupyx.scipy.linalg")
+    way = "T" if transposed else "N"
+    return linalg.solve_triangular(factor, xp.asarray(piece), lower=True, trans=way, check_finite=False)
 
 
-def _upper_solve(factor: Any, piece: Any) -> Any:
-    return triangular_solve(factor, piece, transposed=True)
-
-
-def _subtract_product(tile: Any, known: Any, piece: Any) -> Any:
+def _less_product(tile: Any, known: Any, piece: Any) -> Any:
     return array_namespace(tile).asarray(piece) - tile @ known
 
 
-def _subtract_transposed(tile: Any, known: Any, piece: Any) -> Any:
+def _less_transposed(tile: Any, known: Any, piece: Any) -> Any:
     return piece - tile.T @ known

@@ -21,11 +21,15 @@ from congruence.kernels.conditional_calibration.local_reading import local_distr
 from congruence.kernels.conditional_calibration.own_basis import own_quantiles
 from congruence.kernels.conditional_calibration.regions import regions
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
-from congruence.kernels.congruence.test import congruence_tests
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, EACH_OF_TWO, MetricValue, cce_status
 from congruence.tasks.scores.reading import CONTRADICTED, read_what_is_wrong
 
 PER_INPUTS = 50  # splits that share inputs and draws
+
+
+def congruence_tests(split, y, versions, **asked):
+    """The test of every version on a prepared split."""
+    return {name: result.test for name, result in split.evaluate(y, versions, **asked).items()}
 
 
 def truth(family: str, x: np.ndarray, rng: np.random.Generator) -> tuple[Distribution, np.ndarray]:
@@ -59,7 +63,8 @@ def main() -> None:
         inputs = rng.standard_normal((n, 2))
         x[:, :2] = inputs / 4.0
         prepared = prepare(x, input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
-        split, places = prepare_calibration(prepared, settings=settings, seed=first), regions(x, seed=first)
+        system = {"input_kernel": EXACT.input_kernel, "regularization": EXACT.regularization}
+        split, places = prepare_calibration(x, settings=settings, seed=first, **system), regions(x, seed=first)
         smoother = prepared.smoother
         for _ in range(min(PER_INPUTS, arguments.splits - made)):
             law, y = truth(arguments.family, 4.0 * x, rng)

@@ -37,17 +37,21 @@ from congruence.kernels import (
     pit_values,
     prepare,
 )
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.congruence.test import congruence_tests
+from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.split import Split
 
 SPLITS_PER_INPUTS = 20
 LEVELS = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
+
+
+def congruence_tests(split, y, versions, **asked):
+    """The test of every version on a prepared split."""
+    return {name: result.test for name, result in split.evaluate(y, versions, **asked).items()}
 
 
 def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution | None]:
@@ -67,14 +71,12 @@ def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution 
     }
 
 
-def prepared_split(
-    n: int, seed: int, draws: int | None
-) -> tuple[PreparedCalibration, PreparedCongruence, np.ndarray, np.ndarray]:
+def prepared_split(n: int, seed: int, draws: int | None) -> tuple[PreparedCalibration, Split, np.ndarray, np.ndarray]:
     """New inputs with their bases and null, conditional mean and spread."""
     x, mean, spread = problem(n, seed=seed)
     split = prepare(x, input_kernel=EXACT.input_kernel)
     settings = CalibrationSettings(draws=draws, null="exact")
-    prepared = prepare_calibration(split, settings=settings, seed=seed)
+    prepared = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings, seed=seed)
     return prepared, split, mean, spread
 
 
@@ -161,7 +163,7 @@ def faults(
     yield "none (true)", y, Normal(mean, spread)
 
 
-Rival = Callable[[PreparedCongruence, np.ndarray, Distribution, np.ndarray, int], float]
+Rival = Callable[[Split, np.ndarray, Distribution, np.ndarray, int], float]
 
 
 def rivals() -> dict[str, Rival]:

@@ -28,16 +28,18 @@ from congruence.kernels import (
     ZeroInflated,
     prepare,
 )
-from congruence.kernels.congruence.coded_draws import SimulatedSplits
-from congruence.kernels.congruence.outcome import TIE
-from congruence.kernels.congruence.test import congruence_tests
-from congruence.kernels.protocol.output_scales import output_kernel
-from congruence.kernels.row_blocks.rows import SampledRows
-from congruence.kernels.row_blocks.runs import PassesHere
-from congruence.kernels.row_blocks.split import BlockSplit
+from congruence.kernels.engine.blocks import HeldRows, LocalPasses
+from congruence.kernels.engine.coded_draws import SimulatedSplits
+from congruence.kernels.engine.driver import Ask, Driver
+from congruence.kernels.engine.results import TIE
 
 SPLITS_PER_INPUTS = 50
 BLOCK_DRAWS, LANDMARKS = 199, 200
+
+
+def congruence_tests(split, y, versions, **asked):
+    """The test of every version on a prepared split."""
+    return {name: result.test for name, result in split.evaluate(y, versions, **asked).items()}
 
 
 def true_models(mean: np.ndarray, spread: np.ndarray) -> dict[str, Distribution | None]:
@@ -80,28 +82,6 @@ def level(splits: range, n: int, draws: int, kept: Kept) -> None:
             kept.add(name, test.p_value, np.mean(test.point_p_values <= AT), np.any(test.significant_points()))
 
 
-class Cut(SampledRows):
-    """Held rows in three uneven blocks."""
-
-    @property
-    def _cuts(self) -> list[slice]:
-        n = len(self.rows)
-        return [slice(0, n // 5), slice(n // 5, n // 2), slice(n // 2, n)]
-
-    @property
-    def sizes(self) -> list[int]:
-        return [cut.stop - cut.start for cut in self._cuts]
-
-    def inputs(self, block: int) -> np.ndarray:
-        return self.rows[self._cuts[block]]
-
-    def targets(self, block: int) -> np.ndarray:
-        return self.held_targets[self._cuts[block]]
-
-    def predictive(self, block: int, version: str) -> Distribution:
-        return self.models[version][self._cuts[block]]
-
-
 def blocks(splits: range, n: int, kept: Kept) -> None:
     """p-values of true models by all passes of the row blocks up to the scores."""
     for split in splits:
@@ -109,10 +89,10 @@ def blocks(splits: range, n: int, kept: Kept) -> None:
             x, mean, spread = problem(n, seed=20_000 + split)
             kept.save()
         for name, seed, y, law in drawn(mean, spread, split):
-            cut = BlockSplit(PassesHere(Cut(x, y, {name: law})), EXACT, seed)
-            cut.look_at([name])
-            scored = cut.solve(LANDMARKS, [name], lambda *_: None, draws=BLOCK_DRAWS, tested=True).scores[name]
-            reached = np.count_nonzero(scored.added["null statistics"] >= TIE * scored.added["statistic"])
+            rows = LocalPasses(HeldRows(x, y, {name: law}, block_rows=n // 3))
+            asked = Ask([name], draws=BLOCK_DRAWS)
+            totals = Driver(rows, EXACT, seed).solve(asked, LANDMARKS, lambda *_: None).scores[name].added["statistics"]
+            reached = np.count_nonzero(totals[1:] >= TIE * totals[0])
             kept.add(name, (1 + reached) / (1 + BLOCK_DRAWS))
 
 
@@ -161,8 +141,7 @@ def power(splits: range, n: int, draws: int) -> None:
         y = np.random.default_rng(100 + split).normal(mean, spread)
         prepared, versions = prepare(x, input_kernel=EXACT.input_kernel), wrong_models(mean, spread)
         coarse = congruence_tests(prepared, y, versions, draws=draws, seed=split)
-        residual = output_kernel("residual", y, prepared)
-        fine = congruence_tests(prepared, y, versions, draws=draws, seed=split, output_kernel=residual)
+        fine = congruence_tests(prepared, y, versions, draws=draws, seed=split, output_scale="residual")
         for name in versions:
             pair = [(test[name].p_value, test[name].significant_points().sum()) for test in (coarse, fine)]
             found.setdefault(name, []).append([*pair[0], *pair[1]])

@@ -29,11 +29,11 @@ from congruence.kernels.conditional_calibration.effects import ConditionalCalibr
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.congruence.difference import difference_of_influences
-from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.correlation import correlations
 from congruence.kernels.dependence.scores import pair_blocks
+from congruence.kernels.engine.difference import difference_of_influences
+from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.scores import point_scores
 from congruence.tasks.comparison.compared import ComparedVersion
@@ -180,12 +180,12 @@ def congruence(case: Case, splits: int, powered: int) -> str:
     for number in range(splits):
         z = case.z(rng)
         try:
-            results = split.congruence_errors(z, versions, uncertainty=True, output_kernel=RBF(0.5))
+            results = split.evaluate(z, versions, output_kernel=RBF(0.5), draws=0)
             test = split.congruence_test(z, versions["true"], draws=99)
             blocks = pair_blocks(split.dependence, z, versions["up"], versions["down"])
         except TooFewBlocksError:
             continue
-        band = split.expected_congruence(z, versions["true"], results["true"], output_kernel=RBF(0.5))
+        band = results["true"].band
         found.add("blocks", test.blocks or case.n)
         found.add("normal", test.p_value <= AT)
         found.add("in band", band.low <= results["true"].mean <= band.high)
@@ -302,7 +302,7 @@ def gate(case: Case, splits: int, powered: int) -> str:
     for number in range(splits):
         z = case.z(rng)
         try:
-            results = split.congruence_errors(z, laws, uncertainty=True, output_kernel=RBF(0.5))
+            results = split.evaluate(z, laws, output_kernel=RBF(0.5), draws=0)
             versions = {name: _compared(case, z, law, results[name]) for name, law in laws.items()}
             for name in ("same", "other"):
                 differences = compare_pair(versions[name], versions["in use"], resamples=400, seed=number).differences

@@ -18,9 +18,9 @@ import scipy.optimize
 from simulations import head, machine, row
 
 from congruence.kernels import EXACT, RBF, Normal, prepare
-from congruence.kernels.congruence.difference import difference_of_influences
-from congruence.kernels.congruence.prepared import PreparedCongruence
-from congruence.kernels.mean_embeddings.feature_maps import output_features
+from congruence.kernels.engine.difference import difference_of_influences
+from congruence.kernels.features import output_features
+from congruence.kernels.split import Split as PreparedSplit
 from congruence.tasks.comparison.gate_settings import Margin
 
 IN_USE = 0.3  # shift of the version in use, in spreads
@@ -38,7 +38,7 @@ class Split:
     def __init__(self, n: int) -> None:
         self.n, x = n, inputs(n)
         self.mean = x[:, 0]
-        self.prepared: PreparedCongruence = prepare(x, input_kernel=EXACT.input_kernel)
+        self.prepared: PreparedSplit = prepare(x, input_kernel=EXACT.input_kernel)
         self.features = output_features(OUTPUT_KERNEL, np.linspace(-6.0, 6.0, 400), self.version(IN_USE))
         self.truth = self.features.expectation(self.version(0.0))
         self.noise = self.noise_floor()
@@ -81,7 +81,7 @@ def decide(split: Split, side: int, multiples: list[float], releases: int) -> No
     needed: list[tuple[float, float]] = []
     for release in range(releases):
         y = split.version(0.0).sample(1, seed=1_000_000 + release)[:, 0]
-        results = split.prepared.congruence_errors(y, versions, output_kernel=OUTPUT_KERNEL, uncertainty=True)
+        results = split.prepared.evaluate(y, versions, output_kernel=OUTPUT_KERNEL, draws=0)
         used = results["in use"].uncertainty
         assert used is not None
         largest = limit(math.sqrt(max(used.influence.squared_mean, 0.0)))

@@ -17,10 +17,10 @@ from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.reading import group_readings
 from congruence.kernels.conditional_calibration.regions import regions
-from congruence.kernels.congruence.outcome import benjamini_hochberg
-from congruence.kernels.congruence.preparation import prepare
-from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.engine.results import benjamini_hochberg
+from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
+from congruence.kernels.split import prepare
 
 Fault = tuple[str, str, Callable[[Array, np.random.Generator], tuple[Array, Array, Array, Array]]]
 """Name, kind, and (x, rng) -> (normal scores z, sign of the fault at each row, true shift, true factor)."""

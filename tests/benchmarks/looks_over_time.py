@@ -17,7 +17,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Normal
 from congruence.kernels.monitoring import ScoreSums, score_bet
 from congruence.kernels.monitoring.evidence import detector, likeliest_start, martingale, players, spending
-from congruence.kernels.protocol.protocol import EXACT
+from congruence.kernels.protocol import EXACT
 from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings
 from congruence.tasks.solving.measurement import measure
 

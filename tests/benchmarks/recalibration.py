@@ -17,7 +17,6 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.input_features import input_features
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
 from congruence.kernels.conditional_calibration.recalibration_preview import recalibration_rehearsal, rehearsal_split
-from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.distributions import (
     Distribution,
     Mixture,
@@ -30,6 +29,7 @@ from congruence.kernels.distributions import (
     ZeroInflated,
 )
 from congruence.kernels.kernel_functions import Polynomial
+from congruence.kernels.split import prepare
 
 KERNEL = Polynomial(3, 1.0, 1.0)
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
@@ -98,7 +98,7 @@ def mends(n: int, splits: int) -> None:
             found = recalibration_rehearsal(halves, y, version)
             cce, score = found.changes["cce"], found.changes["crps"]
             truth, targets = law[~fitting], y[~fitting]
-            right = halves.prepared.congruence_errors(targets, {"": truth})[""].mean
+            right = halves.prepared.evaluate(targets, {"": truth}, draws=0)[""].mean
             after = found.map(halves.points, version[~fitting])
             finite = after.has_density()
             lost = -after.log_prob(targets) + truth.log_prob(targets) if finite else np.full(1, np.nan)

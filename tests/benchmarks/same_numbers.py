@@ -4,7 +4,7 @@ python tests/benchmarks/same_numbers.py make FOLDER            # data and regist
 PYTHONPATH=TREE/src python tests/benchmarks/same_numbers.py run FOLDER NAME
 python tests/benchmarks/same_numbers.py compare FOLDER NAME NAME
 PYTHONPATH=TREE/src python tests/benchmarks/same_numbers.py paths FILE.json [BEFORE.json]
-    # without flows: by every solver in memory, on 1 and 2 Dask workers and in row blocks of three sizes, against each
+    # without flows: exact and on landmarks, on 1 and 2 Dask workers and in row blocks of three sizes, against each
     # other and an earlier file
 """
 
@@ -162,25 +162,18 @@ def paths(file: Path, before: str | None = None) -> None:
         print(f"{label:60} {value:12.6g}  before {gaps[0]}  reference {gaps[1]}")
 
 
-REFERENCE = {"cholesky": "cholesky", "cg": "cholesky", "tiled": "cholesky", "nystrom": "nystrom", "blocks": "nystrom"}
+REFERENCE = {"exact": "exact", "tiled": "exact", "landmarks": "landmarks", "blocks": "landmarks"}
 
 
 def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, float]]:
-    """Metrics by way of measuring."""
-    from functools import partial
-    from types import SimpleNamespace
-
-    from congruence.kernels import ECAI, Cholesky, ConjugateGradient, Normal, Nystrom, Poisson, Samples
-    from congruence.kernels.congruence.preparation import prepare
-    from congruence.kernels.protocol.protocol import EvaluationProtocol
-    from congruence.kernels.row_blocks.rows import SampledRows
-    from congruence.kernels.row_blocks.runs import PassesHere
-    from congruence.kernels.row_blocks.split import BlockSplit
+    """Metrics by way of measuring: exact and on landmarks, in blocks of several sizes, on one and two workers."""
+    from congruence.kernels import ECAI, Normal, Poisson, Samples
+    from congruence.kernels.engine.blocks import HeldRows, LocalPasses
+    from congruence.kernels.engine.driver import Ask, Driver
+    from congruence.kernels.protocol import EvaluationProtocol
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
-    from congruence.tasks.solving.measurement import measure
     from congruence.tasks.solving.pass_runner import PassesOnCluster
-    from congruence.tasks.solving.prepare import prepare_on_dask
     from congruence.tasks.solving.solve_progress import SolveProgress
     from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
@@ -194,39 +187,25 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
     else:
         y = x[:, 0] + rng.standard_normal(n)
         laws = {"flat": Normal(np.zeros(n), np.full(n, 1.4)), "few": Samples(x[:, :1] + rng.standard_normal((n, 6)))}
-    settings = SimpleNamespace(seed=0, metrics=["cce", "congruence_test"])
     found: dict[str, dict[str, float]] = {}
 
-    def in_memory(name: str, prepare_inputs: Any) -> None:
-        made = measure(settings, protocol, x, y, laws, prepare_inputs=prepare_inputs)
+    def measured(name: str, run: Any, count: int, **options: Any) -> None:
+        driver = Driver(run, protocol, 0, dtype=np.float64, **options)
+        solved = driver.solve(Ask(list(laws)), count, lambda *_: None)
         found[name] = {}
-        for label, one in made.items():
-            known = one.result.uncertainty
-            found[name] |= numbers(label, one.result, known, one.expected, one.test.statistic, one.test.p_value)
+        for label, one in driver.finish(solved, lambda *_: None).items():
+            found[name] |= numbers(label, one, one.uncertainty, one.band, one.test.statistic, one.test.p_value)
 
-    def by_blocks(name: str, run: Any) -> None:
-        split = BlockSplit(run, protocol, 0)
-        split.look_at(list(laws))
-        solved = split.solve(landmarks, list(laws), lambda *_: None, draws=None, tested=True)
-        found[name] = {}
-        for label, one in split.finish(solved, lambda *_: None).items():
-            found[name] |= numbers(label, one, one.uncertainty, one.expected, one.test.statistic, one.test.p_value)
-
-    for name, solver in {"cholesky": Cholesky(), "cg": ConjugateGradient(), "nystrom": Nystrom(landmarks)}.items():
-        in_memory(name, partial(prepare, solver=solver))
+    measured("exact", LocalPasses(HeldRows(x, y, laws)), n)
     for size in (150, 700, n):
-        by_blocks(f"blocks of {size}", PassesHere(Cut(SampledRows(x, y, laws), size)))
+        measured(f"blocks of {size}", LocalPasses(HeldRows(x, y, laws, block_rows=size)), landmarks)
+    found["landmarks"] = found[f"blocks of {n}"]
     for workers in (1, 2):
         unheard = SolveProgress(lambda _: None, 1, 1)
         with dask_client(ClusterSettings(kind="threads", workers=workers)) as client:
-            place = partial(prepare_on_dask, client, dtype=np.float64)
-            for name, solver in {
-                "tiled": TiledCholesky(),
-                "cg": ConjugateGradient(),
-                "nystrom": Nystrom(landmarks),
-            }.items():
-                in_memory(f"{name} on {workers}", partial(place, solver=solver))
-            by_blocks(f"blocks on {workers}", PassesOnCluster(client, Cut(SampledRows(x, y, laws), 150), unheard))
+            run = PassesOnCluster(client, HeldRows(x, y, laws, block_rows=150), unheard)
+            measured(f"blocks on {workers}", run, landmarks)
+            measured(f"tiled on {workers}", run, n, factorize=TiledCholesky(client, tile_rows=400))
     return found
 
 
@@ -246,30 +225,6 @@ def numbers(label: str, result: Any, known: Any, expected: Any, statistic: float
             "p": p,
         }.items()
     }
-
-
-class Cut:
-    """Held rows (``SampledRows``) in blocks."""
-
-    def __init__(self, rows: Any, size: int) -> None:
-        self.rows, self.size = rows, size
-        n = len(rows.rows)
-        self.sizes = [min(size, n - start) for start in range(0, n, size)]
-
-    def _of(self, block: int) -> slice:
-        return slice(block * self.size, block * self.size + self.sizes[block])
-
-    def inputs(self, block: int) -> Any:
-        return self.rows.inputs(0)[self._of(block)]
-
-    def targets(self, block: int) -> Any:
-        return self.rows.targets(0)[self._of(block)]
-
-    def weights(self, block: int) -> None:
-        """See RowBlocks."""
-
-    def predictive(self, block: int, version: str) -> Any:
-        return self.rows.predictive(0, version)[self._of(block)]
 
 
 if __name__ == "__main__":

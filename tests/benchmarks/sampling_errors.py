@@ -14,8 +14,7 @@ import numpy as np
 from simulations import head, machine, row
 
 from congruence.kernels import EXACT, RBF, Distribution, NegativeBinomial, Normal, Poisson, Samples, Split, prepare
-from congruence.kernels.congruence.expected import expected_congruence
-from congruence.kernels.congruence.result import excess_interval, excess_over
+from congruence.kernels.engine.results import excess_interval, excess_over
 
 Draw = Callable[[], np.ndarray]
 Pair = Callable[[], tuple[Distribution, Distribution]]
@@ -103,10 +102,9 @@ def intervals(splits: int, sizes: list[int]) -> None:
             rows, band = [], None
             for _ in range(splits):
                 y = truth.sample(1, seed=rng)[:, 0]
-                result = prepared.conditional_congruence_error(y, model, output_kernel=kernel, uncertainty=True)
-                floor = float(np.mean(result.noise_floor_values**2))
+                result = prepared.conditional_congruence_error(y, model, output_kernel=kernel)
                 if band is None:
-                    band = expected_congruence(prepared.smoother, y, model, kernel, mean_squared_floor=floor)
+                    band = result.band
                 reach = excess_interval(result.interval(), band.mean)
                 rows.append((result.mean, *result.interval(), *reach))
             means, low, high, excess_low, excess_high = np.transpose(rows)

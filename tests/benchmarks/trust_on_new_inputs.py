@@ -17,8 +17,6 @@ import pandas as pd
 from simulations import machine
 
 from congruence.kernels import RBF, Laplace, MultivariateNormal, Normal, Poisson, Polynomial, Samples, prepare
-from congruence.kernels.gram.landmarks import LEADING
-from congruence.kernels.solvers import Nystrom
 from congruence.kernels.support.conformal import Support
 from congruence.kernels.support.pictures import PICTURE_COLUMNS
 from congruence.kernels.withholding.input_scores import InputScores
@@ -142,9 +140,7 @@ def try_claims(data: Path) -> None:
     model = PoissonRegressor(alpha=1e-4).fit(x["train"], train["antskad"] / train["duration"],
                                              sample_weight=train["duration"])  # fmt: skip
     law = Poisson(model.predict(x["labelled"]) * labelled["duration"].to_numpy())
-    split = prepare(
-        unit(x["labelled"]), input_kernel=Polynomial(3, 1.0, 1.0), regularization=0.1, solver=Nystrom(LEADING)
-    )
+    split = prepare(unit(x["labelled"]), input_kernel=Polynomial(3, 1.0, 1.0), regularization=0.1, landmarks=400)
     scorer = split.input_scorer(labelled["antskad"], law, raw=x["labelled"], columns=labelled[inputs])
 
     def scored(rows: pd.DataFrame) -> InputScores:

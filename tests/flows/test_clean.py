@@ -94,8 +94,7 @@ def home(data: Path) -> Path:
         f"embeddings/measurements/{kept.digest[:16]}/abc.npz",
         f"embeddings/pictures/{old.digest}/abc.npz",
         f"embeddings/pictures/{kept.digest}/abc.npz",
-        "solves/iterate-abc.npz",
-        f"solves/.iterate-def.npz.{os.uname().nodename}~4194304.abc{ENDING}",
+        f"looks/.seen.parquet.{os.uname().nodename}~4194304.abc{ENDING}",
         f"embeddings/{32 * 'a'}/group/embeddings/c.0.abc{ENDING}",
         "scores/angle-1/scores.parquet",
         "mlflow.db",
@@ -115,7 +114,7 @@ def test_what_the_named_evaluation_needs_stays_and_the_rest_goes(data: Path, hom
     assert {part.kind for part in removed} == {
         "embeddings",
         "indexes",
-        "iterates",
+        "measurements",
         "picture statistics",
         "predictions",
         "unfinished files of processes that are gone",

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from congruence.kernels import EXACT, RBF, Normal, Samples, prepare
-from congruence.kernels.block_sums import BlockSums
-from congruence.kernels.congruence.coded_draws import (
+from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.engine.coded_draws import (
     ENTRY_BITS,
     POOL_BITS,
     SimulatedSplits,
@@ -14,10 +14,15 @@ from congruence.kernels.congruence.coded_draws import (
     sums_by_code,
     walsh_hadamard,
 )
-from congruence.kernels.congruence.influence_sums import kept_under_signs
-from congruence.kernels.congruence.null_draws import drawn_targets, features_of_split
-from congruence.kernels.congruence.simulated import SIGN_BITS, SPLITS, SimulatedVersion, true_coefficients
-from congruence.kernels.congruence.test import simulated_errors
+from congruence.kernels.engine.null import (
+    SIGN_BITS,
+    SPLITS,
+    coefficients_of_split,
+    simulated_errors,
+    true_coefficients,
+)
+from congruence.kernels.engine.null_features import drawn_targets, features_of_split
+from congruence.kernels.engine.uncertainty import kept_under_signs
 
 
 def signs_of(codes, draws):
@@ -90,10 +95,9 @@ def test_statistics_of_the_test_are_those_of_the_chosen_targets(law):
     smoother, y = smoother_of(n), rng.normal(size=n)
     model = Normal(np.full(n, 0.2), np.ones(n)) if law == "normal" else Samples(rng.normal(size=(n, 6)))
     features = features_of_split(y, model, RBF(0.5))
-    version = SimulatedVersion(None, features, 50, len(smoother.filters), 7)
-    kept = version.null_coefficients(version.sums(smoother, y, model, roots=None, threads=2), smoother.filters)
-    delta, drawn = features.draws(y, model), drawn_targets(y, model, np.arange(n), 2**POOL_BITS - 1, 7)
-    pool = np.concatenate([delta.observed()[:, None], delta.of_values(drawn)], axis=1)
+    kept = coefficients_of_split(smoother, y, model, features, draws=50, seed=7)
+    delta, drawn = features.against(y, model), drawn_targets(y, model, np.arange(n), 2**POOL_BITS - 1, 7)
+    pool = np.concatenate([delta(y[:, None]), delta(drawn)], axis=1)
     chosen = SimulatedSplits(50, POOL_BITS, ENTRY_BITS, 7).choices(np.arange(n))
     rhs = np.take_along_axis(pool, chosen[:, :, None], axis=1)
     errors = np.array([np.linalg.norm(smoother(rhs[:, split]), axis=1) for split in range(51)]).T

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut, _interval
+from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.kernel_functions import RBF
 
 

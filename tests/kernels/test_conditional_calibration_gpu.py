@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from congruence.kernels import Normal, Polynomial, prepare
+from congruence.kernels import Normal, Polynomial
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 
@@ -21,9 +21,7 @@ def test_the_test_is_the_same(prepared: bool) -> None:
     y, model = rng.normal(mean, np.exp(0.5 * x[:, 1] - 5.0)), Normal(mean, np.ones(150))
     settings = CalibrationSettings(draws=99, directions=30)
     host, device = (
-        prepare_calibration(
-            prepare(inputs, input_kernel=KERNEL) if prepared else inputs, settings=settings
-        ).test_version(y, model)
+        prepare_calibration(inputs, input_kernel=KERNEL if prepared else None, settings=settings).test_version(y, model)
         for inputs in (x, cupy.asarray(x))
     )
     assert device.statistic == pytest.approx(host.statistic, rel=1e-3)

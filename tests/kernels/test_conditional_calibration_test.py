@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import mpmath
 import numpy as np
 import pytest
@@ -73,7 +71,7 @@ def test_statistic_and_null_are_the_definition(uneven) -> None:
     x, mean, spread = (values[:90] for values in uneven)
     y = np.random.default_rng(1).normal(mean, spread)
     model = Normal(mean, np.ones(90))
-    prepared = prepare_calibration(prepare(x, input_kernel=CUBIC), settings=CalibrationSettings(draws=29), seed=3)
+    prepared = prepare_calibration(x, input_kernel=CUBIC, settings=CalibrationSettings(draws=29), seed=3)
     test = prepared.test_version(y, model)
     quantiles = model.quantile(np.array([[0.1, 0.5, 0.9]]))
     spectra = spectra_by_definition(x, quantiles, 3)
@@ -144,7 +142,7 @@ def test_a_homoscedastic_model_is_found_named_and_measured(uneven) -> None:
     y = np.random.default_rng(4).normal(mean, spread)
     model = Normal(mean, np.full(600, np.sqrt(np.mean(spread**2))))
     split = prepare(x, input_kernel=CUBIC)
-    test = prepare_calibration(split, settings=CalibrationSettings(draws=999)).test_version(y, model)
+    test = split.calibration_test(y, model, draws=999)
     assert test.p_value == 0.001
     assert test.by_order["spread"] == 0.001
     assert test.by_order["bias"] > 0.01
@@ -182,30 +180,6 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
     assert mixed.means == pytest.approx(one.means)
     assert mixed.statistic == pytest.approx(one.statistic, rel=0.1)  # other pairs give the median distance
     assert mixed.p_value == pytest.approx(one.p_value, abs=0.02)
-
-
-class _Elsewhere:
-    """An operator that has no inputs in this process but gives rows of them, as one on a cluster does."""
-
-    def __init__(self, operator: object) -> None:
-        self._operator = operator
-
-    def __getattr__(self, name: str) -> object:
-        if name == "x":
-            raise AttributeError(name)
-        return getattr(self._operator, name)
-
-
-def test_inputs_on_a_cluster_are_fetched_by_their_operator(uneven) -> None:
-    x, mean, spread = uneven
-    y = np.random.default_rng(9).normal(mean, spread)
-    here = prepare(x, input_kernel=CUBIC)
-    elsewhere = replace(here, operator=_Elsewhere(here.operator))
-    one, other = (
-        prepare_calibration(split, settings=FEW).test_version(y, Normal(mean, spread)) for split in (here, elsewhere)
-    )
-    assert other.statistic == one.statistic
-    np.testing.assert_array_equal(other.null_statistics, one.null_statistics)
 
 
 def test_draws_are_the_same_on_every_number_of_threads(uneven, monkeypatch) -> None:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from congruence.kernels import (
     RBF,
-    Cholesky,
     Gamma,
     Laplacian,
     Normal,
@@ -20,7 +19,6 @@ from congruence.kernels import (
     prepare,
     variance_gamma,
 )
-from congruence.kernels.solvers import ConjugateGradient, Nystrom
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 
@@ -118,36 +116,9 @@ def test_the_noise_floor_of_an_ensemble_counts_the_noise_of_its_members():
 def test_the_noise_floor_by_probes_agrees_with_the_exact_one():
     x, y, mean = split(300)
     predictive = Normal(mean, np.ones(len(y)))
-    exact = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL, solver=Cholesky())
-    probed = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL, solver=ConjugateGradient())
-    assert probed.noise_floor == pytest.approx(exact.noise_floor, rel=0.01)
-
-
-@pytest.mark.parametrize("at", ["reference", "query"])
-@pytest.mark.parametrize(
-    "solver", [ConjugateGradient(tolerance=1e-2), ConjugateGradient(), Nystrom(15), Nystrom(15, rows=60)], ids=str
-)
-def test_every_answer_is_within_its_certificate(solver, at):
-    x, y, mean = split(300)
-    query = None if at == "reference" else split(50, seed=8)[0]
-    predictive = Normal(mean + 0.5, np.ones(len(y)))
-    exact = conditional_congruence_error(x, y, predictive, query=query, input_kernel=KERNEL, solver=Cholesky())
-    result = conditional_congruence_error(x, y, predictive, query=query, input_kernel=KERNEL, solver=solver)
-    assert np.max(np.abs(result.values - exact.values)) <= result.error_bound
-    assert abs(result.mean - exact.mean) <= result.mean_error_bound <= result.error_bound
-
-
-def test_the_certificate_of_an_approximation_covers_a_point_that_its_landmarks_do_not_see():
-    rng = np.random.default_rng(0)
-    x = np.concatenate([rng.normal(0.0, 0.1, size=(2000, 1)), [[50.0]]])
-    y = np.append(rng.normal(size=2000), 5.0)
-    predictive = Normal(np.zeros(2001), np.ones(2001))
-    blind = Nystrom(5, choice="uniform")
-    exact = conditional_congruence_error(x, y, predictive, input_kernel=RBF(1.0), solver=Cholesky())
-    result = conditional_congruence_error(x, y, predictive, input_kernel=RBF(1.0), solver=blind)
-    prepared = prepare(x, input_kernel=RBF(1.0), solver=blind)
-    assert 2000 not in prepared.state.inverse.indices
-    assert np.max(np.abs(result.values - exact.values)) <= result.error_bound
+    exact = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL)
+    probed = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL, landmarks=200)
+    assert probed.noise_floor == pytest.approx(exact.noise_floor, rel=0.02)
 
 
 @settings(max_examples=15, deadline=None)
@@ -204,7 +175,7 @@ def test_versions_evaluated_together_are_the_versions_evaluated_alone():
     x, y, mean = split()
     versions = {"a": Normal(mean, np.ones(len(y))), "b": Normal(mean + 3.0, np.ones(len(y))), "c": Poisson(mean)}
     prepared = prepare(x, input_kernel=KERNEL)
-    together = prepared.congruence_errors(y, versions)
+    together = prepared.evaluate(y, versions, draws=0)
     for name, predictive in versions.items():
         alone = prepared.conditional_congruence_error(y, predictive)
         np.testing.assert_allclose(together[name].values, alone.values, rtol=1e-12)
@@ -227,7 +198,7 @@ def test_a_biased_and_an_overconfident_model_exceed_the_floor_that_the_true_one_
         "biased": Normal(mean + 1.5, np.ones(len(y))),
         "overconfident": Normal(mean, np.full(len(y), 0.1)),
     }
-    results = prepare(x, input_kernel=KERNEL).congruence_errors(y, versions, output_kernel=RBF(0.5))
+    results = prepare(x, input_kernel=KERNEL).evaluate(y, versions, output_kernel=RBF(0.5), draws=0)
     assert results["true"].mean < 1.5 * results["true"].noise_floor
     assert results["biased"].mean > 4.0 * results["biased"].noise_floor
     assert results["overconfident"].mean > 4.0 * results["overconfident"].noise_floor

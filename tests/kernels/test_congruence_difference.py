@@ -5,10 +5,10 @@ import pytest
 from scipy.special import ndtri
 
 from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, Split, prepare
-from congruence.kernels.congruence import residual_axes
-from congruence.kernels.congruence.difference import difference_of_influences
+from congruence.kernels.engine import uncertainty
+from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.mean_embeddings.feature_maps import output_features
+from congruence.kernels.features import output_features
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
@@ -35,7 +35,7 @@ def test_the_difference_is_that_of_the_mean_squares():
     y = x[:, 0] + rng.standard_normal(120)
     first, second = Normal(x[:, 0] + 0.3, np.ones(120)), Normal(x[:, 1], np.full(120, 1.2))
     prepared = prepare(x, input_kernel=KERNEL)
-    results = prepared.congruence_errors(y, {"a": first, "b": second})
+    results = prepared.evaluate(y, {"a": first, "b": second}, draws=0)
     item = prepared.compare(y, first, second)
     assert item.difference == pytest.approx(np.mean(results["a"].values ** 2) - np.mean(results["b"].values ** 2))
     assert item.mean_difference == pytest.approx(results["a"].mean - results["b"].mean)
@@ -81,7 +81,7 @@ def test_resampling_points_tells_equally_wrong_normals_apart():
     versions = {"a": Normal(zero + 0.2, zero + 1.0), "b": Normal(zero - 0.2, zero + 1.0)}
     rejected = 0
     for split in range(20):
-        results = prepared.congruence_errors(rng.standard_normal(n), versions, output_kernel=RBF(0.5))
+        results = prepared.evaluate(rng.standard_normal(n), versions, output_kernel=RBF(0.5), draws=0)
         columns = [results[name].values[:, None] for name in versions]
         item = PairedResampling(n, 200, split).compare(PointMetric(columns[0], columns[1], mean_of))
         rejected += item.p_value < 0.05
@@ -130,7 +130,7 @@ def test_intervals_of_the_mean_cover_what_new_targets_give_on_average(shift, sca
     found = []
     for _ in range(SPLITS):
         y = mean + rng.standard_normal(n)
-        result = prepared.conditional_congruence_error(y, model, output_kernel=RBF(0.4), uncertainty=True)
+        result = prepared.conditional_congruence_error(y, model, output_kernel=RBF(0.4))
         found.append((result.mean, *result.interval(), *result.excess_interval()))
     means, low, high, excess_low, _ = np.transpose(found)
     covered = np.mean((low <= np.mean(means)) & (np.mean(means) <= high))
@@ -140,25 +140,15 @@ def test_intervals_of_the_mean_cover_what_new_targets_give_on_average(shift, sca
         assert np.mean(excess_low == 0.0) >= 0.9
 
 
-def test_uncertainty_is_asked_for():
-    n, zero = 50, np.zeros(50)
-    result = prepare(unit_inputs(n), input_kernel=KERNEL).conditional_congruence_error(
-        np.random.default_rng(0).standard_normal(n), Normal(zero, zero + 1.0)
-    )
-    assert result.standard_error is None
-    with pytest.raises(InvalidInputError, match="uncertainty=True"):
-        result.interval()
-
-
 def test_influences_of_two_splits_do_not_compare():
     zero = np.zeros(60)
     results = [
         prepare(unit_inputs(n), input_kernel=KERNEL).conditional_congruence_error(
-            np.random.default_rng(n).standard_normal(n), Normal(zero[:n], zero[:n] + 1.0), uncertainty=True
+            np.random.default_rng(n).standard_normal(n), Normal(zero[:n], zero[:n] + 1.0)
         )
         for n in (50, 60)
     ]
-    influences = [result.uncertainty.influence for result in results if result.uncertainty is not None]
+    influences = [result.uncertainty.influence for result in results]
     with pytest.raises(InvalidInputError, match="50 and 60 reference rows"):
         difference_of_influences(*influences)
 
@@ -171,8 +161,8 @@ def test_errors_of_many_directions_are_known_by_the_leading_ones(monkeypatch):
     prepared = prepare(x, input_kernel=KERNEL)
     found = []
     for axes in (128, 1000):
-        monkeypatch.setattr(residual_axes, "MAX_AXES", axes)
-        result = prepared.conditional_congruence_error(y, model, output_kernel=RBF(0.1), uncertainty=True)
+        monkeypatch.setattr(uncertainty, "MAX_AXES", axes)
+        result = prepared.conditional_congruence_error(y, model, output_kernel=RBF(0.1))
         found.append(result.uncertainty)
     few, whole = found
     assert few.standard_error == pytest.approx(whole.standard_error, rel=0.1)

@@ -306,14 +306,6 @@ def test_point_estimates_of_a_split_do_not_change() -> None:
     assert two.band.high > one.band.high
 
 
-def test_the_exact_test_draws_the_same_signs_as_the_leading_directions() -> None:
-    x, y, law = slow_inputs(60), autoregressive(60, 0.5, 1), Normal(np.zeros(60), 1.0)
-    split = prepare(x, input_kernel=RBF(0.5), groups=np.arange(60) // 3)
-    quick, exact = (split.congruence_test(y, law, draws=49, exact=exact) for exact in (False, True))
-    np.testing.assert_allclose(exact.null_statistics, quick.null_statistics, rtol=2e-2)
-    assert exact.blocks == quick.blocks == 20
-
-
 def test_the_kernel_calibration_error_is_tested_by_groups() -> None:
     rng, groups = np.random.default_rng(0), np.repeat(np.arange(40), 5)
     law = Normal(np.repeat(rng.standard_normal(40), 5), 1.0)

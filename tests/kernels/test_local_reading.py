@@ -23,10 +23,10 @@ from congruence.kernels.conditional_calibration.reading import (
 )
 from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
 from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
-from congruence.kernels.congruence.preparation import prepare
+from congruence.kernels.engine.spectrum import SpectralSmoother, relative_eigenvalues
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.spectrum import SpectralSmoother, relative_eigenvalues, spectral_smoother
 from congruence.kernels.kernel_functions import Polynomial
+from congruence.kernels.split import prepare
 from congruence.tasks.sentences.calibration import (
     change,
     change_sentence,
@@ -93,7 +93,7 @@ def test_the_spread_is_that_of_simulated_true_models(few: SpectralSmoother) -> N
 
 def test_points_without_labels_are_read_too(inputs: Array) -> None:
     prepared = prepare(_embedded(inputs[:600]), input_kernel=KERNEL, regularization=0.01)
-    far = spectral_smoother(prepared.spectrum, _embedded(inputs[600:800]))
+    far = prepared.spectrum.smoother(prepared.x, _embedded(inputs[600:800]))
     z = np.random.default_rng(5).normal(size=600) + 0.5
     reading = local_reading(far, ndtr(z))
     assert reading.scores.shape == (200, 4)

@@ -3,11 +3,19 @@
 import numpy as np
 import pytest
 
-from congruence.kernels import RBF, Normal, Polynomial, multiscale_rbf, prepare, variance_gamma
-from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol.output_scales import SCALES, output_kernel
-from congruence.kernels.protocol.protocol import EXACT, EvaluationProtocol
-from congruence.kernels.solvers import ConjugateGradient
+from congruence.kernels import RBF, Normal, multiscale_rbf, prepare, variance_gamma
+from congruence.kernels.engine.driver import Ask, Columns
+from congruence.kernels.engine.measure import HeldSplit
+from congruence.kernels.engine.targets import kernel_at_scale
+from congruence.kernels.protocol import EvaluationProtocol
+
+RESIDUAL = EvaluationProtocol("residual", False, RBF(1.0), output_scale="residual")
+
+
+def residual_kernel(x, y):
+    driver = HeldSplit(x, y).driver(RESIDUAL, {"a": Normal(0.0 * y, 0.0 * y + 1.0)}, 0)
+    solved = driver.solve(Ask(["a"], tested=False), len(y), Columns())
+    return solved.answers[0].version.kernel
 
 
 def split(n=1500, residual=2.0, spread=35.0, seed=0):
@@ -22,8 +30,7 @@ def split(n=1500, residual=2.0, spread=35.0, seed=0):
 @pytest.mark.parametrize("residual", [0.5, 2.0, 10.0])
 def test_the_residual_scale_is_that_of_the_noise_whatever_lambda_does(residual, dtype):
     x, y, _ = split(residual=residual)
-    prepared = prepare(x.astype(dtype), input_kernel=RBF(1.0), regularization=0.1, solver=ConjugateGradient(1e-4))
-    kernel = output_kernel("residual", y, prepared)
+    kernel = residual_kernel(x.astype(dtype), y)
     assert isinstance(kernel, RBF)
     assert np.sqrt(1.0 / (2.0 * kernel.gamma)) == pytest.approx(residual, rel=0.06)
 
@@ -31,14 +38,14 @@ def test_the_residual_scale_is_that_of_the_noise_whatever_lambda_does(residual, 
 def test_the_residual_scale_of_targets_without_structure_is_the_marginal_one():
     x, _, _ = split()
     y = np.random.default_rng(1).standard_normal(len(x))
-    kernel = output_kernel("residual", y, prepare(x, input_kernel=RBF(1.0)))
+    kernel = residual_kernel(x, y)
     assert isinstance(kernel, RBF)
     assert kernel.gamma == pytest.approx(variance_gamma(y), rel=0.05)
 
 
 def test_targets_without_noise_have_a_finest_scale():
     x, y, _ = split(residual=0.0)
-    kernel = output_kernel("residual", y, prepare(x, input_kernel=RBF(1.0)))
+    kernel = residual_kernel(x, y)
     assert isinstance(kernel, RBF)
     assert kernel.gamma <= 1e4 * variance_gamma(y) * (1 + 1e-9)
 
@@ -51,10 +58,9 @@ def test_at_the_marginal_scale_a_threefold_overconfident_model_passes_and_at_the
             "true": Normal(mean, np.full(len(y), 2.0)),
             "overconfident": Normal(mean, np.full(len(y), 2.0 / 3.0)),
         }
-        prepared = prepare(x, input_kernel=RBF(20.0))
-        kernels = [output_kernel(scale, y, prepared) for scale in SCALES]
-        results = [prepared.congruence_errors(y, versions, output_kernel=kernel) for kernel in kernels]
-        mean_errors.append([[result[name].mean for result in results] for name in versions])
+        prepared, scales = prepare(x, input_kernel=RBF(20.0)), ("marginal", "residual", "multiscale")
+        found = [prepared.evaluate(y, versions, output_scale=scale, draws=0) for scale in scales]
+        mean_errors.append([[results[name].mean for results in found] for name in versions])
     true, overconfident = np.mean(mean_errors, axis=0)
     marginal, residual, multiscale = overconfident / true
     assert marginal < 1.1
@@ -63,17 +69,9 @@ def test_at_the_marginal_scale_a_threefold_overconfident_model_passes_and_at_the
     assert residual - 1.0 > 4.0 * (marginal - 1.0)
 
 
-def test_a_protocol_names_its_output_kernel():
+def test_scales_are_multiples_of_the_variance():
     _, y, _ = split(100)
-    assert output_kernel(EXACT, y) == RBF(variance_gamma(y))
-    assert output_kernel("multiscale", y) == multiscale_rbf(y)
-    fixed = EvaluationProtocol("fixed", normalize=True, input_kernel=Polynomial(), output_kernel=RBF(2.0))
-    assert output_kernel(fixed, y) == RBF(2.0)
-
-
-def test_a_scale_that_cannot_be_had_says_why():
-    _, y, _ = split(100)
-    with pytest.raises(InvalidInputError, match="needs the inputs"):
-        output_kernel("residual", y)
-    with pytest.raises(InvalidInputError, match="marginal, residual, multiscale"):
-        output_kernel("fine", y)  # type: ignore[arg-type]
+    gamma = variance_gamma(y)
+    assert kernel_at_scale("marginal", gamma) == RBF(gamma)
+    assert kernel_at_scale("multiscale", gamma) == multiscale_rbf(y)
+    assert kernel_at_scale("residual", gamma, 0.25 / gamma) == RBF(2.0 * gamma)

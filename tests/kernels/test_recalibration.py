@@ -18,8 +18,6 @@ from congruence.kernels.conditional_calibration.recalibration_preview import (
     recalibration_rehearsal,
     rehearsal_split,
 )
-from congruence.kernels.congruence.preparation import prepare
-from congruence.kernels.congruence.prepared import PreparedCongruence
 from congruence.kernels.distributions import (
     Beta,
     Binomial,
@@ -42,6 +40,7 @@ from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import Recalibrated, recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Polynomial
+from congruence.kernels.split import Split, prepare
 
 LEVELS = np.array([0.0, 0.1, 0.5, 0.9, 1.0])
 SHARES = np.array([[0.0, 0.05, 0.45, 0.93, 1.0], [0.0, 0.2, 0.5, 0.8, 1.0]])
@@ -202,13 +201,13 @@ def inputs() -> Array:
 
 
 @pytest.fixture(scope="module")
-def prepared(inputs: Array) -> PreparedCongruence:
+def prepared(inputs: Array) -> Split:
     return prepare(_embedded(inputs), input_kernel=Polynomial(3, 1.0, 1.0), regularization=0.1)
 
 
 @pytest.fixture(scope="module")
-def features(prepared: PreparedCongruence) -> InputFeatures:
-    return input_features(prepared.spectrum)
+def features(prepared: Split) -> InputFeatures:
+    return input_features(prepared.spectrum, prepared.x)
 
 
 def _embedded(x: Array) -> Array:
@@ -301,7 +300,8 @@ def halves() -> RehearsalSplit:
 def test_a_rehearsal_of_an_overconfident_version(halves: RehearsalSplit) -> None:
     law = _truth(TWICE)
     y, held_out = _drawn(law), np.arange(2 * N) % 2 == 1
-    right = halves.prepared.congruence_errors(y[held_out], {"": law[held_out]})[""].mean
+    prepared = prepare(halves.points, input_kernel=halves.protocol.input_kernel)
+    right = prepared.conditional_congruence_error(y[held_out], law[held_out]).mean
     found = recalibration_rehearsal(halves, y, Normal(law.loc, law.scale / 2.0))
     assert found.changes["cce"].before > 1.8 * right
     assert found.changes["cce"].after == pytest.approx(right, rel=0.1)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.rejection import rejection_curve
+from congruence.kernels.split import prepare
 
 
 def test_by_hand():

@@ -1,20 +1,26 @@
 """Repeats of a protocol and downsampled references against direct evaluations."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
-from congruence.kernels import ECAI, EXACT, PREPRINT, RBF, Normal, Poisson, Polynomial, Samples, prepare, variance_gamma
-from congruence.kernels.congruence.preparation import prepare as prepare_inputs
-from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.mean_embeddings.residuals import marginal_kernel
-from congruence.kernels.protocol.downsampling import downsampled_congruence
-from congruence.kernels.protocol.evaluation import evaluate_protocol
-from congruence.kernels.protocol.repeats import repeated_evaluation
-from congruence.kernels.protocol.weighting import Reference, weighted_reference
-from congruence.kernels.solvers import Cholesky, ConjugateGradient, Nystrom
+from congruence.kernels import (
+    ECAI,
+    EXACT,
+    PREPRINT,
+    RBF,
+    Downsampling,
+    Normal,
+    Poisson,
+    Polynomial,
+    Samples,
+    evaluate_protocol,
+    prepare,
+    variance_gamma,
+)
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.protocol import reference_choices
 from congruence.kernels.streams import stream
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
@@ -28,34 +34,13 @@ def split(n=120, d=5, seed=0):
     return x, rng.normal(mean, 1.0), mean
 
 
-@pytest.mark.parametrize("solver", [Cholesky(), ConjugateGradient(1e-9)], ids=["cholesky", "conjugate gradient"])
-def test_a_weighted_point_is_a_repeated_point(solver):
-    x, y, _ = split(60)
-    counts = np.random.default_rng(1).integers(1, 4, size=40)
-    rows = np.arange(40)
-    query = split(9, seed=2)[0]
-    repeated = np.repeat(rows, counts)
-    whole = prepare(x[repeated], query=query, input_kernel=KERNEL, solver=Cholesky())
-    expected = whole.smooth(y[repeated][:, None])[0]
-    reference = weighted_reference(
-        x,
-        rows,
-        query=query,
-        input_kernel=KERNEL,
-        regularization=0.1,
-        weights=counts,
-        prepare_inputs=partial(prepare_inputs, solver=solver),
-    )
-    np.testing.assert_allclose(reference.smooth(y[:, None])[0], expected, rtol=1e-7)
-
-
 def test_without_repeats_a_protocol_is_one_evaluation():
     x, y, mean = split()
     versions = {"a": Normal(mean, np.ones(len(y))), "b": Poisson(mean)}
     query = split(30, seed=5)[0]
     for points in (None, query):
         found = evaluate_protocol(EXACT, 3.0 * x, y, versions, query=points)
-        direct = prepare(x, query=points, input_kernel=KERNEL).congruence_errors(y, versions)
+        direct = prepare(x, query=points, input_kernel=KERNEL).evaluate(y, versions, draws=0)
         for name, result in direct.items():
             np.testing.assert_allclose(found[name].values, result.values, rtol=1e-9)
             assert found[name].mean == pytest.approx(result.mean)
@@ -105,14 +90,18 @@ def test_repeats_depend_on_the_seed_alone():
 
 def test_a_zero_embedding_has_no_direction():
     x, y, mean = split()
-    with pytest.raises(ProtocolError, match="row 4 is all zeros"):
+    with pytest.raises(InvalidInputError, match="row 4 is all zeros"):
         evaluate_protocol(EXACT, np.where(np.arange(len(x))[:, None] == 4, 0.0, x), y, {"": Normal(mean, 1.0)})
+
+
+def downsampled(x, y, versions, rows, repeats):
+    return evaluate_protocol(replace(EXACT, downsampling=Downsampling(rows, repeats)), x, y, versions)
 
 
 def test_all_points_downsampled_are_the_whole_split():
     x, y, mean = split()
     model = Normal(mean + 0.5, np.ones(len(y)))
-    found = downsampled_congruence(x, y, {"": model}, rows=len(x), repeats=2, input_kernel=KERNEL)[""]
+    found = downsampled(x, y, {"": model}, len(x), 2)[""]
     whole = prepare(x, input_kernel=KERNEL).conditional_congruence_error(y, model)
     np.testing.assert_allclose(found.values, whole.values, rtol=1e-8)
     assert found.std == pytest.approx(0.0, abs=1e-10)
@@ -121,10 +110,10 @@ def test_all_points_downsampled_are_the_whole_split():
 def test_a_part_of_the_split_ranks_versions_as_the_whole_and_all_points_are_queries():
     x, y, mean = split(600)
     versions = {f"bias {bias}": Normal(mean + bias, np.ones(len(y))) for bias in (0.0, 1.0, 2.0, 3.0)}
-    found = downsampled_congruence(x, y, versions, rows=150, repeats=4, input_kernel=KERNEL)
+    found = downsampled(x, y, versions, 150, 4)
     means = [result.mean for result in found.values()]
     assert means == sorted(means)
-    whole = prepare(x, input_kernel=KERNEL).congruence_errors(y, versions)
+    whole = prepare(x, input_kernel=KERNEL).evaluate(y, versions, draws=0)
     assert found["bias 3.0"].mean == pytest.approx(whole["bias 3.0"].mean, rel=0.15)
     assert found["bias 0.0"].values.shape == (600,)
     assert found["bias 0.0"].noise_floor > 1.5 * whole["bias 0.0"].noise_floor
@@ -134,38 +123,40 @@ def test_a_part_of_the_split_ranks_versions_as_the_whole_and_all_points_are_quer
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rows": 1}, "rows: 1 reference points"),
-        ({"rows": 121}, "rows: 121 of 120"),
-        ({"rows": 5, "repeats": 0}, "repeats: 0"),
+        ((1, 1), "rows: 1 reference points"),
+        ((121, 1), "rows: 121 of 120"),
+        ((5, 0), "repeats: 0"),
     ],
 )
 def test_impossible_downsampling_is_refused(arguments, message):
     x, y, mean = split()
     with pytest.raises(InvalidInputError, match=message):
-        downsampled_congruence(x, y, {"": Normal(mean, np.ones(len(y)))}, input_kernel=KERNEL, **arguments)
+        downsampled(x, y, {"": Normal(mean, np.ones(len(y)))}, *arguments)
 
 
-def test_the_excess_over_repeats_is_of_the_means_over_them():
+def test_means_over_repeats_are_those_of_each_reference():
     x, y, mean = split()
-    models = {"wrong": Normal(mean + 1.0, np.ones(len(y)))}
-    rows = [np.arange(0, len(y), 2), np.arange(1, len(y), 2)]
-    references = [weighted_reference(x, half, query=x, input_kernel=KERNEL, regularization=0.1) for half in rows]
-    found = repeated_evaluation(references, y, models, marginal_kernel(y), repeats=2)["wrong"]
-    alone = [
-        repeated_evaluation([reference], y, models, marginal_kernel(y), repeats=2)["wrong"] for reference in references
-    ]
-    squares = np.mean([result.values**2 for result in alone], axis=0)
-    floors = np.mean([result.noise_floor_values**2 for result in alone], axis=0)
-    np.testing.assert_allclose(found.squared_values, squares)
-    assert found.excess == pytest.approx(np.sqrt(found.mean**2 - np.mean(np.sqrt(floors)) ** 2), rel=1e-3)
+    model = Normal(mean + 1.0, np.ones(len(y)))
+    protocol = replace(EXACT, downsampling=Downsampling(60, 2))
+    found = evaluate_protocol(protocol, x, y, {"wrong": model}, seed=4)["wrong"]
+    alone = []
+    for choice in reference_choices(protocol, len(y), 4):
+        rows = choice.rows
+        part = prepare(x[rows], query=x, input_kernel=KERNEL)
+        kernel = RBF(variance_gamma(y))
+        alone.append(part.conditional_congruence_error(y[rows], model[rows], output_kernel=kernel))
+    np.testing.assert_allclose(found.values, np.mean([result.values for result in alone], axis=0), rtol=1e-9)
+    np.testing.assert_allclose(found.squared_values, np.mean([result.values**2 for result in alone], axis=0))
+    np.testing.assert_allclose(found.means, [result.mean for result in alone])
+    assert found.excess == pytest.approx(np.sqrt(found.mean**2 - found.expected**2))
     assert np.mean(found.squared_values) > np.mean(found.values**2)
 
 
-def test_repeats_are_known_as_well_as_the_worst_of_them():
-    x, y, mean = split(400)
-    model = Normal(mean, np.ones(len(y)))
-    references = [
-        Reference.whole(prepare(x, input_kernel=KERNEL, solver=solver)) for solver in (Cholesky(), Nystrom(20, rows=50))
-    ]
-    found = repeated_evaluation(references, y, {"": model}, marginal_kernel(y), repeats=2)[""]
-    assert found.bound_kind == "sampled"
+def test_repeats_are_tested_by_the_whole_reference():
+    x, y, mean = split(200)
+    versions = {"right": Normal(mean, np.ones(200)), "wrong": Normal(mean + 1.0, np.ones(200))}
+    found = evaluate_protocol(replace(ECAI, bootstraps=2), x, y, versions, draws=199)
+    assert found["wrong"].p_value < 0.01 < found["right"].p_value
+    whole = prepare(x, input_kernel=KERNEL).evaluate(y, versions, draws=199)
+    assert found["right"].p_value == whole["right"].p_value
+    assert found["right"].band.low < found["right"].mean < found["right"].band.high

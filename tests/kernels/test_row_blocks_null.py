@@ -5,29 +5,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from congruence.kernels import EXACT, NegativeBinomial, Normal, Samples
+from congruence.kernels.engine.blocks import BlockRows, HeldRows, LocalPasses
+from congruence.kernels.engine.driver import Ask, Driver
 from congruence.kernels.resampling.keyed import row_choices, row_draws
-from congruence.kernels.row_blocks.rows import SampledRows
-from congruence.kernels.row_blocks.runs import PassesHere
-from congruence.kernels.row_blocks.split import BlockSplit
 
 N, DRAWS, SEED = 150, 40, 5
-BLOCKS = [slice(0, 30), slice(30, 70), slice(70, N)]
 PURPOSE = "targets of a true version"
-
-
-class Cut(SampledRows):
-    """Held rows in blocks."""
-
-    sizes = (30, 40, 80)
-
-    def inputs(self, block):
-        return self.rows[BLOCKS[block]]
-
-    def targets(self, block):
-        return self.held_targets[BLOCKS[block]]
-
-    def predictive(self, block, version):
-        return self.models[version][BLOCKS[block]]
 
 
 def version(family, mean):
@@ -55,17 +38,16 @@ def test_statistics_of_blocks_are_those_of_the_chosen_targets(family):
     x = rng.normal(size=(N, 6))
     mean = 1.0 + np.tanh(x[:, 0])
     law, y = version(family, mean)
-    split = BlockSplit(PassesHere(Cut(x, y, {"a": law})), EXACT, SEED)
-    split.look_at(["a"])
-    solved = split.solve(60, ["a"], lambda *_: None, draws=DRAWS, tested=True)
-    scored, plan, told = solved.scores["a"], solved.answers[0].version, solved.system.inputs
-    found = np.concatenate([[scored.added["statistic"]], scored.added["null statistics"]])
+    rows = HeldRows(x, y, {"a": law}, block_rows=40)
+    solved = Driver(LocalPasses(rows), EXACT, SEED).solve(Ask(["a"], draws=DRAWS), 60, lambda *_: None)
+    plan, told = solved.answers[0].version, solved.system.inputs
+    found = solved.scores["a"].added["statistics"]
 
     pools, chosen = pools_of(family, law, y), plan.simulated.splits.choices(np.arange(N))
     assert_array_equal(chosen[:, 0], 0)
-    points, _ = told.points(x, 0)
+    points, _ = told.points(BlockRows(HeldRows(x, block_rows=N), 0, 0))
     vectors = np.concatenate([np.array(part) for _, _, part in told.tiles(points)])
-    delta = plan.simulated.tested.draws(y, law).of_values(np.take_along_axis(pools, chosen, axis=1)).astype(np.float64)
+    delta = plan.simulated.tested.against(y, law)(np.take_along_axis(pools, chosen, axis=1)).astype(np.float64)
     coefficients = np.einsum("nk,nsr->skr", vectors, delta) * told.filters[:, None]
     expected = np.linalg.norm(vectors @ coefficients, axis=2).sum(axis=1)
     assert_allclose(found, expected, rtol=1e-5)

@@ -46,7 +46,7 @@ def test_everything_about_some_versions_in_one_call(data):
     assert wide.excess_interval()[0] < wide.excess < wide.excess_interval()[1]
     assert list(right.to_frame()) == ["cce", "cce_noise_floor", "cce_excess", "p_value", "q_value"]
     assert "p_value=" in repr(right)
-    alone = conditional_congruence_error(x, y, versions["wide"], input_kernel=KERNEL, uncertainty=True)
+    alone = conditional_congruence_error(x, y, versions["wide"], input_kernel=KERNEL)
     assert wide.mean == alone.mean
     assert wide.interval() == alone.interval()
     untested = split.evaluate(y, {"right": versions["right"]}, draws=0)["right"]
@@ -58,7 +58,7 @@ def test_tests_and_comparisons_are_those_of_the_functions(data):
     x, y, versions, split = data
     test = split.congruence_test(y, versions["wide"], draws=99)
     assert test.p_value == congruence_test(x, y, versions["wide"], input_kernel=KERNEL, draws=99).p_value
-    own = split.congruence_test(y, versions["wide"], draws=99, output_kernel=RBF(2.0), exact=True)
+    own = split.congruence_test(y, versions["wide"], draws=99, output_kernel=RBF(2.0))
     assert own.p_value == 0.01
     compared = split.compare(y, versions["wide"], versions["right"])
     results = split.evaluate(y, versions, draws=0)

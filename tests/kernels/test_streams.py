@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels.calibration import pit_values
-from congruence.kernels.congruence.null_draws import drawn_targets, null_draws
 from congruence.kernels.distributions import Normal, Poisson, Samples
+from congruence.kernels.engine.null_features import drawn_targets, features_of_split
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.streams import keyed_uniforms, stream
@@ -61,9 +61,9 @@ def test_draws_by_seed_are_not_those_of_the_callers_generator() -> None:
 def test_no_simulated_target_repeats_targets_drawn_with_the_same_seed() -> None:
     model = Normal(np.linspace(-1.0, 1.0, 300), 1.0)
     for y in (model.sample(1, seed=np.random.default_rng(0))[:, 0], model.sample(1, seed=0)[:, 0]):
-        draws = null_draws(y, model)
-        simulated = draws.of_values(drawn_targets(y, model, np.arange(300), 1, 0))[:, 0]
-        assert abs(np.corrcoef(draws.observed()[:, 0], simulated[:, 0])[0, 1]) < 0.3
+        delta = features_of_split(y, model).against(y, model)
+        simulated = delta(drawn_targets(y, model, np.arange(300), 1, 0))[:, 0]
+        assert abs(np.corrcoef(delta(y[:, None])[:, 0, 0], simulated[:, 0])[0, 1]) < 0.3
 
 
 @pytest.mark.parametrize("seed", [0, 1, 7])

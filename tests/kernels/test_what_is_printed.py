@@ -28,11 +28,11 @@ LAW = Normal(X[:, 0], np.ones(80))
 
 
 def test_a_result_says_its_mean_and_what_it_rests_on():
-    result = conditional_congruence_error(X, Y, LAW, input_kernel=RBF(1.0), uncertainty=True)
+    result = conditional_congruence_error(X, Y, LAW, input_kernel=RBF(1.0))
     said = repr(result)
-    assert f"mean={result.mean:.4g}, standard_error={result.standard_error:.4g}" in said
+    assert f"mean={result.mean:.4g}, interval=[" in said
     assert "points=80" in said
-    assert repr(evaluate_protocol(EXACT, X, Y, {"a": LAW})["a"]).startswith("RepeatedResult(mean=")
+    assert repr(evaluate_protocol(EXACT, X, Y, {"a": LAW})["a"]).startswith("CongruenceResult(mean=")
 
 
 def test_an_interpretation_says_its_verdict():

@@ -11,7 +11,7 @@ from congruence.kernels import RBF, InvalidInputError, MultivariateNormal, Norma
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.dependence.blocks import RowDependence, blocks_of_groups
 from congruence.kernels.dependence.scores import version_blocks
-from congruence.kernels.mean_embeddings.residuals import target_errors
+from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.scores import crps, negative_log_likelihood
 from congruence.kernels.withholding.input_scores import COLUMNS
 from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT

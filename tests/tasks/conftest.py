@@ -15,9 +15,9 @@ from databases import mlflow_database
 from PIL import Image
 
 from congruence.kernels.calibration.regression import calibration_error_of_pit
-from congruence.kernels.congruence.preparation import conditional_congruence_error
 from congruence.kernels.distributions import Normal
-from congruence.kernels.protocol.protocol import EXACT
+from congruence.kernels.protocol import EXACT
+from congruence.kernels.split import conditional_congruence_error
 from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue, SplitSummary
 
@@ -48,7 +48,7 @@ def _evaluation(
     valid = np.arange(rows) < rows - invalid
     x, targets = x[valid], y[valid]
     predictive = Normal(2 * angle[valid] + bias, np.full(len(targets), scale))
-    result = conditional_congruence_error(x, targets, predictive, input_kernel=EXACT.input_kernel, uncertainty=True)
+    result = conditional_congruence_error(x, targets, predictive, input_kernel=EXACT.input_kernel)
     scores = pd.DataFrame({"key": [f"image-{row}" for row in range(rows)], "valid": valid, "reason": ""})
     scores.loc[~valid, "reason"] = "truncated image"
     values = {

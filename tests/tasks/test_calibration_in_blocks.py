@@ -13,6 +13,7 @@ import pytest
 
 from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.conditional_calibration.blocks import CalibrationInBlocks, calibrate_blocks
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.version_calibration import (
@@ -22,16 +23,14 @@ from congruence.kernels.conditional_calibration.version_calibration import (
     prepared_vectors,
     vector_rows,
 )
+from congruence.kernels.engine.blocks import LocalPasses
+from congruence.kernels.engine.driver import Accuracy
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol.protocol import PREPRINT, EvaluationProtocol
-from congruence.kernels.row_blocks.answer import BlockMeasurement
-from congruence.kernels.row_blocks.calibration import CalibrationInBlocks, calibrate_blocks
-from congruence.kernels.row_blocks.runs import PassesHere
+from congruence.kernels.protocol import PREPRINT, EvaluationProtocol
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.solving.measurement_store import MeasurementAddress, from_bytes, to_bytes
-from congruence.tasks.solving.plan import BlockAccuracy
+from congruence.tasks.solving.measurement_store import BlockMeasurement, MeasurementAddress, from_bytes, to_bytes
 from congruence.tasks.solving.row_blocks import measure_blocks
 
 N = 3000
@@ -84,15 +83,18 @@ def split(n: int = N, d: int = 4) -> KeptBlocks:
 def calibrated(
     blocks: KeptBlocks, dtype: type = np.float64, protocol: EvaluationProtocol = EXACT, **options: Any
 ) -> tuple[dict[str, CalibrationInBlocks], dict[str, dict[str, np.ndarray]]]:
-    parts: dict[str, list[dict[str, np.ndarray]]] = {}
+    parts: dict[str, dict[int, dict[str, np.ndarray]]] = {}
 
     def write(block: int, version: str, columns: dict[str, np.ndarray]) -> None:
-        parts.setdefault(version, []).append(columns)
+        parts.setdefault(version, {})[block] = columns
 
     found = calibrate_blocks(
-        PassesHere(blocks), len(blocks.x), protocol, list(blocks.models), write, seed=3, dtype=dtype, **options
+        LocalPasses(blocks), len(blocks.x), protocol, list(blocks.models), write, seed=3, dtype=dtype, **options
     )
-    columns = {name: {key: np.concatenate([p[key] for p in some]) for key in some[0]} for name, some in parts.items()}
+    columns = {
+        name: {key: np.concatenate([some[block][key] for block in sorted(some)]) for key in some[0]}
+        for name, some in parts.items()
+    }
     return found, columns
 
 
@@ -231,7 +233,7 @@ def test_single_precision_counts_and_laws_without_ends(blocks: KeptBlocks) -> No
 
 
 def test_it_is_kept_with_the_measurement_and_its_columns(made: Any, tmp_path: Path) -> None:
-    kept: Any = BlockMeasurement(0, 0.0, 0.0, *[None] * 4, 0, {}, calibration=made[0]["even"])
+    kept: Any = BlockMeasurement(None, calibration=made[0]["even"])
     found = from_bytes(to_bytes(kept))
     assert isinstance(found, BlockMeasurement)
     assert found.calibration is not None
@@ -252,7 +254,7 @@ def test_on_a_cluster_beside_the_cce_and_for_vector_targets(blocks: KeptBlocks, 
         "narrow": MultivariateNormal(mean, np.full((n, 2), 0.5)),
     }
     vector = KeptBlocks(x, mean + rng.standard_normal((n, 2)), laws, (0, 100, n))
-    asked, accuracy = SimpleNamespace(seed=0, metrics=["cce"]), BlockAccuracy(first=40, largest=40)
+    asked, accuracy = SimpleNamespace(seed=0, metrics=["cce"]), Accuracy.of(40)
 
     def write(block: int, version: str, columns: dict[str, np.ndarray]) -> None:
         for name, values in columns.items():  # files: what runs on a worker has no list of ours

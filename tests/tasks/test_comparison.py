@@ -16,7 +16,7 @@ from databases import mlflow_database
 from mlflow import MlflowClient
 
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.protocol.protocol import PREPRINT
+from congruence.kernels.protocol import PREPRINT
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison

@@ -12,8 +12,8 @@ from scipy.signal import lfilter
 from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, RowDependence
 from congruence.kernels.dependence.correlation import Correlation
-from congruence.kernels.row_blocks.runs import PassesHere
-from congruence.kernels.row_blocks.split import BlockSplit
+from congruence.kernels.engine.blocks import LocalPasses
+from congruence.kernels.engine.driver import Ask, Driver
 from congruence.tasks.scores.dependence import correlated_rows, dependence_of
 from congruence.tasks.scores.evaluation import (
     AS_IF_TRUE,
@@ -30,6 +30,7 @@ from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.calibration import correlation_clause, inference_sentence
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
+from congruence.tasks.solving.row_blocks import calibration_of
 
 N = 300
 X = np.column_stack([np.sin(np.arange(N) / 50), np.cos(np.arange(N) / 75), np.ones(N)]).astype(np.float32)
@@ -80,19 +81,19 @@ def test_row_blocks_say_of_dependent_rows_what_memory_says(column: dict[str, np.
     assert dependence is not None
     settings = SimpleNamespace(seed=0, metrics=None)
     held = measure(settings, EXACT, X, y, {"a": LAW}, keys=np.arange(N), dependence=dependence)["a"]
-    split = BlockSplit(PassesHere(Blocks(y, dependence)), EXACT, 0)  # type: ignore[arg-type]
+    split = Driver(LocalPasses(Blocks(y, dependence)), EXACT)  # type: ignore[arg-type]
     split.look_at(["a"])
     split.find_dependent_rows(["a"])
-    solved = split.solve(N // 2, ["a"], lambda *_: None, draws=None, tested=True)
+    solved = split.solve(Ask(["a"]), N, lambda *_: None)
     found = split.finish(solved, lambda *_: None)["a"]
-    calibration = split.calibration(["a"], lambda *_: None, split.run)["a"]
+    calibration = calibration_of(split, ["a"], lambda *_: None, split.run)["a"]
     assert held.test is not None
     assert held.calibration is not None
     assert found.test is not None
     assert held.expected is not None
     assert (found.test.p_value, found.test.blocks) == (held.test.p_value, held.test.blocks)
     assert found.uncertainty.standard_error == pytest.approx(held.result.standard_error, rel=1e-3)
-    assert (found.expected.low, found.expected.high) == pytest.approx((held.expected.low, held.expected.high), rel=1e-3)
+    assert (found.band.low, found.band.high) == pytest.approx((held.expected.low, held.expected.high), rel=1e-3)
     assert calibration.test.p_value == held.calibration.test.p_value
     assert calibration.test.null == held.calibration.test.null == "blocks"
     bias, other = calibration.test.effects["bias"], held.calibration.test.effects["bias"]
@@ -113,7 +114,7 @@ def test_counts_that_few_groups_hold_have_no_p_values_in_memory_and_by_row_block
     dependence = RowDependence.of(N, groups=np.arange(N) // 20)
     assert dependence is not None
     found = measure(SimpleNamespace(seed=0, metrics=None), EXACT, X, y, {"a": law}, dependence=dependence)["a"]
-    split = BlockSplit(PassesHere(Blocks(y, dependence, law)), EXACT, 0)  # type: ignore[arg-type]
+    split = Driver(LocalPasses(Blocks(y, dependence, law)), EXACT)  # type: ignore[arg-type]
     split.look_at(["a"])
     split.find_dependent_rows(["a"])
     for inference in (found.inference, split.dependent["a"].inference):
@@ -128,10 +129,10 @@ def test_vector_targets_are_tested_by_their_groups() -> None:
     calibration = found["a"].calibration
     assert calibration is not None
     assert (calibration.test.null, calibration.test.blocks) == ("blocks", 30)
-    split = BlockSplit(PassesHere(Blocks(y, groups, law)), EXACT, 0)  # type: ignore[arg-type]
+    split = Driver(LocalPasses(Blocks(y, groups, law)), EXACT)  # type: ignore[arg-type]
     split.look_at(["a"])
     split.find_dependent_rows(["a"])
-    same = split.calibration(["a"], lambda *_: None, split.run)["a"]
+    same = calibration_of(split, ["a"], lambda *_: None, split.run)["a"]
     assert same.test.p_value == pytest.approx(calibration.test.p_value, abs=0.02)
     assert same.test.blocks == 30
 

@@ -12,11 +12,11 @@ import pytest
 from databases import mlflow_database
 
 from congruence.kernels.calibration import expected_calibration_error
-from congruence.kernels.congruence.preparation import prepare
-from congruence.kernels.congruence.result import CongruenceResult
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol.protocol import EXACT
+from congruence.kernels.protocol import EXACT
+from congruence.kernels.split import prepare
 from congruence.tasks.contract import PredictiveModel, check_contract, load_predictive_model
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
@@ -64,7 +64,7 @@ def predicted(models: dict[str, PredictiveModel], test_table: pd.DataFrame) -> d
 def congruence(predicted: dict[str, Distribution], test_table: pd.DataFrame) -> dict[str, CongruenceResult]:
     x = embed_table(test_table, "image", load_encoder(EncoderSettings(kind="open_clip", model="compact")))
     prepared = prepare(EXACT.apply(x), input_kernel=EXACT.input_kernel)
-    return prepared.congruence_errors(test_table["target"], predicted)
+    return prepared.evaluate(test_table["target"], predicted, draws=0)
 
 
 def test_the_registry_says_what_each_version_is(versions: list[ModelVersion]) -> None:

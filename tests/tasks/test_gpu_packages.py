@@ -163,9 +163,9 @@ def test_a_piece_without_its_packages_names_them(tmp_path: Path) -> None:
     hidden = (
         "import importlib.util as u; f = u.find_spec; u.find_spec = lambda name: None if name == 'cupy' else f(name)"
     )
-    code = f"{hidden}; import runpy, sys; sys.argv = ['prove', 'exact-12000', '--records', {str(tmp_path)!r}]"
+    code = f"{hidden}; import runpy, sys; sys.argv = ['prove', 'embedding', '--records', {str(tmp_path)!r}]"
     code += f"; sys.path.insert(0, {str(PROVE)!r}); runpy.run_path({str(PROVE)!r}, run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1, done.stderr
-    kept = json.loads((tmp_path / "exact-12000-cuda-full.json").read_text())
-    assert "exact-12000 needs cupy: pip install" in kept["failure"]
+    kept = json.loads((tmp_path / "embedding-cuda-full.json").read_text())
+    assert "embedding needs cupy: pip install" in kept["failure"]

@@ -1,31 +1,20 @@
-"""The measurement of versions under protocols with repeats: the same in this process and on a cluster."""
+"""The measurement of versions in memory, under protocols with repeats, too."""
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from congruence.kernels import (
-    ECAI,
     EXACT,
-    PREPRINT,
     Downsampling,
     EvaluationProtocol,
     Normal,
     prepare,
 )
-from congruence.kernels.congruence.result import CongruenceResult
-from congruence.kernels.congruence.test import congruence_tests
-from congruence.kernels.mean_embeddings.model_scales import model_output_kernel
-from congruence.kernels.solvers import Iterate
-from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.runtime.steps import listen
-from congruence.tasks.settings.cluster import ClusterSettings
-from congruence.tasks.settings.solver import SolverSettings
-from congruence.tasks.solving.checkpoint import CheckpointFile, sweep_iterates
-from congruence.tasks.solving.measurement import OnCluster, measure
+from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.engine.targets import model_output_kernel
+from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import VersionMeasurement
 
 ROWS = 240
@@ -82,97 +71,13 @@ def test_all_points_downsampled_are_the_exact_protocol() -> None:
         assert found[name].test.p_value == pytest.approx(measured(EXACT)[name].test.p_value, abs=0.01)
 
 
-def test_protocols_with_repeats_give_the_same_numbers_on_a_cluster(tmp_path: Path) -> None:
-    said: list[str] = []
-    query = X[:50] + 0.1
-    small = (
-        (PREPRINT, None),
-        (replace(ECAI, bootstraps=2, draws=2), query),
-        (replace(EXACT, downsampling=HALF), None),
-    )
-    with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
-        place = OnCluster(client, SolverSettings(), 100, tmp_path, said.append, gpu=False)
-        for protocol, points in small:
-            here, there = measured(protocol, query=points), measured(protocol, query=points, prepare_inputs=place)
-            for name, result in results(here).items():
-                np.testing.assert_allclose(there[name].result.values, result.values, rtol=1e-7)
-                np.testing.assert_allclose(there[name].result.noise_floor_values, result.noise_floor_values, rtol=1e-5)
-                assert there[name].test.p_value == pytest.approx(here[name].test.p_value, abs=0.01)
-    assert len(said) == 1, "bootstraps of one protocol are announced once"
-
-
-def test_an_iterate_is_kept_until_its_answer_is_logged_and_an_abandoned_one_for_a_week(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("congruence.tasks.solving.plan.CHECKPOINT_ROWS", 10)
-    settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
-    with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
-        place = OnCluster(client, settings, 100, tmp_path, lambda _: None, gpu=False)
-        measured(EXACT, prepare_inputs=place)
-    (kept,) = tmp_path.glob("iterate-*.npz")
-    abandoned = tmp_path / "iterate-abandoned.npz"
-    abandoned.touch()
-    os.utime(abandoned, (0, 0))
-    sweep_iterates(tmp_path)
-    assert list(tmp_path.iterdir()) == [kept]
-    for checkpoint in place.checkpoints:
-        checkpoint.clear()
-    assert not kept.exists()
-
-
-def test_an_iterate_of_no_known_right_hand_sides_is_not_kept(tmp_path: Path) -> None:
-    iterate = Iterate(1, *(np.zeros((3, 1)) for _ in range(4)))
-    checkpoint = CheckpointFile(tmp_path / "iterate.npz", "system")
-    with pytest.raises(RuntimeError, match=r"load\(rhs\) first"):
-        checkpoint.save(iterate)
-    assert checkpoint.load(np.ones((3, 1))) is None
-    checkpoint.save(iterate)
-    assert checkpoint.load(np.ones((3, 1))) is not None
-
-
-def test_a_solve_that_was_killed_in_the_middle_ends_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On as many workers; on another number of them sums have another order, which moved a noise floor by 4e-6."""
-
-    class OnlyErrors:
-        seed = 0
-        metrics = ("nll",)
-
-    monkeypatch.setattr("congruence.tasks.solving.plan.CHECKPOINT_ROWS", 10)
-    settings = SolverSettings(kind="conjugate_gradient", landmarks=10)
-
-    def solved(folder: str) -> dict[str, VersionMeasurement]:
-        with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
-            (tmp_path / folder).mkdir(exist_ok=True)
-            place = OnCluster(client, settings, 100, tmp_path / folder, lambda _: None, gpu=False)
-            return measure(OnlyErrors(), EXACT, X, Y, VERSIONS, prepare_inputs=place)
-
-    undisturbed, save = solved("undisturbed"), CheckpointFile.save
-
-    def killed(self: CheckpointFile, iterate: Iterate) -> None:
-        save(self, iterate)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(CheckpointFile, "save", killed)
-        with pytest.raises(KeyboardInterrupt):
-            solved("killed")
-    assert len(list((tmp_path / "killed").iterdir())) == 1
-    again = solved("killed")
-    for name, result in results(undisturbed).items():
-        for part in ("values", "noise_floor_values"):
-            np.testing.assert_array_equal(getattr(again[name].result, part), getattr(result, part))
-        assert again[name].expected == undisturbed[name].expected
-
-
 @pytest.mark.parametrize("scale", ["marginal", "residual", "multiscale"])
 def test_the_test_is_by_the_kernel_that_the_version_states(scale: str) -> None:
     # A bandwidth that is read off the targets would make its level approximate.
     protocol = replace(EXACT, output_scale=scale)
     found, model = measured(protocol), VERSIONS["right"]
     prepared = prepare(protocol.apply(X), input_kernel=protocol.input_kernel)
-    own = congruence_tests(prepared, Y, {"": model}, output_kernel=model_output_kernel(Y, model, scale))[""]
+    own = prepared.congruence_test(Y, model, output_kernel=model_output_kernel(Y, model, scale))
     assert found["right"].test.p_value == own.p_value
     expected, wrong = found["right"].expected, found["wrong"].expected
     assert expected.low < found["right"].result.mean < expected.high
@@ -214,22 +119,6 @@ def test_a_homoscedastic_version_is_found_and_an_overconfident_one_is_named() ->
     assert len(even.curves.shares) == len(even.regions) == 10
 
 
-def test_steps_of_a_version_are_told_under_its_name() -> None:
-    told: list[str] = []
-
-    class Asked:
-        seed = 0
-        metrics = ("calibration",)
-
-    listen(lambda title, total, unit: told.append(title))  # type: ignore[arg-type,return-value]
-    try:
-        measure(Asked(), EXACT, X[:60], Y[:60], {"law/3": VERSIONS["right"][:60]})
-    finally:
-        listen(None)
-    assert "calibration test of law/3" in told
-    assert "congruence test of law/3" in told
-
-
 def test_calibration_is_measured_where_targets_are_numbers_at_their_own_rows_and_it_is_asked_for() -> None:
     assert with_calibration(measured(EXACT)) == set(VERSIONS)
     assert not with_calibration(measured(EXACT, query=X[:50]))
@@ -240,14 +129,3 @@ def test_calibration_is_measured_where_targets_are_numbers_at_their_own_rows_and
         metrics = ["cce"]
 
     assert not with_calibration(measure(Asked(), EXACT, X, Y, VERSIONS))
-
-
-def test_calibration_on_a_cluster_is_that_of_this_process(tmp_path: Path) -> None:
-    keys = np.arange(ROWS) + 7
-    here = measured(EXACT, keys=keys)["wrong"].calibration
-    with dask_client(ClusterSettings(kind="threads", workers=2)) as client:
-        place = OnCluster(client, SolverSettings(), 100, tmp_path, lambda _: None, gpu=False)
-        there = measured(EXACT, keys=keys, prepare_inputs=place)["wrong"].calibration
-    assert there.test.p_value == pytest.approx(here.test.p_value, abs=0.002)
-    np.testing.assert_allclose(there.reading.scores, here.reading.scores, atol=1e-4)
-    np.testing.assert_array_equal(there.regions.labels, here.regions.labels)

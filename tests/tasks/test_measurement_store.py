@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import EXACT, Normal
-from congruence.kernels.protocol.protocol import ECAI, EvaluationProtocol
+from congruence.kernels.protocol import ECAI, EvaluationProtocol
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -75,13 +75,12 @@ def test_columns_of_an_interrupted_solve_by_other_blocks_are_not_mixed_with_a_la
         address.write_columns(block, {"cce": np.zeros(30)})
     left = []
 
-    def by_one_block(*_: Any) -> None:
+    def by_one_block(*_: Any, **__: Any) -> None:
         left.extend(ObjectStore(str(tmp_path), {}).sizes("measurements"))
         address.write(measured(EXACT))
 
     monkeypatch.setattr(solve, "_solve_by_blocks", by_one_block)
-    monkeypatch.setattr(solve, "is_by_row_blocks", lambda *_, **__: True)
-    monkeypatch.setattr(solve, "expected_columns", lambda *_: 30)
+    monkeypatch.setattr(solve, "is_held", lambda *_, **__: False)
     rows: Any = SimpleNamespace(sizes=[60], store=SimpleNamespace(dimension=3))
     settings = EvaluationSettings.model_validate(
         {"splits": [{"name": "s", "uri": "s.parquet", "input": "x", "target": "y"}], "encoder": {"kind": "identity"}}

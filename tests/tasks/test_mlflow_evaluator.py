@@ -13,10 +13,10 @@ import pytest
 from databases import mlflow_database
 from mlflow.models import list_evaluators
 
-from congruence.kernels.congruence.preparation import conditional_congruence_error
 from congruence.kernels.distributions import Distribution, Normal
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol.protocol import EXACT
+from congruence.kernels.protocol import EXACT
+from congruence.kernels.split import conditional_congruence_error
 from congruence.tasks.contract import ContractError, log_predictive_model
 from congruence.tasks.digits.dataset import digit_rows, noise_scale
 from congruence.tasks.digits.images import draw, encode_png

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -37,7 +36,7 @@ LAW = Normal(X[:, 0], np.ones(N))
 PIT = pit_values(Y, LAW)
 PREPARED = prepare(X, input_kernel=RBF(1.0))
 RESULT = PREPARED.conditional_congruence_error(Y, LAW)
-EXPECTED = PREPARED.expected_congruence(Y, LAW, RESULT)
+EXPECTED = RESULT.band
 READING = local_reading(PREPARED.smoother, PIT)
 RATE = np.exp(X[:, 0])
 COUNTS = RNG.poisson(RATE).astype(float)
@@ -213,10 +212,6 @@ def test_a_fault_on_a_map_is_counted_by_its_side() -> None:
         (lambda: plots.rejection_curves({}), "curves: there are none"),
         (lambda: count_frequencies(Y, LAW), "predictive: Normal is no law of counts; see pit_histogram"),
         (lambda: count_frequencies(COUNTS[:5], Poisson(RATE)), "predictive: 400 rows for 5 targets"),
-        (
-            lambda: PREPARED.expected_congruence(Y, LAW, replace(RESULT, values=RESULT.values[:3])),
-            "result: of 3 points",
-        ),
     ],
 )
 def test_bad_input_is_one_sentence(call, message: str) -> None:

@@ -17,11 +17,10 @@ from congruence.kernels.dependence.hold_out import hold_out
 from congruence.kernels.distributions import Distribution, Mixture, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.gram.operator import RegularizedGram
-from congruence.kernels.gram.spectrum import gram_spectrum
 from congruence.kernels.kernel_functions import RBF, Kernel, Linear, Polynomial
-from congruence.kernels.protocol.protocol import EXACT
+from congruence.kernels.protocol import EXACT
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.columns import output_columns
 from congruence.tasks.contract.reading import distribution_columns, read_distribution
@@ -132,7 +131,7 @@ def test_a_map_survives_its_file(kernel: Kernel, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(300, 3)), rng.normal(size=300)
     law = Normal(0.5 * x[:, 0], np.full(300, 0.6))
-    features = input_features(gram_spectrum(RegularizedGram(x, kernel, 0.1)))
+    features = input_features(input_spectrum(x, kernel, 0.1), x)
     fitted = fit_recalibration(features, y, law)
     (tmp_path / "map.npz").write_bytes(map_bytes(fitted))
     found = read_map(tmp_path / "map.npz")

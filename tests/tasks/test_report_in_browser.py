@@ -15,7 +15,7 @@ import pytest
 from mlflow_pages import CHROMIUM, Browser
 
 from congruence.kernels import RBF, Normal, Poisson, prepare
-from congruence.kernels.protocol.protocol import EXACT
+from congruence.kernels.protocol import EXACT
 from congruence.tasks.comparison.versions import compare_versions
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report

@@ -12,31 +12,29 @@ import pytest
 
 from congruence.kernels import (
     RBF,
-    Cholesky,
     Distribution,
     Mixture,
     MultivariateNormal,
     NegativeBinomial,
     Normal,
-    Nystrom,
     Poisson,
     Samples,
     prepare,
 )
-from congruence.kernels.bandwidths import variance_gamma
-from congruence.kernels.congruence.expected import expected_congruence
-from congruence.kernels.congruence.test import congruence_tests
+from congruence.kernels.engine import driver as block_driver
+from congruence.kernels.engine.driver import Accuracy, Ask, Columns
+from congruence.kernels.engine.measure import HeldSplit
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.protocol.output_scales import output_kernel
-from congruence.kernels.protocol.protocol import EXACT, PREPRINT
+from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.resampling.keyed import row_choices, row_draws, row_signs, row_uniforms
-from congruence.kernels.row_blocks import split as row_blocks_split
 from congruence.kernels.streams import stream
 from congruence.kernels.weights import mean_one
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
-from congruence.tasks.solving import pass_runner, row_blocks
-from congruence.tasks.solving.plan import BlockAccuracy, OutOfReachError, SolverSettings, is_by_row_blocks
+from congruence.tasks.settings.solver import SolverSettings
+from congruence.tasks.solving import pass_runner
 from congruence.tasks.solving.row_blocks import measure_blocks
+from congruence.tasks.solving.solve import accuracy_of, is_held
+from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
 COLUMNS = ("cce", "noise_floor", "p_value", "statistic", "influence", "influence_squared")
 
@@ -121,10 +119,15 @@ def version(family: str, mean: np.ndarray, y: np.ndarray) -> Distribution:
 
 def measured(client, blocks: HeldBlocks, folder: Path, *, protocol=EXACT, landmarks=60, seed=0, **kwargs):
     folder.mkdir(exist_ok=True)
-    accuracy = BlockAccuracy(first=landmarks, largest=landmarks)
+    accuracy = Accuracy.of(landmarks)
     names = list(blocks.models)
     settings = SimpleNamespace(seed=seed, metrics=None)
-    return measure_blocks(client, blocks, settings, protocol, names, Written(folder), accuracy=accuracy, **kwargs)
+    given = client, blocks, settings, protocol, names, Written(folder)
+    return found_by(measure_blocks(*given, accuracy=accuracy, **kwargs))
+
+
+def found_by(measured):
+    return {name: each.found for name, each in measured.items()}
 
 
 def bits(run) -> list[object]:
@@ -151,11 +154,10 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, family, n,
         EXACT.apply(x.astype(np.float64 if n <= 5000 else np.float32)),
         input_kernel=EXACT.input_kernel,
         regularization=0.1,
-        solver=Nystrom(60),
+        landmarks=60,
         weights=weights,
     )
-    kernel = RBF(variance_gamma(y))
-    result = held.congruence_errors(y, {"a": model}, uncertainty=True)["a"]
+    result = held.evaluate(y, {"a": model}, draws=99)["a"]
     of = {name: written.column("a", name, blocks) for name in COLUMNS}
 
     assert said.rows == n
@@ -174,12 +176,10 @@ def test_every_number_is_that_of_a_split_in_memory(threads, tmp_path, family, n,
     for name in ("standard_error", "squared_standard_error", "noise_standard_error"):
         assert getattr(said.uncertainty, name) == pytest.approx(getattr(known, name), rel=1e-5)
 
-    floor = float(np.average(result.noise_floor_values**2, weights=weights))
-    there = expected_congruence(held.smoother, y, model, kernel, mean_squared_floor=floor)
-    assert (said.expected.mean, said.expected.low, said.expected.high) == pytest.approx(
+    there, test = result.band, result.test
+    assert (said.band.mean, said.band.low, said.band.high) == pytest.approx(
         (there.mean, there.low, there.high), rel=1e-5
     )
-    test = congruence_tests(held, y, {"a": model}, draws=99)["a"]
     assert said.test is not None
     assert (said.test.statistic, said.test.p_value) == pytest.approx((test.statistic, test.p_value), rel=1e-5)
     np.testing.assert_allclose(said.test.null_statistics, test.null_statistics, rtol=1e-5)
@@ -210,7 +210,7 @@ def test_numbers_do_not_depend_on_cuts_or_workers(tmp_path):
         one, other = runs[0][name], runs[2][name]
         assert one.mean == pytest.approx(other.mean, rel=1e-10)
         assert one.certificate.in_mean == pytest.approx(other.certificate.in_mean, rel=1e-5)
-        assert one.expected.high == pytest.approx(other.expected.high, rel=1e-5)
+        assert one.band.high == pytest.approx(other.band.high, rel=1e-5)
         assert one.test.p_value == other.test.p_value
         assert one.uncertainty.standard_error == pytest.approx(other.uncertainty.standard_error, rel=1e-5)
 
@@ -239,11 +239,11 @@ def test_a_sample_of_the_rows_says_with_how_many_landmarks_to_begin(threads, tmp
         found = measure_blocks(
             threads, blocks, settings, EXACT, ["a"], Written(tmp_path), accuracy=accuracy, announce=said.append
         )
-        return found["a"], sum(" rows in " in line for line in said)
+        return found["a"].found, sum(" rows in " in line for line in said)
 
-    accuracy = BlockAccuracy(first=10, largest=400)
+    accuracy = Accuracy(first=10, largest=400, exact_rows=0)
     every, tries = run(accuracy)
-    monkeypatch.setattr(row_blocks, "SAMPLED", 500)
+    monkeypatch.setattr(block_driver, "SAMPLED", 500)
     one, straight = run(accuracy)
     assert (tries, straight) == (3, 1)
     assert one.landmarks == every.landmarks
@@ -253,10 +253,10 @@ def test_a_sample_of_the_rows_says_with_how_many_landmarks_to_begin(threads, tmp
     seen = stream(0, "rows of a first try").choice(3000, 500, replace=False)
     rare[np.setdiff1d(np.arange(3000), seen)[:2]] = 1.0
     blocks = HeldBlocks(x, rare, {"a": Poisson(np.full(3000, 1e-3))}, [0, 1500, 3000])
-    assert run(BlockAccuracy(first=40, largest=80))[0].landmarks
+    assert run(Accuracy(first=40, largest=80, exact_rows=0))[0].landmarks
     blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
     # Out of reach is seen on the sample, too, and the answer is that of the last try that was worth it.
-    hopeless = BlockAccuracy(share=1e-9, first=4, largest=16)
+    hopeless = Accuracy(share=1e-9, first=4, largest=16, exact_rows=0)
     far, straight = run(hopeless)
     assert (straight, far.share > hopeless.share, far.landmarks) == (1, True, 8)
 
@@ -265,15 +265,17 @@ def test_landmarks_are_doubled_until_the_certificate_holds(threads, tmp_path):
     x, y, mean = split(3000, d=4)
     blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
     said: list[str] = []
-    run = measure_blocks(
-        threads,
-        blocks,
-        SimpleNamespace(seed=0, metrics=["cce_mean"]),
-        EXACT,
-        ["a"],
-        Written(tmp_path),
-        accuracy=BlockAccuracy(first=20, largest=400),  # the kernel's rank is 35
-        announce=said.append,
+    run = found_by(
+        measure_blocks(
+            threads,
+            blocks,
+            SimpleNamespace(seed=0, metrics=["cce_mean"]),
+            EXACT,
+            ["a"],
+            Written(tmp_path),
+            accuracy=Accuracy(first=20, largest=400, exact_rows=0),  # the kernel's rank is 35
+            announce=said.append,
+        )
     )
     assert run["a"].share <= 1e-3
     assert 20 < run["a"].landmarks <= 40
@@ -295,10 +297,8 @@ def test_output_scales_are_those_of_a_split_in_memory(threads, tmp_path, scale):
     protocol = replace(EXACT, output_scale=scale)
     blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(n))}, [0, 1000, n])
     run = measured(threads, blocks, tmp_path, protocol=protocol, draws=19)
-    held = prepare(
-        EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1, solver=Nystrom(60)
-    )
-    there = output_kernel(scale, y, held).describe()
+    driver = HeldSplit(x.astype(float), y).driver(protocol, blocks.models, 0)
+    there = driver.solve(Ask(["a"], tested=False), 60, Columns()).answers[0].version.kernel.describe()
     here = run["a"].output_kernel
     if scale == "residual":
         assert here["gamma"] == pytest.approx(there["gamma"], rel=1e-6)
@@ -313,15 +313,13 @@ def test_vector_targets_by_features_whose_error_is_measured_on_all(threads, tmp_
     model = MultivariateNormal(np.stack([mean, -mean], axis=1), np.ones((n, 2)))
     blocks = HeldBlocks(x, y, {"a": model}, [0, 1000, n])
     said = measured(threads, blocks, tmp_path / "near", draws=19)["a"]
-    held = prepare(
-        EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1, solver=Nystrom(60)
-    )
-    there = held.congruence_errors(y, {"a": model})["a"]
+    held = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=0.1, landmarks=60)
+    there = held.evaluate(y, {"a": model}, draws=0)["a"]
     assert abs(said.mean - there.mean) <= said.certificate.in_mean + there.mean_error_bound
     assert said.mean == pytest.approx(there.mean, rel=1e-4)
     narrow = replace(EXACT, output_kernel=RBF(200.0))
     few = HeldBlocks(x[:600], y[:600], {"a": MultivariateNormal(model.loc[:600], np.ones((600, 2)))}, [0, 300, 600])
-    with pytest.raises(BudgetError, match="coordinates miss"):
+    with pytest.raises(BudgetError, match="features, chosen on sampled rows, miss"):
         measured(threads, few, tmp_path / "far", protocol=narrow, draws=19)
 
 
@@ -403,64 +401,67 @@ def test_bad_rows_are_named_by_their_place_in_the_split(threads, tmp_path):
 
 
 def test_long_splits_go_by_row_blocks():
-    auto, room = SolverSettings(), 8 * 2**30
-    assert not is_by_row_blocks(auto, EXACT, 5_000, 512, has_query=False, memory_bytes=room)
-    assert is_by_row_blocks(auto, EXACT, 5_001, 7, has_query=False, memory_bytes=room)
-    assert not is_by_row_blocks(auto, EXACT, 100_000, 512, has_query=False, memory_bytes=room, on_cards=True)
-    assert not is_by_row_blocks(auto, EXACT, 20_000, 7, has_query=True, memory_bytes=room)
-    assert is_by_row_blocks(auto, EXACT, 200_000, 512, has_query=False, memory_bytes=room)
-    assert is_by_row_blocks(auto, EXACT, 10_000_000, 64, has_query=False, memory_bytes=room)
-    exact = SolverSettings(kind="conjugate_gradient")
-    assert not is_by_row_blocks(exact, EXACT, 200_000, 64, has_query=False, memory_bytes=room)
-    with pytest.raises(BudgetError, match="conjugate_gradient holds all 10,000,000 rows"):
-        is_by_row_blocks(exact, EXACT, 10_000_000, 64, has_query=False, memory_bytes=room)
-    with pytest.raises(BudgetError, match="protocol 'preprint'"):
-        is_by_row_blocks(auto, PREPRINT, 10_000_000, 64, has_query=False, memory_bytes=room)
-    assert BlockAccuracy().counts(10**7) == [512, 1024, 2048, 4096]
-    assert BlockAccuracy.of(SolverSettings(landmarks=300)).counts(10**7) == [300]
+    auto, exact = SolverSettings(), SolverSettings(kind="cholesky")
+    assert is_held(auto, EXACT, 5_000, has_query=False)
+    assert not is_held(auto, EXACT, 5_001, has_query=False)
+    assert is_held(exact, EXACT, 10_000, has_query=False)
+    assert not is_held(exact, EXACT, 10_001, has_query=False)
+    assert is_held(auto, EXACT, 20_000, has_query=True)
+    assert is_held(auto, PREPRINT, 20_000, has_query=False)
+    assert Accuracy().counts(10**7) == [512, 1024, 2048, 4096]
+    assert Accuracy().counts(5000) == [5000]
+    assert accuracy_of(SolverSettings(landmarks=300)).counts(10**7) == [300]
+    assert accuracy_of(exact).counts(10**7) == [10**7]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_tiled_factor_gives_the_exact_answer(threads, tmp_path, weighted):
+    n = 500
+    x, y, mean = split(n)
+    weights = mean_one(np.random.default_rng(9).exponential(size=n), n) if weighted else None
+    blocks = HeldBlocks(x, y, {"a": Normal(mean + 0.2, np.ones(n))}, [0, 200, n], counts=weights)
+    settings, protocol = SimpleNamespace(seed=0, metrics=None), replace(EXACT, regularization=1e-3)
+    given = threads, blocks, settings, protocol, ["a"], Written(tmp_path)
+    tiled = TiledCholesky(threads, tile_rows=128)
+    measure_blocks(*given, accuracy=Accuracy.exact(), draws=19, factorize=tiled)
+    held = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, regularization=1e-3, weights=weights)
+    exact = held.evaluate(y, blocks.models, draws=19)["a"]
+    values = Written(tmp_path).column("a", "cce", blocks)
+    np.testing.assert_allclose(values, exact.values, rtol=1e-6)
+
+
+def test_a_factor_that_does_not_fit_is_refused_with_numbers(threads, tmp_path):
+    x, y, mean = split(300)
+    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(300))}, [0, 300])
+    given = threads, blocks, SimpleNamespace(seed=0, metrics=None), EXACT, ["a"], Written(tmp_path)
+    with pytest.raises(BudgetError, match=r"n = 300 needs .* GiB on the workers"):
+        measure_blocks(*given, accuracy=Accuracy.exact(), factorize=TiledCholesky(threads, memory_bytes=1000))
 
 
 def test_landmarks_are_doubled_as_long_as_that_promises_to_be_enough():
-    accuracy = BlockAccuracy()
+    accuracy = Accuracy()
     assert accuracy.is_in_reach(512, 0.05, None)
     assert accuracy.is_in_reach(1024, 0.008, 0.03)
     assert not accuracy.is_in_reach(1024, 0.034, 0.078)
     assert not accuracy.is_in_reach(2048, 0.02, 0.02)
     assert pass_runner.TASKS * 2**15 >= 10**6
-    # Of few rows an exact answer soon costs less than more landmarks.
-    few = BlockAccuracy.of(SolverSettings(), 6_000, 512, 120)
-    assert few.is_in_reach(512, 0.05, None, n=6_000)
-    assert not few.is_in_reach(1024, 0.008, 0.03, n=6_000)
-    assert BlockAccuracy.of(SolverSettings(), 100_000, 7, 200).is_in_reach(2048, 0.0011, 0.003, n=100_000)
-    assert BlockAccuracy.of(SolverSettings(), 200_000, 7, 200).exact_work is None
-
-
-def test_an_exact_answer_is_asked_for_where_landmarks_do_not_reach_the_aim(threads, tmp_path):
-    x, y, mean = split(3000, d=4)
-    blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
-    hopeless = BlockAccuracy(share=1e-12, first=10, largest=40, exact_work=1e12)
-    with pytest.raises(OutOfReachError, match="20 landmarks leave a certificate of"):
-        measure_blocks(
-            threads, blocks, SimpleNamespace(seed=0, metrics=["cce_mean"]), EXACT, ["a"], Written(tmp_path),
-            accuracy=hopeless,
-        )  # fmt: skip
 
 
 def test_landmarks_that_span_the_kernel_are_taken_in_double_precision_where_single_falls_short(
     threads, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(row_blocks_split, "DENSE_LIMIT", 500)
+    monkeypatch.setattr(block_driver, "EXACT_ROWS", 500)
     x, y, mean = split(3000, d=2)
     blocks = HeldBlocks(x, y, {"a": Normal(mean, np.ones(3000))}, [0, 1500, 3000])
     told: list[str] = []
     found = measure_blocks(
         threads, blocks, SimpleNamespace(seed=0, metrics=["cce_mean"]), EXACT, ["a"], Written(tmp_path),
-        accuracy=BlockAccuracy(share=5e-6, first=32, largest=256, exact_work=1e30), announce=told.append,
+        accuracy=Accuracy(share=5e-6, first=32, largest=256, exact_rows=0), announce=told.append,
     )  # fmt: skip
     assert "span the kernel, so once more in double precision" in told[-1]
-    result = found["a"]
+    result = found["a"].found
     assert result.share <= 5e-6
-    exact = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel, solver=Cholesky())
+    exact = prepare(EXACT.apply(x.astype(float)), input_kernel=EXACT.input_kernel)
     errors = exact.conditional_congruence_error(y, Normal(mean, np.ones(3000)))
     assert result.mean == pytest.approx(errors.mean, rel=1e-8)
 
@@ -471,7 +472,7 @@ def test_landmarks_that_span_the_kernel_already_are_tried_once(threads, tmp_path
     told: list[str] = []
     measure_blocks(
         threads, blocks, SimpleNamespace(seed=0, metrics=["cce_mean"]), EXACT, ["a"], Written(tmp_path),
-        accuracy=BlockAccuracy(share=1e-15, first=32, largest=256), announce=told.append,
+        accuracy=Accuracy(share=1e-15, first=32, largest=256, exact_rows=0), announce=told.append,
     )  # fmt: skip
     assert len(told) == 2
     assert "further landmarks would not reach" in told[-1]

@@ -21,7 +21,7 @@ from mlflow import MlflowClient
 from pydantic import ValidationError
 
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
-from congruence.kernels.protocol.protocol import PREPRINT
+from congruence.kernels.protocol import PREPRINT
 from congruence.tasks.mlflow import evaluations, tables
 from congruence.tasks.mlflow import settings as tracking_settings
 from congruence.tasks.mlflow.connection import TrackingError

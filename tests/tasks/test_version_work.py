@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 
 from congruence.kernels.conditional_calibration import recalibration
 from congruence.kernels.conditional_calibration.local_reading import local_reading
-from congruence.kernels.congruence.preparation import prepare
 from congruence.kernels.distributions import Normal
-from congruence.kernels.gram.spectrum import SpectralSmoother
+from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import RBF
-from congruence.kernels.protocol.protocol import EXACT
+from congruence.kernels.protocol import EXACT
+from congruence.kernels.split import prepare
 from congruence.tasks.plots.calibration import pit_histogram
 from congruence.tasks.plots.style import figure_of, png
 from congruence.tasks.scores import recalibration_preview

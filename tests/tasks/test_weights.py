@@ -22,10 +22,10 @@ from congruence.kernels import (
     reliability_curve,
     squared_kernel_calibration_error,
 )
-from congruence.kernels.block_sums import BlockSums
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut, kept_weights
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.kernel_calibration import Wasserstein
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of

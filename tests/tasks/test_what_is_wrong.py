@@ -15,7 +15,7 @@ from databases import mlflow_database
 from mlflow import MlflowClient
 from PIL import Image
 
-from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples, prepare
+from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration import prepare_calibration
 from congruence.kernels.conditional_calibration.counts import CountRows
@@ -104,8 +104,8 @@ def evaluated(name: str, measurement: dict[str, VersionMeasurement], slices: pd.
 
 
 def test_the_test_is_the_kernels_own(measurement: dict[str, VersionMeasurement]) -> None:
-    prepared = prepare(EXACT.apply(X), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
-    own = prepare_calibration(prepared).test_version(Y, VERSIONS["homoscedastic"])
+    system = {"input_kernel": EXACT.input_kernel, "regularization": EXACT.regularization}
+    own = prepare_calibration(EXACT.apply(X), **system).test_version(Y, VERSIONS["homoscedastic"])
     found = measurement["homoscedastic"].calibration.test
     assert (found.p_value, found.statistic, found.effects) == (own.p_value, own.statistic, own.effects)
 
@@ -117,8 +117,8 @@ def test_counts_are_randomised_by_the_keys_of_the_scores() -> None:
     by_text = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=keys)[""].calibration
     by_hash = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=hashed_keys(keys))[""].calibration
     np.testing.assert_array_equal(by_text.reading.scores, by_hash.reading.scores)
-    prepared = prepare(EXACT.apply(X[:200]), input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
-    own = prepare_calibration(prepared).test_version(y, law, keys=keys)
+    system = {"input_kernel": EXACT.input_kernel, "regularization": EXACT.regularization}
+    own = prepare_calibration(EXACT.apply(X[:200]), **system).test_version(y, law, keys=keys)
     assert (by_text.test.p_value, by_text.test.means) == (own.p_value, own.means)
     assert pit_values(y, law, keys=keys).shape == (200,)
 

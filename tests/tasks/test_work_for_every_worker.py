@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
-from congruence.kernels.block_sums import BlockSums
-from congruence.tasks.solving.executor import WorkerExecutor
+from congruence.kernels.engine.blocks import BlockSums
 from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
 from congruence.tasks.solving.solve_progress import SolveProgress
 
@@ -59,20 +58,6 @@ def test_workers_share_a_pass_from_its_first_block_on(passes):
     by_worker = Counter(worker for _, worker in _kept(found))
     assert max(by_worker.values()) <= BLOCKS // 2 + 1
     assert len({worker for _, worker in _kept(found)[:2]}) == 2
-
-
-def _call(told, number):
-    time.sleep(0.05)
-    return number, get_worker().address
-
-
-def test_workers_share_calls_whatever_these_are_told(two):
-    calls = WorkerExecutor(two)
-    told = calls.share(np.zeros(2**22))
-    made = calls.results({number: calls.begin(_call, told, number) for number in range(6)})
-    assert [number for number, _ in made.values()] == list(range(6))
-    assert min(Counter(worker for _, worker in made.values()).values()) >= 2, "a busy machine lends one worker a call"
-    assert len({worker for _, worker in made.values()}) == 2
 
 
 def _fails(rows):

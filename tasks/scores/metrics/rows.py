@@ -12,7 +12,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.totals import has_total
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.row_blocks.dependence import FoundBlocks
+from congruence.kernels.engine.dependence import FoundBlocks
 from congruence.kernels.scores import central_intervals
 from congruence.kernels.streams import stream
 

@@ -41,10 +41,6 @@ PIECES = {
         (*KERNELS, "sklearn", "matplotlib", "safetensors", "pytest", "pytest_timeout", "hypothesis"),
     ),
     "embedding": ("embedding", "images/s with decoding beside the bare forward pass", EMBEDDING),
-    "exact-12000": ("exact", "n = 12,000 on the card and on the processor", KERNELS),
-    "exact-100000": ("exact", "n = 100,000 on the card and on the processor", KERNELS),
-    "exact-million": ("exact", "n = 1,000,000 on the card, with its certificate", KERNELS),
-    "cholesky": ("cholesky", "tiled Cholesky beside cuSOLVER's potrf", CLUSTER),
     "cluster": (
         "cluster",
         "LocalCUDACluster from images to logged scores, beside a cluster of processors",

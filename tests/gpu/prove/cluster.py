@@ -13,7 +13,7 @@ COMPARED = "cce_mean"
 
 
 def run(record: Any, name: str, device: str, small: bool) -> None:
-    """The reference solver is conjugate gradients, so that the card's part is used at the demo's size too."""
+    """Landmarks are named, so that the card's part is used at the demo's size too."""
     from congruence.flows.cli.environment import embed_servers
     from congruence.tasks.settings.home import tracking_uri
 
@@ -53,7 +53,7 @@ def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str]
     store = settings.store.model_copy(update={"uri": str(home / f"embeddings-{kind}")})
     workers = 1 if models is not None and kind == "local" else None  # each loads its libraries, which takes longest
     cluster = ClusterSettings(kind=kind, workers=workers)  # type: ignore[arg-type]
-    solver = settings.solver.model_copy(update={"kind": "conjugate_gradient"})
+    solver = settings.solver.model_copy(update={"landmarks": 200})
     settings = settings.model_copy(update={"cluster": cluster, "store": store, "solver": solver})
     if models is not None:
         settings = settings.model_copy(update={"models": models})

@@ -1,0 +1,300 @@
+"""Blocks of rows: how a split is read, what its blocks add up to, and passes over them in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Protocol
+
+import numpy as np
+
+from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.threads import available_threads, map_on_threads, single_threaded_blas
+
+Write = Callable[[int, str, dict[str, Array]], None]
+"""Takes the columns of a block, a version's name and its columns, (rows,) each."""
+HELD_BLOCK_ROWS = 4096
+
+
+@dataclass
+class BlockSums:
+    """What some rows add up to; its size does not depend on how many rows these are.
+
+    Attributes:
+        added: sums over the rows.
+        largest: maxima over the rows.
+        moments: count, mean and sum of squared deviations of something, which merge without cancellation (Chan, Golub
+            and LeVeque 1983).
+        kept: named rows, of those that were asked for: their values, in order.
+    """
+
+    added: dict[str, Any] = field(default_factory=dict)
+    largest: dict[str, float] = field(default_factory=dict)
+    moments: dict[str, tuple[float, Any, Any]] = field(default_factory=dict)
+    kept: dict[str, list[Any]] = field(default_factory=dict)
+
+    def add(self, name: str, value: Any) -> None:
+        """Add to a sum; arrays are copied, so that what is merged stays as it was."""
+        if name not in self.added:
+            self.added[name] = value.astype(np.float64) if isinstance(value, np.ndarray) else float(value)
+        elif isinstance(value, np.ndarray):
+            self.added[name] += value
+        else:
+            self.added[name] = self.added[name] + float(value)
+
+    def sum_of(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
+        """Returns the sum itself, to be added to in place."""
+        if name not in self.added:
+            self.added[name] = np.zeros(shape, dtype)
+        return np.asarray(self.added[name])
+
+    def raise_to(self, name: str, value: float) -> None:
+        """Raise a maximum; NaN stays."""
+        self.largest[name] = float(np.maximum(self.largest.get(name, -np.inf), value))
+
+    def spread(self, name: str, values: Array) -> None:
+        """Add rows (n,) or (n, q) to count, mean and squared deviations."""
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by what asks for the variance
+            mean = np.mean(values, axis=0, dtype=np.float64)
+            self._merge_moments(name, (float(len(values)), mean, np.sum((values - mean) ** 2, axis=0)))
+
+    def keep(self, name: str, rows: Any) -> None:
+        """Keep rows that were asked for."""
+        if len(rows):
+            self.kept.setdefault(name, []).append(rows)
+
+    def merge(self, other: BlockSums) -> BlockSums:
+        """Returns this with what the rows that follow add, whose own sums stay as they were."""
+        for name, value in other.added.items():
+            self.add(name, value)
+        for name, value in other.largest.items():
+            self.raise_to(name, value)
+        for name, moments in other.moments.items():
+            self._merge_moments(name, moments)
+        for name, rows in other.kept.items():
+            self.kept.setdefault(name, []).extend(rows)
+        return self
+
+    def rows(self, name: str) -> Any:
+        """Returns the kept rows one after the other."""
+        parts = self.kept[name]
+        if isinstance(parts[0], Distribution):
+            return type(parts[0]).concatenate(parts)
+        return np.concatenate(parts)
+
+    def variance(self, name: str) -> float:
+        """Returns the variance (ddof 1), summed over columns."""
+        count, _, squares = self.moments[name]
+        return float(np.sum(squares)) / (count - 1.0)
+
+    def _merge_moments(self, name: str, more: tuple[float, Any, Any]) -> None:
+        if name not in self.moments:
+            self.moments[name] = more
+            return
+        (n, mean, squares), (m, other, others) = self.moments[name], more
+        difference = other - mean
+        total = n + m
+        merged = mean + difference * (m / total), squares + others + difference**2 * (n * m / total)
+        self.moments[name] = (total, *merged)
+
+
+Pass = dict[str, BlockSums]
+"""What a pass adds up, by name: "" for the split itself, else a version."""
+
+
+def chosen_in(positions: Array, first: int, rows: int) -> Array:
+    """Returns, of sorted row numbers, those in a block that begins at ``first``, counted from there."""
+    start, stop = np.searchsorted(positions, (first, first + rows))
+    return np.asarray(positions[start:stop] - first)
+
+
+class RowBlocks(Protocol):
+    """The rows of a split by blocks, read where they are asked for; picklable, and an address rather than data."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Valid rows of each block, in the order of the split."""
+
+    def inputs(self, block: int) -> Array:
+        """Returns the embeddings of the block's valid rows, (rows, d), as the encoder gave them."""
+
+    def targets(self, block: int) -> Array:
+        """Returns the targets, (rows,) or (rows, q)."""
+
+    def predictive(self, block: int, version: str) -> Distribution:
+        """Returns what a version predicts for the block's rows."""
+
+    def weights(self, block: int) -> Array | None:
+        """Returns what each row counts in means, (rows,), of mean 1 over the split; None for equal weights."""
+
+
+@dataclass(frozen=True)
+class BlockRows:
+    """One block of a split, read where it is asked for: what every pass is a function of.
+
+    Attributes:
+        blocks: of the split.
+        block: the number of this one.
+        first: position of its first row in the split.
+    """
+
+    blocks: Any
+    block: int
+    first: int
+
+    def __len__(self) -> int:
+        return int(self.blocks.sizes[self.block])
+
+    def inputs(self) -> Array:
+        """Returns the embeddings, (rows, d).
+
+        Raises:
+            InvalidInputError: not one for each valid row.
+        """
+        inputs: Array = self.blocks.inputs(self.block)
+        if np.ndim(inputs) != 2 or len(inputs) != len(self):
+            raise InvalidInputError(
+                f"embeddings: shape {np.shape(inputs)} in block {self.block} (from row {self.first} on), which has "
+                f"{len(self)} valid rows; embed the split again"
+            )
+        return inputs
+
+    def targets(self) -> Array:
+        """Returns the targets, (rows,) or (rows, q).
+
+        Raises:
+            InvalidInputError: not numbers, another number of rows, or not finite; rows count from the block's first.
+        """
+        try:
+            return require_targets(self.blocks.targets(self.block), "targets", len(self))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{error} (in the block that begins at row {self.first} of the split)") from error
+
+    def predictive(self, version: str) -> Distribution:
+        """Returns what a version predicts."""
+        found: Distribution = self.blocks.predictive(self.block, version)
+        return found
+
+    def weights(self) -> Array | None:
+        """Returns what each row counts in means; None for equal weights."""
+        found: Array | None = self.blocks.weights(self.block)
+        return found
+
+
+@dataclass(frozen=True)
+class HeldRows(RowBlocks):
+    """Rows in memory, in blocks of ``block_rows``.
+
+    Attributes:
+        x: embeddings (n, d).
+        y: targets, (n,) or (n, q); None where nothing asks for them.
+        models: predictive distributions by version, n rows each.
+        counted: what each row counts in means, (n,), of mean 1; None for equal weights.
+    """
+
+    x: Array = field(repr=False)
+    y: Array | None = field(default=None, repr=False)
+    models: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
+    counted: Array | None = field(default=None, repr=False)
+    block_rows: int = HELD_BLOCK_ROWS
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """See RowBlocks."""
+        n, most = len(self.x), self.block_rows
+        return [min(most, n - start) for start in range(0, n, most)]
+
+    def inputs(self, block: int) -> Array:
+        """See RowBlocks."""
+        return self.x[self._of(block)]
+
+    def targets(self, block: int) -> Array:
+        """See RowBlocks."""
+        assert self.y is not None
+        return self.y[self._of(block)]
+
+    def predictive(self, block: int, version: str) -> Distribution:
+        """See RowBlocks."""
+        model = self.models[version]
+        return model if len(self.sizes) == 1 else model[self._of(block)]
+
+    def weights(self, block: int) -> Array | None:
+        """See RowBlocks."""
+        return None if self.counted is None else self.counted[self._of(block)]
+
+    def _of(self, block: int) -> slice:
+        return slice(block * self.block_rows, block * self.block_rows + self.sizes[block])
+
+
+class Passes(Protocol):
+    """Runs functions of every block that has rows, and merges what they add."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Valid rows of each block."""
+
+    def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
+        """Returns the merged sums of ``function(rows, *context)`` over the blocks."""
+
+
+@dataclass(frozen=True)
+class LocalPasses(Passes):
+    """Passes in this process, by its threads: each takes neighbouring blocks."""
+
+    blocks: RowBlocks
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """See Passes."""
+        return self.blocks.sizes
+
+    def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:  # noqa: ARG002
+        """See Passes."""
+        places, shared = places_of(self.sizes), (self.blocks, *context)
+        count = min(available_threads(), len(places))
+        groups = [[places[at] for at in group] for group in np.array_split(np.arange(len(places)), count)]
+        with single_threaded_blas():
+            return merged(map_on_threads(lambda some: sums_of_blocks(function, some, shared), groups, count))
+
+
+def places_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns number and first row of every block that has rows."""
+    firsts = accumulate(sizes, initial=0)
+    return [(block, first) for block, (size, first) in enumerate(zip(sizes, firsts, strict=False)) if size]
+
+
+def sums_of_blocks(function: Callable[..., Pass], places: list[tuple[int, int]], shared: tuple[Any, ...]) -> Pass:
+    """Returns what a pass adds over the blocks at ``places``; ``shared`` are the blocks and what follows them."""
+    blocks, *context = shared
+    with single_threaded_blas():
+        return merged(function(BlockRows(blocks, block, first), *context) for block, first in places)
+
+
+def merged(parts: Iterable[Pass]) -> Pass:
+    """Returns the sums of parts that follow each other."""
+    total: Pass = {}
+    for part in parts:
+        for name, sums in part.items():
+            total.setdefault(name, BlockSums()).merge(sums)
+    return total
+
+
+def whole_rows(rows: BlockRows, versions: list[str], positions: Array) -> Pass:
+    """A pass that keeps some rows of the split with all that is known of them: inputs, targets, predictions."""
+    found = {"": BlockSums()} | {f"version {name}": BlockSums() for name in versions}
+    chosen = chosen_in(positions, rows.first, len(rows))
+    if len(chosen):
+        found[""].keep("inputs", rows.inputs()[chosen])
+        found[""].keep("targets", rows.targets()[chosen])
+        for name in versions:
+            found[f"version {name}"].keep("predictive", rows.predictive(name)[chosen])
+    return found
+
+
+def held(found: Pass, versions: Sequence[str]) -> HeldRows:
+    """Returns what ``whole_rows`` kept as rows in memory."""
+    models = {name: found[f"version {name}"].rows("predictive") for name in versions}
+    return HeldRows(found[""].rows("inputs"), found[""].rows("targets"), models)

@@ -1,0 +1,410 @@
+"""The passes that make CCE: right-hand sides, the small solves of their sums, and what every row then scores.
+
+The noise floor E[CCE(x)^2] = sum_i a_i(x)^2 v_i of a true version is read off few random probes z_i = +-sqrt(v_i):
+(k(x)' A^-1 z)^2 has that expectation (Hutchinson 1990). The leading spectrum L of the smoother W knows most of both
+sums, so only the rest is left to chance: E[CCE(x_j)^2] = sum_i L_ji^2 v_i + E[(W z)_j^2 - (L z)_j^2]. The estimate is
+unbiased whatever L is; 16 probes leave 1 to 4 % of the root at a point that L sees. Short exact systems know
+it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Write, chosen_in
+from congruence.kernels.engine.null import simulated_errors
+from congruence.kernels.engine.plan import PlannedVersion
+from congruence.kernels.engine.results import BoundKind
+from congruence.kernels.engine.system import ErrorBounds, System, SystemInputs, residual_bounds
+from congruence.kernels.engine.targets import TargetErrors, require_share
+from congruence.kernels.engine.tiles import product, projected, squares_at, weighted_squares
+from congruence.kernels.engine.uncertainty import (
+    SUMMED_ROWS,
+    InfluenceWeights,
+    ResidualFit,
+    add_coefficients,
+    add_points,
+    add_residuals,
+    mean_points,
+)
+from congruence.kernels.resampling.keyed import row_signs
+
+PROBES = 16
+EXACT_FLOOR_ENTRIES = 2000**2
+"""Of rows and points of an exact system, up to which the floor is exact: n more right-hand sides cost six times the
+factor."""
+_UNIT = float(np.finfo(np.float64).eps) / 2.0
+
+
+def probes_of(variance: Array, positions: Array, seed: int, *, count: int = PROBES, use: str = "") -> Array:
+    """Returns probes z (n, count) of variances v (n,) at the rows ``positions``; ``use`` tells repeats apart."""
+    signs = row_signs(positions, count, seed, f"noise floor probes{use}").astype(np.float64)
+    signs *= np.sqrt(variance)[:, None]
+    return signs
+
+
+def right_hand_sides_pass(
+    block: BlockRows, system: SystemInputs, versions: Sequence[PlannedVersion], residual_positions: Array
+) -> Pass:
+    """What the reference rows of a block add for every version: C'[Delta, probes] and its draws.
+
+    Args:
+        block: its rows.
+        system: the inputs' side, with its leading directions.
+        versions: those to add up.
+        residual_positions: sorted positions at which Delta is kept, to read the residual on.
+    """
+    predictive = {version.name: block.predictive(version.name) for version in versions}
+    targets, first = block.targets(), block.first
+    points, _ = system.points(block)
+    sums = {version.label: BlockSums() for version in versions}
+    for rows, columns, vectors in system.tiles(points, whole=not system.is_exact):
+        positions = np.arange(first + rows.start, first + rows.stop)
+        roots = None if system.roots is None else system.roots[positions]
+        columns, vectors = system.scaled(columns, first, rows), system.scaled(vectors, first, rows)
+        kept = chosen_in(residual_positions, first + rows.start, len(positions))
+        for version in versions:
+            added, y = sums[version.label], targets[rows]
+            given = version.predicted(predictive[version.name][rows], positions)
+            error = version.errors(y, given, measured=True).weighted(roots)
+            probes = probes_of(error.variance, positions, version.simulated.seed, use=_use(version))
+            sides = np.hstack([error.delta, probes])
+            if system.is_exact:
+                added.keep("right-hand sides", sides)
+                added.keep("variance of rows", error.variance)
+            else:
+                added.add("projections", projected(columns, sides))
+            exact = vectors.astype(np.float64)  # where the probes see all of a point's floor, two large sums leave it
+            added.add("variance", weighted_squares(exact, error.variance))
+            added.add("probes", projected(exact, probes))
+            add_coefficients(added, vectors, error.delta, version.fitted(positions))
+            added.keep("residual", error.delta[kept])
+            _add_scalars(added, error, vectors, is_sampled=version.features.is_sampled)
+            if version.samples is None:
+                version.simulated.add(added, vectors, y, given, positions, roots=roots)
+    return sums
+
+
+def _use(version: PlannedVersion) -> str:
+    return "" if version.samples is None else f", repeat {version.samples.repeat}"
+
+
+def _add_scalars(sums: BlockSums, error: TargetErrors, vectors: Array, *, is_sampled: bool) -> None:
+    if error.sampling_variance is not None:
+        sums.add("sampling variance", weighted_squares(vectors, error.sampling_variance))
+    assert error.missed is not None
+    sums.add("missed", float(np.sum(error.missed.rows)))
+    sums.add("outside", float(np.sum(error.missed.outside)))
+    sums.raise_to("sampled", float(is_sampled))
+
+
+@dataclass(frozen=True)
+class VersionAnswer:
+    """What blocks need to score a version: of size m or k, but for exact systems.
+
+    Attributes:
+        version: its features.
+        weights: by which K[x, landmarks] gives [Delta, probes] smoothed, (m, r + p).
+        solution: Z of an exact system whose rows count equally, (n, r + p); None of others.
+        floor_squares: F U'diag(v)U F with the filters F, (k, k).
+        floor_probes: F U'z, (k, p).
+        inverse: S A^-1 of a short exact system, (n, n), and ``variance`` (n,), for its exact noise floor; else None.
+        fit: that residuals are taken from.
+        simulated: filters times U'Delta* of the observed targets and of every simulated split, (r, k, 1 + draws).
+    """
+
+    version: PlannedVersion
+    weights: Array = field(repr=False)
+    solution: Array | None = field(repr=False)
+    floor_squares: Array = field(repr=False)
+    floor_probes: Array = field(repr=False)
+    inverse: Array | None = field(repr=False)
+    variance: Array | None = field(repr=False)
+    fit: ResidualFit
+    simulated: Array | None = field(repr=False)
+
+    @property
+    def rank(self) -> int:
+        """r."""
+        return self.version.features.rank
+
+    @classmethod
+    def of(cls, system: System, version: PlannedVersion, sums: BlockSums, inverse: Array | None) -> VersionAnswer:
+        """The small solves of a version, from what all blocks added."""
+        inputs, filters = system.inputs, system.inputs.filters
+        solution, variance = None, None
+        if inputs.is_exact:
+            weights = system.factor.solve(sums.rows("right-hand sides"))
+            solution = weights if inputs.roots is None else None
+            weights = weights if inputs.roots is None else inputs.roots[:, None] * weights
+            variance = None if inverse is None else sums.rows("variance of rows")
+        else:
+            weights = system.factor.solve(sums.added["projections"])
+        tested = version.simulated.tested is not None and version.samples is None
+        return cls(
+            version,
+            weights,
+            solution,
+            filters[:, None] * sums.added["variance"] * filters,
+            filters[:, None] * sums.added["probes"],
+            inverse,
+            variance,
+            ResidualFit.of(filters, sums, inputs.n),
+            version.simulated.null_coefficients(sums, filters) if tested else None,
+        )
+
+    def squared_floor(self, columns: Array, vectors: Array, probes: Array) -> Array:
+        """Returns E[CCE(x_j)^2], (m,), at points U (m, k) with smoothed probes W z (m, p)."""
+        if self.inverse is not None and self.variance is not None:
+            return np.asarray((columns @ self.inverse) ** 2 @ self.variance)
+        exact = vectors.astype(np.float64)
+        known = product(exact, self.floor_probes)
+        chance = np.mean((probes - known) * (probes + known), axis=1)
+        return np.asarray(np.maximum(squares_at(exact, self.floor_squares) + chance, 0.0))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Where errors are asked for.
+
+    Attributes:
+        points: how many.
+        rows: positions of the reference rows on which the residual is read.
+        at: positions of the points at which it is, where they are no reference rows.
+    """
+
+    points: int
+    rows: Array = field(repr=False)
+    at: Array = field(repr=False)
+
+
+def scores_pass(
+    block: BlockRows, system: SystemInputs, answers: Sequence[VersionAnswer], asked: Asked, write: Write
+) -> Pass:
+    """What the rows of a block add where they are both reference rows and the points at which CCE is wanted.
+
+    The columns of the rows are written: cce, noise_floor, p_value, statistic; of rows that count unequally in means,
+    their weight.
+    """
+    scores, reference = _Points(block, answers, asked), _Reference(block, system, answers, asked)
+    points, double = system.points(block)
+    whole = not system.is_exact or any(answer.inverse is not None for answer in answers)
+    for rows, columns, vectors in system.tiles(points, whole=whole):
+        reference.begin(rows, double)
+        for answer in answers:
+            error, sides = reference.sides(answer, rows)
+            if answer.solution is not None:
+                smoothed = sides - system.shift * answer.solution[reference.positions]
+            else:
+                smoothed = product(columns, answer.weights)
+            reference.add(answer, error, smoothed[:, : answer.rank], vectors)
+            scores.add(answer, rows, columns, vectors, smoothed)
+    scores.write(write)
+    return {name: sums.merge(reference.sums[name]) for name, sums in scores.sums.items()}
+
+
+def reference_pass(block: BlockRows, system: SystemInputs, answers: Sequence[VersionAnswer], asked: Asked) -> Pass:
+    """What reference rows add where the points are others: residuals of fits, and K Z where the residual is read."""
+    reference = _Reference(block, system, answers, asked)
+    points, double = system.points(block)
+    for rows, columns, vectors in system.tiles(points, whole=not system.is_exact):
+        reference.begin(rows, double)
+        vectors, columns = (system.scaled(each, block.first, rows) for each in (vectors, columns))
+        for answer in answers:
+            error, _ = reference.sides(answer, rows)
+            smoothed = None if system.is_exact else product(columns, answer.weights[:, : answer.rank])
+            reference.add(answer, error, smoothed, vectors)
+    return reference.sums
+
+
+def points_pass(
+    block: BlockRows, system: SystemInputs, answers: Sequence[VersionAnswer], asked: Asked, write: Write
+) -> Pass:
+    """What points add that are no reference rows; see ``scores_pass`` for the columns."""
+    scores = _Points(block, answers, asked)
+    points, _ = system.points(block)
+    for rows, columns, vectors in system.tiles(points):
+        for answer in answers:
+            smoothed = product(columns, answer.weights)
+            scores.add(answer, rows, columns, vectors, smoothed)
+            read = chosen_in(asked.at, block.first + rows.start, len(columns))
+            scores.sums[answer.version.label].keep("read at points", smoothed[read, : answer.rank])
+    scores.write(write)
+    return scores.sums
+
+
+class _Reference:
+    """The reference rows of a block: their errors, and their part in what certificates and standard errors need."""
+
+    def __init__(self, block: BlockRows, system: SystemInputs, answers: Sequence[VersionAnswer], asked: Asked) -> None:
+        self._system, self._first, self._read = system, block.first, asked.rows
+        self._predictive = {answer.version.name: block.predictive(answer.version.name) for answer in answers}
+        self._targets = block.targets()
+        self.sums = {answer.version.label: BlockSums() for answer in answers}
+        self.positions: Array = np.empty(0, dtype=np.intp)
+        self._roots: Array | None = None
+        self._at_residual: Array | None = None
+
+    def begin(self, rows: slice, double: Array) -> None:
+        """Begin a tile; ``double``: all inputs of the block in double precision."""
+        system = self._system
+        self.positions = np.arange(self._first + rows.start, self._first + rows.stop)
+        self._roots = None if system.roots is None else system.roots[self.positions]
+        if not system.is_exact:  # the residual of an exact system needs no pass
+            self._at_residual = np.asarray(system.kernel(double[rows], system.residual))
+
+    def sides(self, answer: VersionAnswer, rows: slice) -> tuple[TargetErrors, Array]:
+        """Returns the errors of the tile's rows, and [Delta, probes] of them."""
+        version = answer.version
+        given = version.predicted(self._predictive[version.name][rows], self.positions)
+        error = version.errors(self._targets[rows], given).weighted(self._roots)
+        probes = probes_of(error.variance, self.positions, version.simulated.seed, use=_use(version))
+        return error, np.hstack([error.delta, probes])
+
+    def add(self, answer: VersionAnswer, error: TargetErrors, smoothed: Array | None, vectors: Array) -> None:
+        """Add the tile's rows, from their smoothed errors where these are at hand."""
+        sums, version = self.sums[answer.version.label], answer.version
+        add_residuals(sums, answer.fit.residuals(vectors, error.delta, version.fitted(self.positions)))
+        if self._at_residual is None or smoothed is None:
+            return
+        value = (error.delta - smoothed) / self._system.shift
+        sums.add("K Z", self._at_residual.T @ (value if self._roots is None else self._roots[:, None] * value))
+        sums.keep("read", smoothed[chosen_in(self._read, int(self.positions[0]), len(self.positions))])
+
+
+class _Points:
+    """The points of a block: their values, noise floor and p-values, and their part in means."""
+
+    def __init__(self, block: BlockRows, answers: Sequence[VersionAnswer], asked: Asked) -> None:
+        self._block, self._weights, self._shown = block, block.weights(), mean_points(asked.points)
+        self.sums = {answer.version.label: BlockSums() for answer in answers}
+        self._columns: dict[str, list[dict[str, Array]]] = {answer.version.label: [] for answer in answers}
+
+    def add(self, answer: VersionAnswer, rows: slice, columns: Array, vectors: Array, smoothed: Array) -> None:
+        """Add a tile of points with U ``vectors`` and smoothed [Delta, probes]."""
+        sums, e = self.sums[answer.version.label], smoothed[:, : answer.rank]
+        values = np.sqrt(np.einsum("ij,ij->i", e, e))
+        squared = answer.squared_floor(columns, vectors, smoothed[:, answer.rank :])
+        scored = {"cce": values, "noise_floor": np.sqrt(squared)}
+        counts = None if self._weights is None else self._weights[rows]
+        means = {
+            "values": values,
+            "squared values": values**2,
+            "floor": scored["noise_floor"],
+            "squared floor": squared,
+        }
+        for name, column in means.items():
+            sums.add(name, float(np.sum(column if counts is None else counts * column)))
+        sums.raise_to("-value", -float(np.min(values)))
+        add_points(sums, vectors, e, values, counts)
+        sums.add("spread", weighted_squares(vectors, counts))
+        shown = chosen_in(self._shown, self._block.first + rows.start, len(values))
+        sums.keep("smoothed at points", e[shown])
+        sums.keep("vectors at points", vectors[shown])
+        if counts is not None:
+            sums.keep("weights at points", counts[shown])
+            sums.add("squared weights", float(counts @ counts))
+            scored["weight"] = counts
+        if answer.simulated is not None:
+            found = simulated_errors(vectors[:, : answer.version.simulated.directions], answer.simulated)
+            sums.add("statistics", found.totals)
+            scored |= {"p_value": (1 + found.reached) / len(found.totals), "statistic": found.observed}
+        self._columns[answer.version.label].append(scored)
+
+    def write(self, write: Write) -> None:
+        """Write the columns of the block, by version."""
+        for label, parts in self._columns.items():
+            if parts:
+                joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+                write(self._block.block, label, joined)
+
+
+def certificate(
+    system: System,
+    answer: VersionAnswer,
+    right_hand_sides: BlockSums,
+    scores: BlockSums,
+    points: int,
+    *,
+    elsewhere: bool,
+) -> ErrorBounds:
+    """Returns bounds on the error of an answer: its residual on sampled rows, and what the features miss.
+
+    Args:
+        system: of the reference.
+        answer: of a version.
+        right_hand_sides, scores: what all blocks added.
+        points: how many there are.
+        elsewhere: whether they are other than the reference rows.
+
+    Raises:
+        BudgetError: the features miss more than a twentieth of the errors.
+    """
+    inputs = system.inputs
+    at_rows, at_points = system.residual_positions
+    read, kz = np.zeros((len(at_points), answer.rank)), None
+    delta, roots = right_hand_sides.rows("residual"), 1.0 if inputs.roots is None else inputs.roots[at_rows, None]
+    if inputs.is_exact:
+        kz = np.asarray(inputs.kernel(inputs.residual, inputs.landmarks)) @ answer.weights[:, : answer.rank]
+        residual = delta - roots * kz[: len(at_rows)] - _shifted(system, answer, at_rows)
+    else:
+        kz = scores.added["K Z"]
+        residual = scores.rows("read") - roots * kz[: len(at_rows)]
+        if elsewhere:
+            read = scores.rows("read at points") - kz[len(at_rows) :]
+    rounding = 8.0 * _UNIT * float(np.sqrt(right_hand_sides.added["squares"]))
+    bounds = residual_bounds(system, residual, read if elsewhere else None, points, rounding)
+    bound, mean = bounds.at_point, bounds.in_mean
+    if "squared weights" in scores.added:  # of a mean under weights of mean 1: the root mean square, by Cauchy
+        mean = min(bound, mean * float(np.sqrt(scores.added["squared weights"] / points)))
+    features = _feature_bound(system, answer, right_hand_sides, -scores.largest["-value"] - bound)
+    kind: BoundKind = "sampled" if right_hand_sides.largest["sampled"] else bounds.kind
+    return ErrorBounds(bound + features, mean + features, kind)
+
+
+def _shifted(system: System, answer: VersionAnswer, rows: Array) -> Array:
+    """Returns mu Z at some reference rows of an exact system."""
+    inputs, weights = system.inputs, answer.weights[rows, : answer.rank]
+    return np.asarray(inputs.shift * (weights if inputs.roots is None else weights / inputs.roots[rows, None]))
+
+
+def _feature_bound(system: System, answer: VersionAnswer, sums: BlockSums, smallest: float) -> float:
+    """Returns what psi misses of CCE, measured on all targets, where at least ``smallest`` was computed."""
+    n, missed = system.inputs.n, sums.added["missed"]
+    if sums.largest["sampled"]:
+        require_share(missed, sums.added["squares"] + missed, n, answer.rank)
+    weight = system.kernel_maximum / (4.0 * system.inputs.shift)  # of |a(x)|^2
+    squared = float(weight * (missed + 2.0 * np.sqrt(n * sums.added["outside"])))
+    return min(float(np.sqrt(squared)), squared / max(smallest, float(np.finfo(np.float64).tiny)))
+
+
+def influence_pass(
+    block: BlockRows,
+    system: SystemInputs,
+    known: Mapping[str, tuple[PlannedVersion, InfluenceWeights]],
+    write: Write,
+) -> Pass:
+    """What a block adds for the standard errors of every version; the columns of its rows' influences are written."""
+    predictive = {version.name: block.predictive(version.name) for version, _ in known.values()}
+    targets, first = block.targets(), block.first
+    points, _ = system.points(block)
+    sums = {label: BlockSums() for label in known}
+    columns: dict[str, dict[str, Array]] = {
+        label: {column: np.empty(len(points.x)) for column in ("influence", "influence_squared")} for label in known
+    }
+    for rows, _, vectors in system.tiles(points, SUMMED_ROWS, whole=False):
+        positions = np.arange(first + rows.start, first + rows.stop)
+        analysis = system.scaled(vectors, first, rows)
+        for label, (version, weights) in known.items():
+            given = version.predicted(predictive[version.name][rows], positions)
+            roots = None if system.roots is None else system.roots[positions]
+            delta = version.errors(targets[rows], given).weighted(roots).delta
+            for column, values in weights.add_rows(sums[label], analysis, delta, version.fitted(positions)).items():
+                columns[label][column][rows] = values
+    for label, written in columns.items():
+        write(block.block, label, written)
+    return sums

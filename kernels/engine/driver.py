@@ -1,0 +1,522 @@
+"""Versions measured on a split by passes over its rows, in their order, wherever these are run.
+
+In memory the passes run in this process (``LocalPasses``), on a cluster by its workers; reference split, query points,
+weights, samples and other references are arguments. A short split is exact; a longer one has as many landmarks as its
+certificate needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.engine.blocks import LocalPasses, Pass, Passes, Write, held, whole_rows
+from congruence.kernels.engine.cce import (
+    EXACT_FLOOR_ENTRIES,
+    Asked,
+    VersionAnswer,
+    certificate,
+    influence_pass,
+    points_pass,
+    reference_pass,
+    right_hand_sides_pass,
+    scores_pass,
+)
+from congruence.kernels.engine.dependence import BlocksInference, FoundBlocks, blocks_of_versions, dependent_rows
+from congruence.kernels.engine.null import expected_at, expected_by_blocks, true_coefficients
+from congruence.kernels.engine.plan import (
+    ALL_TAILS,
+    FIRST_TAILS,
+    DrawnSamples,
+    MissingTailError,
+    PlannedVersion,
+    SeenSplit,
+    look_pass,
+)
+from congruence.kernels.engine.results import (
+    CongruenceResult,
+    CongruenceTest,
+    CongruenceUncertainty,
+    ExpectedCongruence,
+)
+from congruence.kernels.engine.system import (
+    EXACT_ROWS,
+    MOST_EXACT_ROWS,
+    ErrorBounds,
+    Factorize,
+    System,
+    local_factor,
+    prepare_system,
+)
+from congruence.kernels.engine.uncertainty import InfluenceWeights
+from congruence.kernels.engine.variation import kernel_variation, warn_if_nearly_constant
+from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.streams import stream
+from congruence.kernels.threads import single_threaded_blas
+
+SAMPLED = 16_384  # rows that tell with how many landmarks to begin
+SPLITS_SAMPLED = 6  # times as long a split must be for that to be worth it
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How many landmarks an answer stands on: all rows of a short split, else as its certificate needs.
+
+    Landmarks are doubled from ``first`` on, until the bound on the error of every version's mean CCE is at most
+    ``share`` of it (of its noise floor, where that is larger), or it shows that ``largest`` would not bring it there.
+
+    Attributes:
+        share: of the mean CCE or its noise floor that its certificate may reach.
+        first: landmarks to begin with.
+        largest: landmarks to end with; their work grows with the square.
+        exact_rows: up to so many rows all are landmarks.
+    """
+
+    share: float = 1e-3
+    first: int = 512
+    largest: int = 4096
+    exact_rows: int = EXACT_ROWS
+
+    @classmethod
+    def of(cls, landmarks: int | None) -> Accuracy:
+        """Returns so many landmarks, taken as they are; the default for None.
+
+        Raises:
+            InvalidInputError: fewer than one.
+        """
+        if landmarks is None:
+            return cls()
+        if landmarks < 1:
+            raise InvalidInputError(f"landmarks: {landmarks} were asked for; give at least 1")
+        return cls(first=landmarks, largest=landmarks, exact_rows=0)
+
+    @classmethod
+    def exact(cls) -> Accuracy:
+        """Returns all rows as landmarks, whatever their number."""
+        return cls(exact_rows=2**62)
+
+    def counts(self, n: int) -> list[int]:
+        """Returns the landmark counts to try on n rows, in turn."""
+        if n <= self.exact_rows:
+            return [n]
+        counts, count = [], min(self.first, n)
+        while count < min(self.largest, n):
+            counts.append(count)
+            count *= 2
+        return [*counts, min(self.largest, n)]
+
+    def is_in_reach(self, landmarks: int, worst: float, before: float | None) -> bool:
+        """Whether doubling ``landmarks`` promises to bring the certificate, ``worst`` of the mean CCE, to ``share``.
+
+        It is expected to go on falling at the rate of the last doubling, from ``before``; the first is always tried.
+        """
+        if before is None:
+            return True
+        doublings = np.log2(max(self.largest / landmarks, 1.0))
+        rate = worst / before
+        return bool(rate < 1.0 and worst * rate**doublings <= self.share)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the passes say of a version; what they say of a point was written block by block.
+
+    Attributes:
+        rows: how many points.
+        mean, noise_floor: means over them.
+        mean_squared_floor: mean of the squared noise floor.
+        certificate: of CCE.
+        uncertainty: standard errors, without the influences of rows.
+        band: what the mean CCE would be if the version were the truth; None where rows depend in too few blocks.
+        test: of congruence, without its points, where it was asked for.
+        landmarks: that the answer stands on.
+        is_exact: whether these are all rows.
+        output_kernel: k_Y with its resolved bandwidth.
+        inference: by what blocks of rows; None where they are independent.
+        reason: why so many landmarks, in one sentence.
+    """
+
+    rows: int
+    mean: float
+    noise_floor: float
+    mean_squared_floor: float
+    certificate: ErrorBounds
+    uncertainty: CongruenceUncertainty
+    band: ExpectedCongruence | None
+    test: CongruenceTest | None
+    landmarks: int
+    is_exact: bool
+    output_kernel: dict[str, Any]
+    inference: BlocksInference | None = None
+    reason: str = ""
+
+    @property
+    def solver(self) -> str:
+        """In words."""
+        return "exact" if self.is_exact else f"Nystrom on {self.landmarks} landmarks"
+
+    @property
+    def share(self) -> float:
+        """The certificate as a share of the mean CCE, or of its noise floor where that is larger."""
+        return self.certificate.in_mean / max(self.mean, self.noise_floor, float(np.finfo(float).tiny))
+
+    def with_columns(self, columns: Mapping[str, Array]) -> CongruenceResult:
+        """Returns the result with the columns that were written of all points and reference rows."""
+        known, test = self.uncertainty, self.test
+        influence = replace(known.influence, squared=columns["influence_squared"], root=columns["influence"])
+        if test is not None:
+            test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
+        return CongruenceResult(
+            columns["cce"],
+            columns["noise_floor"],
+            self.certificate.at_point,
+            self.certificate.in_mean,
+            self.certificate.kind,
+            replace(known, influence=influence),
+            self.band,
+            test,
+            columns.get("weight"),
+        )
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What the passes of one landmark count found, up to the influences of rows."""
+
+    system: System
+    answers: list[VersionAnswer]
+    right_hand_sides: Pass
+    scores: Pass
+    certificates: dict[str, ErrorBounds]
+    points: int
+
+    @property
+    def worst(self) -> float:
+        """The largest certificate as a share of its mean CCE, or of its noise floor where that is larger."""
+        tiny, shares = float(np.finfo(float).tiny), []
+        for name, stated in self.certificates.items():
+            added = self.scores[name].added
+            least = max(float(max(added["values"], added["floor"])) / self.points, tiny)
+            shares.append(float(stated.in_mean) / least)
+        return max(shares)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked of versions.
+
+    Attributes:
+        versions: by name.
+        tested: with the test of congruence.
+        draws: of it; see ``null_draw_count``.
+        samples: draws a row that stand for a version's distribution; None for exact kernel means.
+        repeats: numbers of the repeats of such draws.
+    """
+
+    versions: Sequence[str]
+    tested: bool = True
+    draws: int | None = None
+    samples: int | None = None
+    repeats: Sequence[int] = (0,)
+
+
+class Driver:
+    """The passes over one split, in their order.
+
+    Args:
+        run: passes over the reference rows.
+        protocol: kernels and lambda.
+        seed: of landmarks and draws.
+        points: passes over the points at which CCE is wanted; None for the reference rows themselves.
+        roots: of the weights of the reference rows, (n,); None where they count equally.
+        dtype: of the arithmetic inside a tile; by default double precision where the system may be exact.
+        factorize: makes the factor of an exact system.
+        systems: prepared already for these inputs.
+
+    Raises:
+        InvalidInputError: fewer than two rows.
+    """
+
+    def __init__(
+        self,
+        run: Passes,
+        protocol: EvaluationProtocol,
+        seed: int = 0,
+        *,
+        points: Passes | None = None,
+        roots: Array | None = None,
+        dtype: Any = None,
+        factorize: Factorize = local_factor,
+        systems: dict[Any, System] | None = None,
+    ) -> None:
+        self.run, self.points, self.protocol, self.seed, self.roots = run, points, protocol, seed, roots
+        self.factorize = factorize
+        self.n = int(sum(run.sizes))
+        self.m = self.n if points is None else int(sum(points.sizes))
+        if self.n < 2:
+            raise InvalidInputError(
+                f"x: {self.n} reference points cannot define a conditional distribution; give at least two rows"
+            )
+        self.dtype = None if dtype is None else np.dtype(dtype)
+        self.looks: Pass = {}
+        self.dependent: dict[str, FoundBlocks] = {}
+        self._systems: dict[Any, System] = {} if systems is None else systems
+
+    def look_at(self, versions: Sequence[str]) -> SeenSplit:
+        """Look where targets and predictions lie."""
+        missing = [name for name in versions if f"version {name}" not in self.looks]
+        if missing or not self.looks:
+            self.looks |= self.run("look", look_pass, missing, self.n, FIRST_TAILS, False)
+        return SeenSplit.of(self.n, self.looks)
+
+    def find_dependent_rows(self, versions: Sequence[str]) -> None:
+        """Find by what blocks of rows each version is judged."""
+        found = self.run("dependent rows", dependent_rows, list(versions))[""]
+        if found.kept:
+            self.dependent |= blocks_of_versions(found, self.n, versions)
+
+    def system(self, landmarks: int, dtype: Any = None) -> System:
+        """Returns the prepared system on so many landmarks, made once.
+
+        Warns:
+            NearlyConstantKernelWarning: the input kernel hardly depends on its inputs.
+        """
+        is_exact = landmarks >= self.n
+        if is_exact and self.n > MOST_EXACT_ROWS and self.factorize is local_factor:
+            raise BudgetError(
+                f"an exact answer on {self.n:,} rows: one process factors at most {MOST_EXACT_ROWS:,}; use landmarks "
+                "(their certificate says how exact they are), or solver.kind cholesky on a cluster"
+            )
+        if dtype is None:
+            dtype = self.dtype or np.dtype(np.float64 if is_exact or self.n <= EXACT_ROWS else np.float32)
+        needs_targets = self.protocol.output_kernel is None and self.protocol.output_scale == "residual"
+        key = (min(landmarks, self.n), dtype, needs_targets)
+        if key not in self._systems:
+            self._systems.clear()  # the last one serves what follows; others would be in memory beside it
+            self._systems[key] = prepare_system(
+                self.run,
+                self.protocol,
+                landmarks,
+                dtype=dtype,
+                seed=self.seed,
+                points=self.points,
+                roots=self.roots,
+                with_targets=needs_targets,
+                factorize=self.factorize,
+            )
+            read = self._systems[key].inputs.residual
+            warn_if_nearly_constant(kernel_variation(read, self.protocol.input_kernel), stacklevel=4)
+        return self._systems[key]
+
+    @property
+    def last_system(self) -> System:
+        """The one that the last answer stands on."""
+        return next(iter(self._systems.values()))
+
+    def solve(self, ask: Ask, landmarks: int, write: Write, dtype: Any = None) -> Solved:
+        """Returns right-hand sides and scores on so many landmarks."""
+        system, labels = self.system(landmarks, dtype), list(ask.versions)
+        plans = [each for name in labels for each in self._plans(system, name, ask)]
+        rows, at = system.residual_positions
+        sums = self.run("right-hand sides", right_hand_sides_pass, system.inputs.of_leading(), plans, rows)
+        is_short = system.inputs.is_exact and self.n * self.m <= EXACT_FLOOR_ENTRIES
+        with single_threaded_blas():  # of many short calls
+            inverse = system.inverse if is_short else None
+            answers = [VersionAnswer.of(system, plan, sums[plan.label], inverse) for plan in plans]
+        asked = Asked(self.m, rows, at)
+        if self.points is None:
+            inputs = system.inputs if inverse is not None else system.inputs.of_leading()
+            scores = self.run("scores", scores_pass, inputs, answers, asked, write)
+        else:
+            scores = self.points("scores", points_pass, system.inputs, answers, asked, write)
+            for label, more in self.run("residuals", reference_pass, system.inputs, answers, asked).items():
+                scores[label].merge(more)
+        stated = {
+            a.version.label: certificate(
+                system,
+                a,
+                sums[a.version.label],
+                scores[a.version.label],
+                self.m,
+                elsewhere=self.points is not None,
+            )
+            for a in answers
+        }
+        return Solved(system, answers, sums, scores, stated, self.m)
+
+    def best(
+        self, ask: Ask, write: Write, accuracy: Accuracy, announce: Callable[[str], None] = lambda _: None
+    ) -> tuple[Solved, str]:
+        """Returns the answer on as few landmarks as the certificate of every version allows, and why so many."""
+        if self.n <= accuracy.exact_rows:
+            announce(f"{self.n:,} rows in {len(self.run.sizes)} blocks, exact")
+            return self.solve(ask, self.n, write), "a short split, whose rows are all landmarks"
+        counts, before = self._counts_to_try(ask.versions, accuracy)
+        for landmarks in counts:
+            announce(f"{self.n:,} rows in {len(self.run.sizes)} blocks, {landmarks:,} landmarks")
+            solved = self.solve(ask, landmarks, write)
+            reason = _reason(solved, accuracy)
+            if solved.worst <= accuracy.share:
+                break
+            # Half as many as asked for span k_X at twice as many inputs: further ones repeat them.
+            spanned = 2 * len(solved.system.inputs.landmarks) <= landmarks
+            if spanned and solved.system.inputs.dtype.itemsize == 4:  # what is left is rounding
+                announce(f"{reason}; they span the kernel, so once more in double precision")
+                solved = self.solve(ask, landmarks, write, np.float64)
+                reason = _reason(solved, accuracy)
+                if solved.worst <= accuracy.share:
+                    break
+            if spanned or not accuracy.is_in_reach(landmarks, solved.worst, before):
+                more = "further landmarks" if spanned else f"{accuracy.largest:,} landmarks"
+                announce(f"{reason}, which {more} would not reach; solver.kind cholesky is exact")
+                break
+            announce(reason)
+            before = solved.worst
+        return solved, reason
+
+    def finish(self, solved: Solved, write: Write, reason: str = "") -> dict[str, Measured]:
+        """Returns all that the passes say by version, whose rows' influences are written."""
+        system = solved.system
+        known = {
+            a.version.label: (
+                a.version,
+                InfluenceWeights.of(
+                    system.inputs.filters,
+                    solved.scores[a.version.label].added["spread"],
+                    a.fit,
+                    solved.scores[a.version.label],
+                    self.m,
+                    None if a.version.blocks is None else a.version.blocks.count,
+                ),
+            )
+            for a in solved.answers
+        }
+        influence = self.run("influence", influence_pass, system.inputs.of_leading(), known, write)
+        with single_threaded_blas():
+            return {
+                a.version.label: self._measured(
+                    solved, a, known[a.version.label][1], influence[a.version.label], reason
+                )
+                for a in solved.answers
+            }
+
+    def _measured(
+        self, solved: Solved, answer: VersionAnswer, weights: InfluenceWeights, influence: Any, reason: str
+    ) -> Measured:
+        label, version = answer.version.label, answer.version
+        scores, sides = solved.scores[label], solved.right_hand_sides[label]
+        floor, mean = scores.added["squared floor"] / self.m, scores.added["values"] / self.m
+        vectors = scores.rows("vectors at points")
+        counts = scores.rows("weights at points") if "squared weights" in scores.added else None
+        if "sampling variance" in sides.added:
+            influence.add("sampling variance", sides.added["sampling variance"])
+        means = mean, scores.added["squared values"] / self.m
+        smoothed = scores.rows("smoothed at points")
+        uncertainty = weights.uncertainty(influence, vectors, smoothed, means, weights=counts)
+        inference, test = self.dependent.get(version.name, FoundBlocks()).inference, None
+        band: ExpectedCongruence | None = None
+        if version.blocks is not None:
+            band = expected_by_blocks(uncertainty)
+        elif (inference is None or not inference.refused) and "expected" in sides.added:
+            band = expected_at(vectors, true_coefficients(sides, solved.system.inputs.filters), floor, counts)
+        if answer.simulated is not None:
+            totals = scores.added["statistics"] / self.m
+            test = CongruenceTest.of(float(totals[0]), totals[1:], weights.blocks)
+        return Measured(
+            self.m,
+            mean,
+            scores.added["floor"] / self.m,
+            floor,
+            solved.certificates[label],
+            uncertainty,
+            band,
+            test,
+            len(solved.system.inputs.landmarks),
+            solved.system.inputs.is_exact,
+            version.kernel.describe(),
+            inference,
+            reason,
+        )
+
+    def _plans(self, system: System, name: str, ask: Ask) -> list[PlannedVersion]:
+        """Returns what is fixed of a version: once, or for each repeat of its draws."""
+        seen, known = self.look_at([name]), self.dependent.get(name, FoundBlocks())
+        kernel = seen.output_kernel(self.protocol, system)
+        given: dict[str, Any] = {
+            "filters": system.inputs.filters,
+            "scale": self.protocol.output_scale,
+            "fixed_kernel": self.protocol.output_kernel,
+            "tested": ask.tested and not known.refused,
+            "draws": ask.draws,
+            "seed": self.seed,
+            "blocks": known.blocks,
+        }
+        try:
+            plan = seen.plan(name, kernel, **given)
+        except MissingTailError:
+            ends = self.run("look", look_pass, [name], self.n, ALL_TAILS, True)[f"version {name}"]
+            self.looks[f"version {name}"].largest |= ends.largest
+            plan = seen.plan(name, kernel, **given)
+        if ask.samples is None:
+            return [plan]
+        return [
+            replace(plan, samples=DrawnSamples(ask.samples, repeat, self.seed), label=f"{name}, repeat {repeat}")
+            for repeat in ask.repeats
+        ]
+
+    def _counts_to_try(self, versions: Sequence[str], accuracy: Accuracy) -> tuple[list[int], float | None]:
+        """Returns landmark counts in turn, but for those that fail on a sample of the rows, and the last certificate.
+
+        A try costs as much as an answer. What landmarks miss hangs on the spectrum of k_X over the inputs, hardly on
+        their number; the certificate of the whole split has the last word.
+        """
+        counts, before = accuracy.counts(self.n), None
+        if len(counts) == 1 or self.n < SPLITS_SAMPLED * SAMPLED or self.points is not None:
+            return counts, None
+        positions = np.sort(stream(self.seed, "rows of a first try").choice(self.n, SAMPLED, replace=False))
+        rows = held(self.run("first try", whole_rows, list(versions), positions), versions)
+        sample = Driver(LocalPasses(rows), self.protocol, self.seed, dtype=np.float32)
+        for at, landmarks in enumerate(counts):
+            if landmarks > SAMPLED // 8:
+                return counts[at:], before
+            try:
+                worst = sample.solve(Ask(versions, tested=False), landmarks, _nowhere).worst
+            except (InvalidInputError, BudgetError):  # rare counts, all 0 in a sample: the whole split says what it is
+                return counts, None
+            if worst <= accuracy.share or not accuracy.is_in_reach(landmarks, worst, before):
+                return counts[at:], before
+            before = worst
+        return counts[-1:], before
+
+
+def _reason(solved: Solved, accuracy: Accuracy) -> str:
+    """Returns why so many landmarks, in one sentence."""
+    return (
+        f"{len(solved.system.inputs.landmarks):,} landmarks leave a certificate of {solved.worst:.2g} of the mean CCE "
+        f"or its noise floor, {accuracy.share:.2g} is the aim"
+    )
+
+
+def _nowhere(block: int, version: str, columns: dict[str, Array]) -> None:
+    """Where the columns of a try go."""
+
+
+@dataclass
+class Columns:
+    """Takes the columns that passes in this process write, by version and block."""
+
+    written: dict[str, dict[int, dict[str, Array]]] = field(default_factory=dict)
+
+    def __call__(self, block: int, version: str, columns: dict[str, Array]) -> None:
+        """See Write."""
+        self.written.setdefault(version, {}).setdefault(block, {}).update(columns)
+
+    def of(self, version: str) -> dict[str, Array]:
+        """Returns the columns of a version over all blocks."""
+        blocks = [columns for _, columns in sorted(self.written[version].items())]
+        return {name: np.concatenate([columns[name] for columns in blocks if name in columns]) for name in blocks[0]}

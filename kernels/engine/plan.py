@@ -1,0 +1,304 @@
+"""What is fixed of a version before its rows are summed: k_Y, its features, and what is drawn for it.
+
+psi must be the same for every block, so it is chosen before the pass that uses it: its range from the extremes of all
+targets and predictions, its nodes (for vector targets) from pilot rows. What it misses is then measured on all targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.bandwidths import OutputScale, gamma_of_variance
+from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions.base import require_dimension
+from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, chosen_in
+from congruence.kernels.engine.null import SimulatedVersion, null_draw_count, tested_directions
+from congruence.kernels.engine.null_features import TABLE_TAIL, NullFeatures, drawn_features, pilot_rows
+from congruence.kernels.engine.system import System
+from congruence.kernels.engine.targets import (
+    TargetErrors,
+    kernel_at_scale,
+    require_share,
+    stated_kernel,
+    target_errors,
+)
+from congruence.kernels.engine.uncertainty import FittedRows
+from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.features import TAILS, FeatureMap, output_features
+from congruence.kernels.kernel_functions import RBF, Kernel
+from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.resampling.keyed import row_draws
+
+ALL_TAILS = (1e-12, *TAILS)
+FIRST_TAILS = (1e-12, TABLE_TAIL)
+
+
+class MissingTailError(Exception):
+    """Features need a tail of the predictions that no pass has looked for yet."""
+
+
+@dataclass(frozen=True)
+class DrawnSamples:
+    """Which draws stand for a version's distribution: ``count`` a row, by the number of the repeat."""
+
+    count: int
+    repeat: int
+    seed: int
+
+    def of(self, predictive: Distribution, positions: Array) -> Samples:
+        """Returns the draws of the rows at some positions of the split."""
+        purpose = f"samples of predictions, repeat {self.repeat}"
+        return Samples(row_draws(predictive, positions, self.count, self.seed, purpose))
+
+
+@dataclass(frozen=True)
+class PlannedVersion:
+    """What every block needs to know of a version.
+
+    Attributes:
+        name: of the version.
+        kernel: the k_Y of its CCE.
+        features: psi of it.
+        simulated: what is drawn for the version, by its own seed, which the probes share.
+        samples: draws that stand for the version's distribution; None for exact kernel means.
+        label: by which its sums go: the name, and the repeat.
+    """
+
+    name: str
+    kernel: Kernel
+    features: FeatureMap = field(repr=False)
+    simulated: SimulatedVersion
+    samples: DrawnSamples | None = None
+    label: str = ""
+
+    @property
+    def blocks(self) -> DependentBlocks | None:
+        """Of all rows of the split, where they depend on each other."""
+        return self.simulated.blocks
+
+    def fitted(self, positions: Array) -> FittedRows:
+        """Returns, of rows at some positions of the split, which share a sign, and which a fit."""
+        return FittedRows.at(positions, self.blocks)
+
+    def predicted(self, predictive: Distribution, positions: Array) -> Distribution:
+        """Returns what is predicted for the rows at some positions: the version's distribution, or draws of it."""
+        return predictive if self.samples is None else self.samples.of(predictive, positions)
+
+    def errors(self, targets: Array, predictive: Distribution, *, measured: bool = False) -> TargetErrors:
+        """Returns Delta and v of some rows, by the features that are fixed for all; see ``target_errors``."""
+        return target_errors(targets, predictive, self.kernel, features=self.features, measured=measured)
+
+
+def look_pass(rows: BlockRows, versions: list[str], n: int, tails: tuple[float, ...], ends_only: bool) -> Pass:
+    """The pass over targets and predictions: between what ends they lie, their moments, and the pilot rows."""
+    targets, pilot = rows.targets(), chosen_in(pilot_rows(n), rows.first, len(rows))
+    sums = BlockSums()
+    sums.spread("targets", targets)
+    sums.raise_to("high", float(np.max(targets)))
+    sums.raise_to("-low", -float(np.min(targets)))
+    sums.keep("pilot targets", targets[pilot])
+    found = {"": sums}
+    for name in versions:
+        predictive = rows.predictive(name)
+        if len(predictive) != len(targets):
+            raise InvalidInputError(
+                f"predictive: {len(predictive)} distributions for {len(targets)} targets in the block that begins at "
+                f"row {rows.first}; give one distribution per row"
+            )
+        require_dimension(predictive, targets)
+        found[f"version {name}"] = _prediction_sums(targets, predictive, pilot, tails, ends_only=ends_only)
+    return found
+
+
+def _prediction_sums(
+    targets: Array, predictive: Distribution, pilot: Array, tails: Sequence[float], *, ends_only: bool
+) -> BlockSums:
+    sums = BlockSums()
+    for tail in tails if targets.ndim == 1 else ():
+        low, high = predictive.interval(tail)
+        sums.raise_to(f"high {tail}", high)
+        sums.raise_to(f"-low {tail}", -low)
+    if ends_only:
+        return sums
+    if isinstance(predictive, Samples):
+        pooled = np.concatenate([targets[:, None], predictive.values], axis=1)
+        sums.add("within", float(np.sum(np.var(pooled, axis=1, ddof=1))))
+        sums.spread("between", pooled.reshape(-1, *pooled.shape[2:]))
+    else:
+        sums.add("within", float(np.sum(predictive.std() ** 2)))
+        sums.spread("between", predictive.mean())
+    sums.keep("pilot", predictive[pilot])
+    return sums
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """Predictions known by their tails alone, as ``output_features`` asks for them."""
+
+    ends: dict[float, tuple[float, float]]
+    is_discrete: bool
+
+    @classmethod
+    def of(cls, predictions: BlockSums, is_discrete: bool) -> _Reach:
+        """From what the passes found."""
+        names = [name for name in predictions.largest if name.startswith("high ")]
+        high = {name.removeprefix("high "): predictions.largest[name] for name in names}
+        return cls(
+            {float(tail): (-predictions.largest[f"-low {tail}"], end) for tail, end in high.items()}, is_discrete
+        )
+
+    def interval(self, tail: float) -> tuple[float, float]:
+        """See Distribution."""
+        if tail not in self.ends:
+            raise MissingTailError(f"{tail}")
+        return self.ends[tail]
+
+
+@dataclass(frozen=True)
+class SeenSplit:
+    """What the passes that look at targets and predictions found.
+
+    Attributes:
+        n: rows.
+        targets: sums of targets.
+        predictions: sums by version.
+    """
+
+    n: int
+    targets: BlockSums
+    predictions: dict[str, BlockSums]
+
+    @classmethod
+    def of(cls, n: int, found: Pass) -> SeenSplit:
+        """From ``look_pass``."""
+        predictions = {name.removeprefix("version "): sums for name, sums in found.items() if name}
+        return cls(n, found[""], predictions)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Between which all targets lie."""
+        return -self.targets.largest["-low"], self.targets.largest["high"]
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether there is one target a row."""
+        return np.ndim(self.targets.moments["targets"][1]) == 0
+
+    def output_kernel(self, protocol: EvaluationProtocol, system: System) -> Kernel:
+        """Returns k_Y of the protocol, its bandwidth read off all targets.
+
+        Raises:
+            InvalidInputError: constant targets.
+        """
+        if protocol.output_kernel is not None:
+            return protocol.output_kernel
+        scale = protocol.output_scale
+        residual = system.residual_variance(*self.targets.moments["targets"]) if scale == "residual" else 0.0
+        return kernel_at_scale(scale, self.marginal_gamma(), residual)
+
+    def marginal_gamma(self) -> float:
+        """Returns 1 / (2 var) of all targets.
+
+        Raises:
+            InvalidInputError: constant targets.
+        """
+        return gamma_of_variance(self.targets.variance("targets"), self.n, max(self.ends, key=abs))
+
+    def plan(
+        self,
+        name: str,
+        kernel: Kernel,
+        *,
+        filters: Array,
+        scale: OutputScale,
+        fixed_kernel: Kernel | None,
+        tested: bool,
+        draws: int | None,
+        seed: int,
+        blocks: DependentBlocks | None = None,
+    ) -> PlannedVersion:
+        """Returns what is fixed of a version.
+
+        Args:
+            name: of the version.
+            kernel: the k_Y of the CCE.
+            filters: of the leading directions.
+            scale: of the version's own kernel, by which it is tested where there is no ``fixed_kernel``.
+            fixed_kernel: k_Y that the protocol names.
+            tested: with the congruence test.
+            draws: of the test; ``null_draw_count`` by default.
+            seed: of probes, signs and draws.
+            blocks: of rows that depend on each other.
+
+        Raises:
+            BudgetError: k_Y needs too many features on the range of the targets.
+            MissingTailError: look for ``ALL_TAILS``.
+        """
+        predictions = self.predictions[name]
+        y, pilot = self.targets.rows("pilot targets"), predictions.rows("pilot")
+        reach = _Reach.of(predictions, pilot.is_discrete)
+        features = self._features(kernel, y, pilot, reach)
+        known = {} if y.ndim == 2 else {kernel: features}
+        if y.ndim == 2:
+            error = target_errors(y, pilot, kernel, features=features)
+            assert error.missed is not None
+            missed = float(np.sum(error.missed.rows))
+            require_share(missed, missed + float(np.sum(error.delta**2)), self.n, features.rank)
+        null = None if not tested else self._null_features(fixed_kernel, y, pilot, reach, predictions, scale, known)
+        simulated = SimulatedVersion(
+            self._null_features(kernel, y, pilot, reach, predictions, scale, known),
+            null,
+            null_draw_count(self.n, draws) if tested else 0,
+            tested_directions(filters, self.n),
+            seed,
+            blocks,
+        )
+        return PlannedVersion(name, kernel, features, simulated, label=name)
+
+    def _features(self, kernel: Kernel, y: Array, pilot: Distribution, reach: Any) -> FeatureMap:
+        if y.ndim == 2:
+            return output_features(kernel, y, pilot)
+        return output_features(kernel, np.concatenate([y, self.ends]), reach)
+
+    def _drawn(self, kernel: Kernel, y: Array, pilot: Distribution, reach: Any) -> FeatureMap:
+        return drawn_features(kernel, y, pilot) if y.ndim == 2 else self._features(kernel, y, pilot, reach)
+
+    def _null_features(
+        self,
+        kernel: Kernel | None,
+        y: Array,
+        pilot: Distribution,
+        reach: _Reach,
+        predictions: BlockSums,
+        scale: OutputScale,
+        known: dict[Kernel, FeatureMap],
+    ) -> NullFeatures:
+        """Returns psi of simulated targets, by ``kernel`` or the version's own at ``scale``."""
+        try:
+            own = kernel or _stated(predictions, self.n, scale) or RBF(self.marginal_gamma())
+            features = known.get(own) or self._drawn(own, y, pilot, reach)
+        except BudgetError:
+            if kernel is not None:
+                raise
+            # Targets a thousand bandwidths from all predictions: no draw of the model gets there: the level is safe.
+            features = self._drawn(RBF(self.marginal_gamma()), y, pilot, reach)
+        ends = self.ends
+        if y.ndim == 1:
+            low, high = reach.interval(TABLE_TAIL)
+            ends = min(low, ends[0]), max(high, ends[1])
+        return NullFeatures.of(features, y, pilot, ends, is_discrete=pilot.is_discrete)
+
+
+def _stated(predictions: BlockSums, n: int, scale: OutputScale) -> Kernel | None:
+    """Returns the version's own kernel (``targets.model_output_kernel``)."""
+    within = predictions.added["within"] / n
+    count, _, squares = predictions.moments["between"]
+    pooled = count > n  # an ensemble's values, whose variance has its mean variance in it
+    between = float(np.sum(squares)) / (count - 1.0) - within if pooled else float(np.sum(squares)) / count
+    return stated_kernel(within, between, scale)

@@ -1,0 +1,321 @@
+"""What is said of a version on a split: its CCE, what a true version would have there, and the test of congruence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import p_value_kind, t_quantile
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.printed import printed
+from congruence.kernels.weights import mean_over
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BoundKind = Literal["computed", "sampled"]
+TIE = 1.0 - 1e-5  # single precision must not make a tie with the observed value look smaller than it
+
+
+@dataclass(frozen=True)
+class CongruenceInfluence:
+    """What each reference row contributes to the two means of a version.
+
+    Attributes:
+        squared_mean: mean over the points of CCE^2, less the Monte-Carlo term of a finite ensemble.
+        mean: mean CCE.
+        squared: influence of each reference row on ``squared_mean``, (n,).
+        root: influence on ``mean``, (n,).
+        noise: mean over the points of |s_b|^2 for each draw b of the signs, (B,); the same signs for every version.
+    """
+
+    squared_mean: float
+    mean: float
+    squared: Array = field(repr=False)
+    root: Array = field(repr=False)
+    noise: Array = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CongruenceUncertainty:
+    """How a version's means would vary with new targets at the same inputs.
+
+    Attributes:
+        influence: of each reference row.
+        standard_error: of the mean CCE.
+        squared_standard_error: of the mean CCE^2.
+        noise_standard_error: of the mean CCE^2 of the same noise around no error at all.
+        blocks: how many blocks of rows are taken as independent; None where all rows are.
+        noise_means: mean CCE of the same noise around no error, for each draw of the blocks' signs, (B,); None of
+            independent rows.
+    """
+
+    influence: CongruenceInfluence = field(repr=False)
+    standard_error: float
+    squared_standard_error: float
+    noise_standard_error: float
+    blocks: int | None = None
+    noise_means: Array | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, repr=False)
+class ExpectedCongruence:
+    """The mean CCE of a true version: on average, and the bounds that 95 of 100 splits keep."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __repr__(self) -> str:
+        return printed(self, mean=self.mean, band=(self.low, self.high))
+
+
+@dataclass(frozen=True, repr=False)
+class CongruenceTest:
+    """A Monte-Carlo test of congruence at m points.
+
+    Attributes:
+        statistic: T, the mean over the points of the smoothed error of the observed targets.
+        p_value: of the whole split; at least 1 / (draws + 1).
+        point_p_values: of each point's neighbourhood, (m,), under "the model is the truth everywhere".
+        point_statistics: the smoothed error at each point, (m,).
+        null_statistics: T* of the drawn targets, (draws,).
+        blocks: how many blocks of rows are taken as independent; None where all rows are.
+    """
+
+    statistic: float
+    p_value: float
+    point_p_values: Array = field(repr=False)
+    point_statistics: Array = field(repr=False)
+    null_statistics: Array = field(repr=False)
+    blocks: int | None = None
+
+    @classmethod
+    def of(cls, statistic: float, null: Array, blocks: int | None) -> CongruenceTest:
+        """Returns the test from the statistic and the drawn ones, whose points are elsewhere."""
+        p_value = (1 + int(np.count_nonzero(null >= TIE * statistic))) / (len(null) + 1)
+        return cls(statistic, p_value, np.empty(0), np.empty(0), null, blocks)
+
+    def __repr__(self) -> str:
+        return printed(self, statistic=self.statistic, expected=self.expected, band=self.band, p_value=self.p_value,
+                       p_value_kind=self.p_value_kind, draws=self.draws, points=len(self.point_p_values))  # fmt: skip
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a table with a row a point, in their order.
+
+        ``statistic``: the smoothed error there. ``p_value``: of the point's neighbourhood. ``q_value``: the same
+        adjusted for the number of points (Benjamini and Hochberg 1995).
+        """
+        import pandas as pd
+
+        q_values = benjamini_hochberg(self.point_p_values)
+        return pd.DataFrame({"statistic": self.point_statistics, "p_value": self.point_p_values, "q_value": q_values})
+
+    @property
+    def expected(self) -> float:
+        """What the statistic would be on average if the model were the truth: the mean of the null statistics."""
+        return float(np.mean(self.null_statistics))
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Where the statistic lies in 95 of 100 splits if the model is the truth."""
+        low, high = np.quantile(self.null_statistics, (0.025, 0.975))
+        return float(low), float(high)
+
+    @property
+    def p_value_kind(self) -> str:
+        """ "exact", or "asymptotic in B blocks" of rows that depend on each other."""
+        return p_value_kind(self.blocks)
+
+    @property
+    def draws(self) -> int:
+        """Number of simulated sets of targets B."""
+        return len(self.null_statistics)
+
+    def significant_points(self, level: float = 0.05) -> Array:
+        """Points around which the model is wrong, with a false discovery rate of at most ``level``: (m,) booleans.
+
+        What is tested at a point is the smoothed error there against a model that is the truth *everywhere*: a point
+        next to a region where the model is wrong is smoothed from that region's targets too, and may be found though
+        the model is right at the point itself. Read them as places to look around, not as verdicts on single points.
+        """
+        return benjamini_hochberg(self.point_p_values) <= level
+
+
+def benjamini_hochberg(p_values: Array) -> Array:
+    """Returns q-values: rejecting where q <= level keeps the false discovery rate at ``level``.
+
+    q_(i) = min over j >= i of m p_(j) / j (Benjamini and Hochberg 1995). Valid for p-values that are independent or
+    positively dependent, as those of neighbouring points are.
+
+    Raises:
+        InvalidInputError: not a vector of probabilities.
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if p.ndim != 1 or not np.all((p >= 0.0) & (p <= 1.0)):
+        raise InvalidInputError("p_values: expected a vector of probabilities inside [0, 1]")
+    from scipy.stats import false_discovery_control  # a second of imports
+
+    return np.asarray(false_discovery_control(p))
+
+
+@dataclass(frozen=True, repr=False)
+class CongruenceResult:
+    """CCE of a version at m points, beside what a true version would have there.
+
+    Attributes:
+        values: CCE(x_j), (m,).
+        noise_floor_values: root of E[CCE(x_j)^2] if the model were the truth, (m,).
+        error_bound: bound on |computed - exact| CCE at every point; exact is what the definition gives for the inputs
+            as they are, in any precision.
+        mean_error_bound: bound on |computed - exact| mean CCE, which is much smaller.
+        bound_kind: how well the bounds are known. "computed": from a residual that was computed. "sampled": from
+            residuals at random rows with a margin, which is not a proof.
+        uncertainty: standard errors and what each reference row contributes.
+        band: of the mean CCE of a true version: its expectation and the bounds of 95 of 100 splits. None where rows
+            depend on each other in too few blocks.
+        test: of "the version is the truth"; None where it was not asked for.
+        weights: what each point counts in means over them, (m,), of mean 1; None where they count equally.
+        means: mean CCE in each repeat of a protocol that has them, (repeats,); None for one evaluation.
+        mean_squares: mean of CCE(x_j)^2 over the repeats, (m,); the square of the mean is smaller by their variance.
+    """
+
+    values: Array = field(repr=False)
+    noise_floor_values: Array = field(repr=False)
+    error_bound: float
+    mean_error_bound: float
+    bound_kind: BoundKind
+    uncertainty: CongruenceUncertainty
+    band: ExpectedCongruence | None
+    test: CongruenceTest | None = None
+    weights: Array | None = field(default=None, repr=False)
+    means: Array | None = field(default=None, repr=False)
+    mean_squares: Array | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        repeats = {} if self.means is None else {"std": self.std, "repeats": len(self.means)}
+        band = None if self.band is None else (self.band.low, self.band.high)
+        return printed(self, mean=self.mean, interval=self.interval(), expected=self.expected, band=band,
+                       excess=self.excess, p_value=self.p_value, mean_error_bound=self.mean_error_bound,
+                       points=len(self.values), **repeats)  # fmt: skip
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a table with a row a point, in their order.
+
+        ``cce``: CCE there. ``cce_noise_floor``: root of its expected square if the model were the truth.
+        ``cce_excess``: what CCE has beyond the expected one, see ``excess_values``. With the test, ``p_value`` and
+        ``q_value``; over repeats, ``cce_std``: the standard deviation over them (ddof 1).
+        """
+        import pandas as pd
+
+        table = pd.DataFrame(
+            {"cce": self.values, "cce_noise_floor": self.noise_floor_values, "cce_excess": self.excess_values}
+        )
+        if self.test is not None:
+            tested = self.test.to_frame()
+            table = table.assign(p_value=tested["p_value"], q_value=tested["q_value"])
+        if self.means is None or self.mean_squares is None:
+            return table
+        count = len(self.means)
+        variance = np.maximum(self.mean_squares - self.values**2, 0.0) * (count / (count - 1.0) if count > 1 else 0.0)
+        return table.assign(cce_std=np.sqrt(variance))
+
+    @property
+    def mean(self) -> float:
+        """Mean CCE over the points (the mean of the root, as the papers report it)."""
+        return mean_over(self.values, self.weights)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the mean CCE over the repeats (ddof 1); 0 for one."""
+        return float(np.std(self.means, ddof=1)) if self.means is not None and len(self.means) > 1 else 0.0
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean CCE, with new targets at the same inputs."""
+        return self.uncertainty.standard_error
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval of the mean CCE that targets at these inputs have on average, by its standard error."""
+        reach = _quantile(level, self.uncertainty.blocks) * self.uncertainty.standard_error
+        return max(0.0, self.mean - reach), self.mean + reach
+
+    def squared_mean_interval(self, level: float = 0.95) -> tuple[float, float, float]:
+        """Mean CCE^2 less the Monte-Carlo term of a finite ensemble, with its confidence interval: value, low, high."""
+        known = self.uncertainty
+        value, reach = known.influence.squared_mean, _quantile(level, known.blocks) * known.squared_standard_error
+        return value, value - reach, value + reach
+
+    @property
+    def noise_floor(self) -> float:
+        """Root of the expected squares if the model were the truth, meant over the points.
+
+        A mean of roots lies below a root of means: ``expected`` is what the mean CCE itself would be.
+        """
+        return mean_over(self.noise_floor_values, self.weights)
+
+    @property
+    def expected(self) -> float:
+        """What the mean CCE would be on average if the version were the truth; the floor where no band is known."""
+        return self.noise_floor if self.band is None else self.band.mean
+
+    @property
+    def excess(self) -> float:
+        """What the mean CCE has beyond the expected one, see ``excess_over``."""
+        return excess_over(self.mean, self.expected)
+
+    def excess_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Confidence interval of ``excess``, from that of the mean CCE."""
+        return excess_interval(self.interval(level), self.expected)
+
+    @property
+    def squared_values(self) -> Array:
+        """CCE(x_j)^2, (m,), averaged over repeats, as the squared noise floor is."""
+        return np.asarray(self.values**2 if self.mean_squares is None else self.mean_squares)
+
+    @property
+    def expected_values(self) -> Array:
+        """What CCE would be at each point if the version were the truth, (m,): as the noise floor is to its mean."""
+        floor = self.noise_floor
+        return self.noise_floor_values * (self.expected / floor if floor > 0.0 else 1.0)
+
+    @property
+    def excess_values(self) -> Array:
+        """sqrt(max(0, CCE^2 - expected^2)) point by point, (m,)."""
+        return np.asarray(np.sqrt(np.maximum(self.squared_values - self.expected_values**2, 0.0)))
+
+    @property
+    def p_value(self) -> float | None:
+        """Of "the version is the truth"; None where it was not asked for."""
+        return None if self.test is None else self.test.p_value
+
+    @property
+    def p_value_kind(self) -> str | None:
+        """ "exact" at any number of rows, or "asymptotic in B blocks" of rows that depend on each other."""
+        return None if self.test is None else self.test.p_value_kind
+
+
+def excess_over(mean: float, expected: float) -> float:
+    """Returns sqrt(max(0, mean^2 - expected^2)): what a mean CCE has beyond the one expected of a true version.
+
+    Both are means over the same points of the same distance, and independent errors add in squares; so the excess is
+    never above the mean CCE, comes back with ``expected`` to it (mean^2 = expected^2 + excess^2), and does not shrink
+    as a split grows. Of a true version it is 0 in about half of the splits.
+    """
+    return math.sqrt(max(0.0, mean * mean - expected * expected))
+
+
+def excess_interval(interval: tuple[float, float], expected: float) -> tuple[float, float]:
+    """Confidence interval of the excess over ``expected`` from the ``interval`` of the mean CCE, of which it rises."""
+    low, high = (excess_over(end, expected) for end in interval)
+    return low, high
+
+
+def _quantile(level: float, blocks: int | None) -> float:
+    if not 0.0 < level < 1.0:
+        raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
+    return t_quantile(blocks, level)

@@ -1,0 +1,404 @@
+r"""What each reference row contributes to a mean CCE, and the standard errors that follow: targets are what is random.
+
+Points near each other are smoothed from the same targets, so their CCE values are no sample of independent numbers;
+the rows of the reference split are. With e_j = sum_i a_i(x_j) Delta_i, the derivative of a mean over the points with
+respect to the outcome of row i, times that outcome's residual r_i, is the row's influence (the infinitesimal
+jackknife; Efron 1982, chapter 6):
+
+.. math::  g_i = \frac{2}{m} \sum_j a_{ij} \langle e_j, r_i \rangle  \quad\text{of } \frac1m \sum_j |e_j|^2,
+   \qquad  h_i = \frac{1}{m} \sum_j a_{ij} \Big\langle \frac{e_j}{|e_j|}, r_i \Big\rangle
+   \quad\text{of } \frac1m \sum_j |e_j|.
+
+One more smoothing gives both; of g_i a row's product with itself is taken off once. r_i is Delta_i less what its
+neighbours tell of it, by a leave-one-out ridge fit: the part of the outcome that x does not explain, with the
+Monte-Carlo error of a finite ensemble, which is as random.
+
+The sum of their squares is the variance of what is linear in the outcomes, such as the difference of two versions'
+squares. It counts twice what is quadratic in their noise: most of a mean CCE^2 near the noise floor, and what two
+ensembles' own errors add. Signs drawn for the residuals (a multiplier bootstrap; Wu 1986) tell how much that is: with
+s_b = sum_i a_i xi_ib r_i, the variance over b of mean |s_b|^2, or of the difference of two versions' with the same
+signs. One version's standard errors are those of e shrunken to what is not noise, plus s_b. All of it runs in the
+leading directions of the Gram matrix, by thin products.
+
+All of it is made of sums over rows, one block or many:
+
+    of every row        U'Delta, |Delta|^2                        -> the fit that residuals are taken from
+    of every point      U'e, U'(e / |e|); of every row r r'       -> the derivatives at the rows, leading axes of r
+    of every row        its two influences; U'r under drawn signs -> standard errors
+
+Of rows that depend on each other within blocks, residuals are those of a fit to other parts of the blocks, and the
+signs are one a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import FOLDS, DependentBlocks
+from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.engine.coded_draws import row_codes, sums_by_code, walsh_hadamard
+from congruence.kernels.engine.results import CongruenceInfluence, CongruenceUncertainty
+from congruence.kernels.engine.spectrum import relative_eigenvalues, validated_filters
+from congruence.kernels.engine.tiles import projected, squares_at, weighted_squares
+from congruence.kernels.streams import stream
+from congruence.kernels.weights import mean_over
+
+if TYPE_CHECKING:
+    pass
+
+SUMMED_ROWS = 4096
+"""Of a tile where sums of hundreds of codes are added, which take as long for a few rows as for many."""
+MULTIPLIERS = 200
+RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
+LEAST_FREEDOM = 1e-3  # 1 - h_ii of a row that has a direction to itself, above the rounding of single precision
+POINTS = 4096  # that means under drawn signs run over
+AXES_ENERGY = 0.998  # of the residuals' features that the multipliers see
+MAX_AXES = 256
+_TINY = float(np.finfo(float).tiny)
+
+
+@dataclass(frozen=True)
+class FittedRows:
+    """What fits and signs need to know of some rows.
+
+    Attributes:
+        units: rows of one unit have one sign: positions in the split, or blocks of rows that depend on each other.
+        folds: of the blocks, by which a row is judged by a fit of other blocks; None of independent rows.
+    """
+
+    units: Array = field(repr=False)
+    folds: Array | None = field(default=None, repr=False)
+
+    @classmethod
+    def at(cls, positions: Array, blocks: DependentBlocks | None) -> FittedRows:
+        """Rows at some positions of their split."""
+        return cls(positions) if blocks is None else cls(blocks.labels[positions], blocks.folds[positions])
+
+
+def add_coefficients(sums: BlockSums, vectors: Array, delta: Array, rows: FittedRows) -> None:
+    """U'Delta and |Delta|^2 of some rows; of blocks by folds, with U'U."""
+    sums.add("squares", float(np.sum(delta**2)))
+    if rows.folds is None:
+        sums.add("coefficients", projected(vectors, delta))
+        return
+    inside = [rows.folds == fold for fold in range(FOLDS)]
+    sums.add("coefficients", np.stack([projected(vectors[some], delta[some]) for some in inside]))
+    sums.add("fold moments", np.stack([weighted_squares(vectors[some]) for some in inside]))
+
+
+@dataclass(frozen=True)
+class ResidualFit:
+    """A ridge fit of Delta in the leading directions, from which residuals of rows that it does not know are taken.
+
+    Attributes:
+        coefficients: U'Delta, (k, r): of all rows, of which a row's own part is taken off; or of the other folds.
+        chosen: filters of the ridge that predicts best, (k,).
+    """
+
+    coefficients: Array = field(repr=False)
+    chosen: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, filters: Array, sums: BlockSums, n: int) -> ResidualFit:
+        """From ``add_coefficients`` over all n rows."""
+        coefficients, total = sums.added["coefficients"], sums.added["squares"]
+        relative = relative_eigenvalues(filters)
+        if coefficients.ndim == 2:
+            ridges, energy = (np.inf, *RIDGES), np.sum(coefficients**2, axis=1)
+            return cls(coefficients, validated_filters(relative, ridges, energy, total, n, least=0.5)[0])
+        share = np.maximum(np.trace(sums.added["fold moments"], axis1=1, axis2=2), _TINY)
+        lift = 1.0 / np.maximum(1.0 - share / np.sum(share), LEAST_FREEDOM)
+        others = lift[:, None, None] * (np.sum(coefficients, axis=0) - coefficients)
+        return cls(others, folded_filters(relative, coefficients, others, sums.added["fold moments"], total))
+
+    def residuals(self, vectors: Array, delta: Array, rows: FittedRows) -> Array:
+        """Delta_i less its fit from other rows, (rows, r), of some rows U (rows, k) and Delta (rows, r)."""
+        if rows.folds is None:
+            return leave_one_out(vectors, self.chosen, self.coefficients, delta)
+        residuals = np.array(delta, dtype=np.float64)
+        for fold, coefficients in enumerate(self.coefficients) if self.chosen.any() else ():
+            some = rows.folds == fold
+            residuals[some] -= vectors[some] @ (self.chosen[:, None] * coefficients).astype(vectors.dtype)
+        return residuals
+
+
+def add_points(sums: BlockSums, vectors: Array, smoothed: Array, norms: Array, weights: Array | None = None) -> None:
+    """U'e and U'(e / |e|) of some points U (m, k) with errors e (m, r) of norms (m,), by their weights of mean 1."""
+    if weights is not None:
+        smoothed = weights[:, None] * smoothed
+    sums.add("smoothed", projected(vectors, smoothed))
+    sums.add("directions", projected(vectors, smoothed / np.maximum(norms, _TINY)[:, None]))
+
+
+def add_residuals(sums: BlockSums, residuals: Array) -> None:
+    """The second moment of some rows' residuals."""
+    sums.add("residual moment", residuals.T @ residuals)
+
+
+@dataclass(frozen=True)
+class InfluenceWeights:
+    """What is needed for the influence of a row, once all points and residuals are summed.
+
+    Attributes:
+        filters: F, (k,).
+        spread: U'U at the points, (k, k).
+        fit: of the residuals.
+        axes: leading axes of the residuals, (r, c).
+        squared: F U'e, (k, r).
+        root: F U'(e / |e|), (k, r).
+        own: F U'U F of the points, (k, k).
+        points: m.
+        blocks: how many blocks of rows are taken as independent; None where all rows are.
+    """
+
+    filters: Array = field(repr=False)
+    spread: Array = field(repr=False)
+    fit: ResidualFit
+    axes: Array = field(repr=False)
+    squared: Array = field(repr=False)
+    root: Array = field(repr=False)
+    own: Array = field(repr=False)
+    points: int
+    blocks: int | None = None
+
+    @classmethod
+    def of(
+        cls, filters: Array, spread: Array, fit: ResidualFit, sums: BlockSums, points: int, blocks: int | None = None
+    ) -> InfluenceWeights:
+        """From ``add_points`` over all points and ``add_residuals`` over all rows."""
+        moment = sums.added["residual moment"]
+        return cls(
+            filters,
+            spread,
+            fit,
+            axes_of(moment),
+            (filters[:, None] * sums.added["smoothed"]).astype(np.float32),
+            (filters[:, None] * sums.added["directions"]).astype(np.float32),
+            (filters[:, None] * spread * filters).astype(np.float32),
+            points,
+            blocks,
+        )
+
+    def add_rows(self, sums: BlockSums, vectors: Array, delta: Array, rows: FittedRows) -> dict[str, Array]:
+        """The columns ``influence`` and ``influence_squared`` of some rows, whose residuals under signs are added."""
+        residuals = self.fit.residuals(vectors, delta, rows)
+        # The derivative has a row's product with itself, |r_i|^2, twice, and the mean square has it once.
+        own = squares_at(vectors, self.own) * np.einsum("ij,ij->i", residuals, residuals)
+        squared = np.einsum("ij,ij->i", (vectors @ self.squared).astype(np.float64), residuals)
+        root = np.einsum("ij,ij->i", (vectors @ self.root).astype(np.float64), residuals)
+        noise = (residuals @ self.axes).astype(np.float32)
+        left_out = np.maximum(np.sum(residuals**2, axis=1) - np.sum(noise**2, axis=1, dtype=np.float64), 0.0)
+        sums.add("left out", weighted_squares(vectors, left_out))
+        # Not the evaluation's seed: two versions compare by the same signs.
+        bits = MULTIPLIERS.bit_length()
+        sums.add("signed", sums_by_code(vectors, noise, row_codes(rows.units, bits, 0, "signs of residuals"), bits))
+        if self.blocks is not None:
+            sums.add("root of blocks", np.bincount(rows.units, root, self.blocks))
+            sums.add("square of blocks", np.bincount(rows.units, 2.0 * squared - own, self.blocks))
+        return {"influence": root / self.points, "influence_squared": (2.0 * squared - own) / self.points}
+
+    def uncertainty(
+        self,
+        sums: BlockSums,
+        vectors: Array,
+        smoothed: Array,
+        means: tuple[float, float],
+        columns: dict[str, Array] | None = None,
+        weights: Array | None = None,
+    ) -> CongruenceUncertainty:
+        """Standard errors from the sums over all rows.
+
+        Args:
+            sums: of ``add_rows``, and ``sampling variance`` of ensembles.
+            vectors, smoothed: U and e at the points ``mean_points``, (p, k) and (p, r).
+            means: of |e| and |e|^2 over all points.
+            columns: influences of all rows, where they are here.
+            weights: of those points, (p,), where they count unequally.
+        """
+        filters = self.filters
+        observed = (smoothed @ self.axes).astype(np.float32)
+        # Of directions by the hundred the noise hardly varies: it stands at its mean.
+        constant = squares_at(vectors, filters[:, None] * sums.added["left out"] * filters)
+        beside = np.maximum(np.sum(smoothed**2, axis=1) - np.sum(observed**2, axis=1), 0.0)
+        drawn = kept_under_signs(sums.added["signed"], filters, MULTIPLIERS)
+        roots, squares, noise, kept = means_under_signs(drawn, vectors, observed, beside, constant, weights)
+        errors = {"root": float(np.std(roots, ddof=1)), "square": float(np.std(squares, ddof=1))}
+        if self.blocks is not None:
+            for name, error in errors.items():
+                first_order = float(np.linalg.norm(sums.added[f"{name} of blocks"])) / self.points
+                errors[name] = float(np.sqrt((1.0 - np.sqrt(kept)) * error**2 + np.sqrt(kept) * first_order**2))
+        known_by = 1.0 if self.blocks is None else float(np.sqrt(self.blocks / (self.blocks - 1.0)))
+        chance = 0.0
+        if "sampling variance" in sums.added:
+            chance = float(np.sum(filters[:, None] * sums.added["sampling variance"] * filters * self.spread))
+        known = {"influence": np.empty(0), "influence_squared": np.empty(0)} if columns is None else columns
+        mean, mean_square = means
+        return CongruenceUncertainty(
+            CongruenceInfluence(
+                mean_square - chance / self.points, mean, known["influence_squared"], known["influence"], noise
+            ),
+            standard_error=known_by * errors["root"],
+            squared_standard_error=known_by * errors["square"],
+            noise_standard_error=known_by * float(np.std(noise, ddof=1)),
+            blocks=self.blocks,
+            noise_means=None if self.blocks is None else norms_of_noise(drawn, vectors, constant, weights),
+        )
+
+
+def folded_filters(relative: Array, coefficients: Array, others: Array, moments: Array, total: float) -> Array:
+    """Filters (k,) of the ridge that predicts each fold best from the others, zeros where none predicts at all.
+
+    Args:
+        relative: eigenvalues over the metric's own n lambda, (k,).
+        coefficients: U'Delta of each fold, (folds, k, r).
+        others: of the other folds, on the scale of all rows, (folds, k, r).
+        moments: U'U of each fold, (folds, k, k).
+        total: |Delta|^2.
+    """
+    best, chosen = total, np.zeros_like(relative)
+    for ridge in RIDGES:
+        tried = relative / (relative + ridge)
+        fit = tried[:, None] * others
+        missed = total - 2.0 * float(np.sum(coefficients * fit)) + float(np.sum(fit * (moments @ fit)))
+        if missed < best:
+            best, chosen = missed, tried
+    return chosen
+
+
+def norms_of_noise(drawn: Array, synthesis: Array, constant: Array, weights: Array | None = None) -> Array:
+    """Mean |s_b| over some points for every draw of the signs, (B,): the mean CCE if the version were the truth.
+
+    Args:
+        drawn, synthesis, constant, weights: see ``means_under_signs``.
+    """
+    means = np.empty(len(drawn))
+    for number, coefficients in enumerate(drawn):
+        values = synthesis @ coefficients
+        means[number] = mean_over(np.sqrt(np.einsum("ij,ij->i", values, values) + constant), weights)
+    return means
+
+
+def leave_one_out(analysis: Array, chosen: Array, coefficients: Array, delta: Array) -> Array:
+    """Leave-one-out residuals (rows, r) of some rows U (rows, k) and Delta (rows, r), by the fit of all."""
+    fit = analysis @ (chosen[:, None] * coefficients).astype(analysis.dtype)
+    leverage = np.einsum("ij,j,ij->i", analysis, chosen, analysis)
+    return np.asarray((delta - fit) / np.maximum(1.0 - leverage, LEAST_FREEDOM)[:, None])
+
+
+def kept_under_signs(sums: Array, filters: Array, count: int) -> Array:
+    """What the smoother keeps under each of ``count`` draws of the rows' signs, (count, k, c), from ``sums_by_code``.
+
+    Any two draws are independent (``coded_draws``). That of g = 0, which leaves every sign as it is, is not among them.
+    """
+    drawn = walsh_hadamard(np.asarray(sums, dtype=np.float32))[1 : count + 1]
+    drawn *= filters[:, None]
+    return drawn
+
+
+def means_under_signs(
+    drawn: Array, synthesis: Array, observed: Array, beside: Array, constant: Array, weights: Array | None = None
+) -> tuple[Array, Array, Array, float]:
+    """Mean CCE, mean CCE^2 and mean |s_b|^2 over some points for every draw of the signs, (B,) each.
+
+    And the share of the observed squares that is not noise.
+
+    Args:
+        drawn: what the smoother keeps of the residuals under drawn signs, in their leading axes, (B, k, c).
+        synthesis: U at the points, (p, k).
+        observed: e at the points in those axes, (p, c).
+        beside: |e|^2 outside of them, (p,).
+        constant: expected square of the noise outside of them, (p,).
+        weights: of the points, (p,), where they count unequally.
+    """
+    multipliers = len(drawn)
+    counts = np.ones(len(observed)) if weights is None else weights / np.mean(weights)
+    moment = synthesis.T @ (synthesis if weights is None else synthesis * counts.astype(synthesis.dtype)[:, None])
+    of_noise = np.array([np.sum(part * (moment @ part)) for part in drawn], dtype=np.float64) + counts @ constant
+    signal = float(counts @ (np.sum(observed**2, axis=1, dtype=np.float64) + beside))
+    # Of e = b + s, E|e|^2 = |b|^2 + E|s|^2: what is left of e without its noise.
+    kept = max(0.0, 1.0 - float(np.mean(of_noise)) / signal) if signal > 0.0 else 0.0
+    signal_kept, around = np.float32(np.sqrt(kept)) * observed, kept * beside + constant
+    means, squares = np.empty(multipliers), np.empty(multipliers)
+    for number, coefficients in enumerate(drawn):
+        values = synthesis @ coefficients
+        values += signal_kept
+        square = np.einsum("ij,ij->i", values, values) + around
+        means[number], squares[number] = mean_over(np.sqrt(square), weights), mean_over(square, weights)
+    return means, squares, of_noise / len(observed), kept
+
+
+def mean_points(n: int) -> Array:
+    """Evenly spaced points over which means under drawn signs run."""
+    return np.linspace(0, n - 1, min(n, POINTS)).astype(np.intp)
+
+
+def axes_of(moment: Array) -> Array:
+    """Leading eigenvectors (r, c) of the residuals' second moment (r, r): ``AXES_ENERGY`` of it, or ``MAX_AXES``."""
+    total = max(float(np.trace(moment)), _TINY)
+    basis = None
+    if len(moment) > 2 * MAX_AXES:
+        basis = _leading_subspace(moment)
+        moment = basis.T @ moment @ basis
+    energy, axes = np.linalg.eigh(moment)
+    count = min(int(np.searchsorted(np.cumsum(energy[::-1]) / total, AXES_ENERGY)) + 1, len(energy), MAX_AXES)
+    leading = axes[:, : -count - 1 : -1]
+    return np.ascontiguousarray(leading if basis is None else basis @ leading)
+
+
+def _leading_subspace(moment: Array) -> Array:
+    """A basis (r, 2 c) near the c leading directions, by subspace iteration (Halko, Martinsson and Tropp 2011)."""
+    start = stream(0, "subspace of residuals").standard_normal((len(moment), 2 * MAX_AXES))
+    for _ in range(3):
+        start, _ = np.linalg.qr(moment @ start)
+    return np.asarray(start)
+
+
+def spread_over(uncertainty: CongruenceUncertainty, rows: Array, total: int) -> CongruenceUncertainty:
+    """Returns the same with influences on all ``total`` rows of a split, of which the reference held ``rows``."""
+    influence = uncertainty.influence
+    squared, root = np.zeros(total), np.zeros(total)
+    squared[rows], root[rows] = influence.squared, influence.root
+    return replace(uncertainty, influence=replace(influence, squared=squared, root=root))
+
+
+def repeated_uncertainty(repeats: Sequence[CongruenceUncertainty]) -> CongruenceUncertainty:
+    """Of the mean over repeats, which share the targets but not their choices of rows and draws.
+
+    Influences are averaged, so that what is a repeat's own cancels. Their root sum of squares is corrected by what the
+    signs tell of one repeat, and the spread of the repeats' means over their number is added. Draws of the signs differ
+    between references, so two versions' difference counts what is quadratic in the noise more than once.
+    """
+    influences = [item.influence for item in repeats]
+    mean, squared_mean = (
+        np.array([getattr(influence, name) for influence in influences]) for name in ("mean", "squared_mean")
+    )
+    root, squared = (
+        np.mean([getattr(influence, name) for influence in influences], axis=0) for name in ("root", "squared")
+    )
+    noise = np.mean([influence.noise for influence in influences], axis=0)
+    first_order = [(_norm(influence.root), _norm(influence.squared)) for influence in influences]
+    corrections = [
+        (item.standard_error / max(of_root, _TINY), item.squared_standard_error / max(of_square, _TINY))
+        for item, (of_root, of_square) in zip(repeats, first_order, strict=True)
+    ]
+    of_noise = float(np.mean([item.noise_standard_error / max(item.squared_standard_error, _TINY) for item in repeats]))
+    of_root, of_square = np.mean(corrections, axis=0) * (_norm(root), _norm(squared))
+    return CongruenceUncertainty(
+        CongruenceInfluence(float(np.mean(squared_mean)), float(np.mean(mean)), squared, root, noise),
+        standard_error=float(np.hypot(of_root, _error_of_mean(mean))),
+        squared_standard_error=float(np.hypot(of_square, _error_of_mean(squared_mean))),
+        noise_standard_error=float(np.hypot(of_square * of_noise, _error_of_mean(squared_mean))),
+    )
+
+
+def _norm(values: Array) -> float:
+    return float(np.linalg.norm(values))
+
+
+def _error_of_mean(values: Array) -> float:
+    return float(np.std(values, ddof=1)) / float(np.sqrt(len(values))) if len(values) > 1 else 0.0

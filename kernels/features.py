@@ -1,0 +1,597 @@
+"""Finite features psi of an output kernel: k_Y(y, y') = psi(y).psi(y') to a stated tolerance on a stated range.
+
+They turn the norm in the output RKHS into a Euclidean norm of r numbers (r = 15 to 60 for one RBF), so the error of a
+model is a difference first and a norm second: no cancellation, and never the root of a negative number.
+
+* Stationary kernels of one target: the spectral integral by the trapezoid rule. E psi(Y) of *any* family is its
+  characteristic function at fixed frequencies. RBF kernels need few of them; Matern and Laplacian kernels have slow
+  spectra, and are met to 1e-8 to 1e-2, as far as 1,024 frequencies go.
+* The same between whole numbers: a table, and E psi(Y) is a sum of masses.
+* Polynomials of one target: monomials, and E psi(Y) are moments.
+* Vector targets, and kernels of another shape: nodes, by a pivoted Cholesky.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from congruence.kernels.arrays import Array, row_slices
+from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.distributions.counts import Count
+from congruence.kernels.distributions.location import mass_outside, moved
+from congruence.kernels.distributions.mixture import Mixture
+from congruence.kernels.distributions.moments import coefficients
+from congruence.kernels.distributions.samples import Samples
+from congruence.kernels.distributions.waves import waves
+from congruence.kernels.errors import BudgetError
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Polynomial, Sum
+from congruence.kernels.streams import stream
+
+TOLERANCE = 1e-12
+# Tolerances that kernels with a slow spectrum are met to, with the tails that are left out: what is short goes first.
+ROUGH_SHORT = ((1e-8, 1e-9), (1e-6, 1e-6), (1e-5, 1e-6), (1e-4, 1e-4))
+ROUGH = ((1e-4, 1e-4), (1e-3, 1e-3), (3e-3, 1e-3), (1e-2, 1e-3))
+MAX_FREQUENCIES = 1024
+SHORT = 256  # frequencies that cost next to nothing
+SMALLEST_TAIL = 1e-12
+TAILS = (1e-9, 1e-6, 1e-4, 1e-3)
+MOST_COUNTS = 512
+MAX_NODES = 1024
+NODE_TOLERANCE = 1e-9
+_SEEN = 4096  # values among which nodes are chosen, and at which features are checked
+_GRID = 1024
+_FRESH_DRAWS = 8
+_MEANS_CHECKED = 64  # rows
+_ROUNDING = 16.0 * float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Missed:
+    """What features leave out of the errors D_i = k_Y(y_i, .) - E k_Y(Y_i, .) of some rows.
+
+    The products <D_i, D_j> are off by at most sqrt(rows_i rows_j) + sqrt(outside_i) + sqrt(outside_j).
+
+    Attributes:
+        rows: of each row's squared norm, (n,).
+        outside: the square of what lies outside of the features' range, (n,).
+    """
+
+    rows: Array = field(repr=False)
+    outside: Array = field(repr=False)
+
+    def weighted(self, squares: Array) -> Missed:
+        """Returns what is missed of rows that count with weights ``squares``, (n,)."""
+        return Missed(squares * self.rows, squares**2 * self.outside)
+
+    def plus(self, other: Missed) -> Missed:
+        """Returns what is missed where two kernels' features stand side by side."""
+        return Missed(self.rows + other.rows, (np.sqrt(self.outside) + np.sqrt(other.outside)) ** 2)
+
+
+class FeatureMap(ABC):
+    """psi: targets -> R^r. ``error`` bounds |k(y, y') - psi(y).psi(y')| on the range it was built for."""
+
+    error: float
+    is_sampled: ClassVar[bool] = False
+    """Whether what is missed is read off draws rather than bounded."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Number of features r."""
+
+    @abstractmethod
+    def __call__(self, y: Any) -> Array:
+        """Returns psi(y_i), (n, r), in float64."""
+
+    @abstractmethod
+    def expectation(self, distribution: Distribution) -> Array:
+        """Returns E psi(Y_i) for Y_i ~ distribution[i], (n, r), in float64."""
+
+    @abstractmethod
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
+        """Returns what psi(y_i) - E psi(Y_i) leaves out of the errors of targets y (n,) or (n, q)."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The interval of targets that the features were built for; everything where they have none."""
+        return -np.inf, np.inf
+
+
+def output_features(
+    kernel: Kernel, y: Array, distribution: Distribution | None = None, *, tolerance: float = TOLERANCE
+) -> FeatureMap:
+    """Returns features of ``kernel`` that hold for the targets y and for what the model predicts.
+
+    Args:
+        kernel: the output kernel k_Y.
+        y: targets, (n,) or (n, q), which fix the range together with the predictions.
+        distribution: predictive distributions; the range covers all but 1e-12 or 1e-9 of their mass per side, or for
+            tails so heavy that this would need too many features, all but up to 1e-3, or else what 1,024 frequencies
+            hold around the targets. ``FeatureMap.missed`` counts the mass outside.
+        tolerance: largest error of k_Y on the range, of kernels with a fast spectrum.
+
+    Raises:
+        BudgetError: the kernel needs more than 2,048 features on the range of the targets alone (bandwidth far below).
+    """
+    if y.ndim == 2:
+        return _vector_features(kernel, y, distribution, tolerance)
+    polynomials = tuple(term for term in kernel.terms if isinstance(term, Polynomial))
+    if polynomials:
+        monomials = MonomialFeatures.of(polynomials, y)
+        rest = tuple(term for term in kernel.terms if not isinstance(term, Polynomial))
+        if not rest:
+            return monomials
+        return StackedFeatures(output_features(Sum(rest), y, distribution, tolerance=tolerance), monomials)
+    counts = few_counts(y, distribution)
+    if counts is not None and kernel.is_stationary:
+        return count_features(kernel, *counts, tolerance)
+    spectra = [Density.of(term) for term in kernel.terms]
+    if any(spectrum is None for spectrum in spectra):
+        low, high = target_range(y, distribution, TAILS[0])
+        return node_features(kernel, _candidates(y, low, high), max(tolerance, NODE_TOLERANCE))
+    terms = tuple(spectrum for spectrum in spectra if spectrum is not None)
+    return fourier_features(terms, *_fourier_range(terms, y, distribution, tolerance))
+
+
+def target_range(y: Array, distribution: Distribution | None, tail: float) -> tuple[float, float]:
+    """Returns an interval with the targets and all but ``tail`` of the mass of every prediction on each side."""
+    low, high = float(np.min(y)), float(np.max(y))
+    if distribution is not None:
+        lower, upper = distribution.interval(tail)
+        low, high = min(low, lower), max(high, upper)
+    return low, high
+
+
+def few_counts(y: Array, distribution: Distribution | None) -> tuple[float, float] | None:
+    """Returns the least and largest count of targets and predictions of whole numbers, where these are few."""
+    if distribution is None or not distribution.is_discrete or np.any(y != np.floor(y)):
+        return None
+    for tail in (SMALLEST_TAIL, TAILS[0]):
+        low, high = target_range(y, distribution, tail)
+        if high - low < MOST_COUNTS:
+            return float(np.floor(low)), float(np.ceil(high))
+    return None
+
+
+def rbf_gammas(kernel: Kernel) -> Array | None:
+    """Returns the gammas of an RBF kernel or a sum of them; None for other kernels."""
+    gammas = [term.gamma for term in kernel.terms if isinstance(term, RBF)]
+    return np.array(gammas) if len(gammas) == len(kernel.terms) else None
+
+
+class Density(NamedTuple):
+    """The spectral density of a stationary kernel of one target: of an RBF, or of Matern 1/2, 3/2, 5/2.
+
+    Attributes:
+        scale: gamma of an RBF; the rate a of exp(-a r) times a polynomial of a r.
+        nu: the Matern smoothness; infinite for an RBF.
+    """
+
+    scale: float
+    nu: float
+
+    @classmethod
+    def of(cls, term: Kernel) -> Density | None:
+        """Returns that of a kernel that is no sum; None where it has none that is known."""
+        if isinstance(term, RBF):
+            return cls(term.gamma, math.inf)
+        if isinstance(term, Laplacian):
+            return cls(term.gamma, 0.5)
+        if isinstance(term, Matern):
+            return cls(math.sqrt(2.0 * term.nu) / term.length_scale, term.nu)
+        return None
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether it falls as a power of the frequency."""
+        return math.isfinite(self.nu)
+
+    @property
+    def _constant(self) -> float:
+        return math.gamma(self.nu + 0.5) / (math.sqrt(math.pi) * math.gamma(self.nu))
+
+    def at(self, frequencies: Array) -> Array:
+        """Returns the density at frequencies (m,), of total mass 1 over the line."""
+        if not self.is_rough:
+            return np.asarray(np.exp(-(frequencies**2) / (4.0 * self.scale)) / np.sqrt(4.0 * np.pi * self.scale))
+        relative = 1.0 + (frequencies / self.scale) ** 2
+        return np.asarray(self._constant / self.scale * relative ** -(self.nu + 0.5))
+
+    def reach(self, tolerance: float) -> float:
+        """Returns the distance beyond which the kernel has died out."""
+        digits = math.log(4.0 / tolerance)
+        if not self.is_rough:
+            return math.sqrt(digits / self.scale)
+        return (digits + 2.0 * (self.nu - 0.5) * math.log1p(digits)) / self.scale
+
+    def cutoff(self, tolerance: float) -> float:
+        """Returns the frequency beyond which there is next to no density."""
+        if not self.is_rough:
+            return math.sqrt(4.0 * self.scale * math.log(4.0 / tolerance))
+        return float(self.scale * (self._constant / (self.nu * tolerance)) ** (1.0 / (2.0 * self.nu)))
+
+
+def _frequencies(terms: Sequence[Density], low: float, high: float, tolerance: float) -> tuple[float, int]:
+    """Returns the step of the trapezoid rule on [low, high], and how many frequencies it needs."""
+    reach = max(term.reach(tolerance) for term in terms)
+    step = 2.0 * math.pi / (high - low + reach)  # the rule makes k periodic: the images stay ``reach`` away
+    return step, int(min(math.ceil(max(term.cutoff(tolerance) for term in terms) / step) + 1, 2**31))
+
+
+def _fourier_range(
+    terms: Sequence[Density], y: Array, distribution: Distribution | None, tolerance: float
+) -> tuple[float, float, float]:
+    """Returns a range and a tolerance that 1,024 frequencies serve."""
+    ladder = [(tolerance, SMALLEST_TAIL, SHORT), *((tolerance, tail, MAX_FREQUENCIES) for tail in TAILS)]
+    if any(term.is_rough for term in terms):
+        ladder = [(*pair, SHORT) for pair in ROUGH_SHORT] + [(*pair, MAX_FREQUENCIES) for pair in ROUGH]
+    for wanted, tail, most in ladder:
+        low, high = target_range(y, distribution, tail)
+        if _frequencies(terms, low, high, wanted)[1] <= most:
+            return low, high, wanted
+    inner, outer = target_range(y, None, 0.0), (low, high)
+    if _frequencies(terms, *inner, wanted)[1] > MAX_FREQUENCIES:
+        raise BudgetError(
+            f"the output kernel needs more than {2 * MAX_FREQUENCIES} features to cover targets from {inner[0]:.6g} to "
+            f"{inner[1]:.6g}: its bandwidth is far below that range. Use a wider output kernel, or check the targets "
+            "for outliers"
+        )
+    share = 1.0
+    while _frequencies(terms, low, high, wanted)[1] > MAX_FREQUENCIES:
+        share *= 0.7
+        low, high = inner[0] - share * (inner[0] - outer[0]), inner[1] + share * (outer[1] - inner[1])
+    return low, high, wanted
+
+
+@dataclass(frozen=True)
+class FourierFeatures(FeatureMap):
+    """psi(y) = [a_j cos(w_j (y - c)), a_j sin(w_j (y - c))]_j P on [low, high], c its middle.
+
+    ``projection`` P (2m, r) has orthonormal columns: it drops the directions that the kernel does not use on the
+    interval, which leaves the numerical rank of the kernel there.
+    """
+
+    frequencies: Array = field(repr=False)
+    amplitudes: Array = field(repr=False)
+    low: float
+    high: float
+    error: float
+    projection: Array = field(repr=False)
+
+    @property
+    def rank(self) -> int:
+        return int(self.projection.shape[1])
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @property
+    def center(self) -> float:
+        """c."""
+        return (self.low + self.high) / 2
+
+    def __call__(self, y: Any) -> Array:
+        wave = waves(np.asarray(y, dtype=np.float64) - self.center, self.frequencies)
+        return self._project(wave.real, wave.imag)
+
+    def expectation(self, distribution: Distribution) -> Array:
+        """See FeatureMap: E exp(iwY) is the family's characteristic function."""
+        centred = moved(distribution, -self.center)
+        if centred is None:
+            turn = np.exp(-1j * self.frequencies * self.center)
+            wave = distribution.characteristic_function(self.frequencies) * turn
+        else:
+            wave = centred.characteristic_function(self.frequencies)
+        return self._project(wave.real, wave.imag)
+
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
+        """See FeatureMap: with a mass p_i outside, where k is off by at most its maximum, 2 k p_i is missed."""
+        outside = mass_outside(distribution, self.low, self.high) + ((y < self.low) | (y > self.high))
+        outside = np.where(outside < 1e-15, 0.0, outside)
+        error = self.error
+        if moved(distribution[:1], 0.0) is None:
+            # exp(i w Y) and exp(-i w c) are rounded on their own, in phases far from the origin.
+            error += 2.0 * np.finfo(np.float64).eps * float(self.frequencies[-1]) * max(abs(self.low), abs(self.high))
+        maximum = float(np.sum(self.amplitudes**2))
+        return Missed(np.full(len(y), 4.0 * error), (2.0 * maximum * outside) ** 2)
+
+    def _project(self, cosines: Array, sines: Array) -> Array:
+        features = np.concatenate([cosines * self.amplitudes, sines * self.amplitudes], axis=-1)
+        return np.asarray(features @ self.projection)
+
+
+def fourier_features(terms: Sequence[Density], low: float, high: float, tolerance: float) -> FourierFeatures:
+    """Returns features on [low, high] in the directions that the kernel uses there."""
+    step, count = _frequencies(terms, low, high, tolerance)
+    frequencies = step * np.arange(count)
+    weights = 2.0 * step * np.sum([term.at(frequencies) for term in terms], axis=0)  # folded onto positive frequencies
+    weights[0] /= 2.0
+    nothing = np.empty((2 * count, 0))
+    whole = FourierFeatures(frequencies, np.sqrt(weights), low, high, tolerance * len(terms), nothing)
+    grid = np.linspace(low, high, 4 * count) if high > low else np.array([low])
+    # The least directions hang on the last digits: sines and cosines, not products of them.
+    phase = np.multiply.outer(grid - whole.center, frequencies)
+    values = np.concatenate([np.cos(phase) * whole.amplitudes, np.sin(phase) * whole.amplitudes], axis=1)
+    energy, directions = np.linalg.eigh(values.T @ values)
+    if tolerance > 1e-10:  # what is dropped at a point, rather than in the sum over the grid
+        dropped = np.max(np.cumsum((values @ directions) ** 2, axis=1), axis=0)
+        kept = dropped > tolerance / 10.0
+    else:
+        dropped, kept = np.cumsum(np.maximum(energy, 0.0)), energy > tolerance / 10.0
+    lost = float(dropped[~kept][-1]) if not kept.all() else 0.0
+    return replace(whole, error=whole.error + lost, projection=np.ascontiguousarray(directions[:, kept][:, ::-1]))
+
+
+@dataclass(frozen=True)
+class CountFeatures(FeatureMap):
+    """psi(y) = row y - first of T (s, r), with T T' = k_Y between the counts first, ..., first + s - 1.
+
+    At other values psi(y) is the projection on what those counts span: ``inverse`` (s, r) maps k_Y(y, counts) to it.
+    """
+
+    kernel: Kernel
+    first: float
+    table: Array = field(repr=False)
+    inverse: Array = field(repr=False)
+    error: float
+
+    @property
+    def rank(self) -> int:
+        return int(self.table.shape[1])
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return self.first, self.first + len(self.table) - 1
+
+    def __call__(self, y: Any) -> Array:
+        y = np.asarray(y, dtype=np.float64)
+        inside = self._is_listed(y)
+        features = self.table[np.where(inside, y - self.first, 0.0).astype(np.intp)]
+        if not np.all(inside):
+            features[~inside] = self.kernel(y[~inside], self._counts) @ self.inverse
+        return np.asarray(features)
+
+    def expectation(self, distribution: Distribution) -> Array:
+        """See FeatureMap: sums over the masses of counts, means over draws, else the kernel's expectation."""
+        if isinstance(distribution, Mixture):
+            weights = distribution.weights.T[:, :, None]
+            parts = (self.expectation(component) for component in distribution.components)
+            return np.asarray(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
+        if isinstance(distribution, Count):
+            return distribution.sum_over(self.first, self.table)
+        if isinstance(distribution, Samples):
+            some = row_slices(len(distribution), 1024)
+            return np.concatenate([self(distribution.values[rows]).mean(axis=1) for rows in some])
+        return np.asarray(distribution.kernel_expectation(self.kernel, self._counts) @ self.inverse)
+
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
+        """See FeatureMap: the mass outside of counts; what targets and draws project away."""
+        maximum = float(np.max(self.kernel.diagonal(np.array([self.first]))))
+        rows, outside = 4.0 * self.error + self._power(y), np.zeros(len(y))
+        if distribution.is_discrete:
+            outside = mass_outside(distribution, *self.range)
+            outside = (2.0 * maximum * np.where(outside < 1e-15, 0.0, outside)) ** 2
+        else:
+            is_ensemble = isinstance(distribution, Samples)
+            draws = distribution.values if is_ensemble else _fresh(distribution)  # type: ignore[attr-defined]
+            of_draws = np.sqrt(self._power(draws.ravel())).reshape(draws.shape).mean(axis=1)
+            rows = 4.0 * self.error + (np.sqrt(self._power(y)) + of_draws) ** 2
+        return Missed(rows, outside)
+
+    @property
+    def _counts(self) -> Array:
+        return np.arange(self.range[0], self.range[1] + 1.0)
+
+    def _power(self, y: Array) -> Array:
+        """Returns k(t, t) - |psi(t)|^2 at values t (m,): what is projected away, 0 at the counts of the table, (m,)."""
+        power, other = np.zeros(len(y)), ~self._is_listed(y)
+        if np.any(other):
+            power[other] = np.maximum(self.kernel.diagonal(y[other]) - np.sum(self(y[other]) ** 2, axis=1), 0.0)
+        return power
+
+    def _is_listed(self, y: Array) -> Array:
+        return np.asarray((y == np.floor(y)) & (y >= self.range[0]) & (y <= self.range[1]))
+
+
+def count_features(kernel: Kernel, first: float, last: float, tolerance: float) -> CountFeatures:
+    """Returns features on first, ..., last in the directions that the kernel uses there."""
+    counts = np.arange(first, last + 1.0)
+    energy, directions = np.linalg.eigh(np.asarray(kernel(counts, counts), dtype=np.float64))
+    kept = energy > tolerance / 10.0
+    # What was dropped of an entry is at most what was dropped of the diagonal; half of the tolerance is for rounding.
+    dropped = directions[:, ~kept] ** 2 @ np.maximum(energy[~kept], 0.0)
+    error = tolerance / 2.0 + float(np.max(dropped, initial=0.0))
+    directions, roots = directions[:, kept][:, ::-1], np.sqrt(energy[kept][::-1])
+    return CountFeatures(
+        kernel, first, np.ascontiguousarray(directions * roots), np.ascontiguousarray(directions / roots), error
+    )
+
+
+@dataclass(frozen=True)
+class MonomialFeatures(FeatureMap):
+    """psi(y) = (a_q^(1/2) y^q)_q for k(y, y') = sum_q a_q (y y')^q; E psi(Y) are moments."""
+
+    weights: Array
+    error: float = field(repr=False)
+
+    @classmethod
+    def of(cls, polynomials: Sequence[Polynomial], y: Array) -> MonomialFeatures:
+        """Returns features of a sum of polynomial kernels, with the rounding at targets y."""
+        weights = np.zeros(1 + max(polynomial.degree for polynomial in polynomials))
+        for polynomial in polynomials:
+            weights[: polynomial.degree + 1] += coefficients(polynomial)
+        largest = float(np.max(np.abs(y), initial=0.0))
+        with np.errstate(over="ignore"):
+            return cls(weights, _ROUNDING * float(np.sum(weights * largest ** (2.0 * np.arange(len(weights))))))
+
+    @property
+    def _powers(self) -> Array:
+        return np.flatnonzero(self.weights)
+
+    @property
+    def rank(self) -> int:
+        return len(self._powers)
+
+    def __call__(self, y: Any) -> Array:
+        powers = self._powers
+        return np.asarray(np.sqrt(self.weights[powers]) * np.asarray(y, dtype=np.float64)[..., None] ** powers)
+
+    def expectation(self, distribution: Distribution) -> Array:
+        powers = self._powers
+        return np.asarray(np.sqrt(self.weights[powers]) * distribution.raw_moments(int(powers[-1]))[:, powers])
+
+    def missed(self, y: Array, distribution: Distribution) -> Missed:  # noqa: ARG002
+        """See FeatureMap: rounding."""
+        return Missed(np.full(len(y), 4.0 * self.error), np.zeros(len(y)))
+
+
+@dataclass(frozen=True)
+class StackedFeatures(FeatureMap):
+    """The features of two kernels side by side: those of their sum."""
+
+    first: FeatureMap
+    second: FeatureMap
+
+    @property
+    def rank(self) -> int:
+        return self.first.rank + self.second.rank
+
+    @property
+    def error(self) -> float:  # type: ignore[override]
+        """See FeatureMap."""
+        return self.first.error + self.second.error
+
+    @property
+    def is_sampled(self) -> bool:  # type: ignore[override]
+        """See FeatureMap."""
+        return self.first.is_sampled or self.second.is_sampled
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return self.first.range
+
+    def __call__(self, y: Any) -> Array:
+        return np.concatenate([self.first(y), self.second(y)], axis=-1)
+
+    def expectation(self, distribution: Distribution) -> Array:
+        return np.concatenate([self.first.expectation(distribution), self.second.expectation(distribution)], axis=-1)
+
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
+        return self.first.missed(y, distribution).plus(self.second.missed(y, distribution))
+
+
+@dataclass(frozen=True)
+class NodeFeatures(FeatureMap):
+    """psi(y) = L^-1 k(T, y) with K_TT = L L' on nodes T (r,) or (r, q): exact wherever k(., y) lies in their span."""
+
+    is_sampled: ClassVar[bool] = True
+
+    kernel: Kernel
+    nodes: Array = field(repr=False)
+    factor: Array = field(repr=False)
+    error: float
+
+    @property
+    def rank(self) -> int:
+        return len(self.nodes)
+
+    def __call__(self, y: Any) -> Array:
+        return self._whiten(self.kernel(np.asarray(y, dtype=np.float64), self.nodes))
+
+    def expectation(self, distribution: Distribution) -> Array:
+        """See FeatureMap: E k(t_j, Y) by the family's closed form or quadrature."""
+        return self._whiten(distribution.kernel_expectation(self.kernel, self.nodes))
+
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
+        """See FeatureMap: k(t, t) - |psi(t)|^2 at the targets; of means |E k(Y, .)|^2 - |E psi(Y)|^2, of some rows."""
+        rows = np.linspace(0, len(y) - 1, min(len(y), _MEANS_CHECKED)).astype(np.intp)
+        some = distribution[rows]
+        squares, draws = np.sum(self.expectation(some) ** 2, axis=1), _fresh(some)
+        pairs = ~np.eye(_FRESH_DRAWS, dtype=bool)
+        # Of two independent draws the kernel is |E k(Y, .)|^2 on average; one row says little, all together enough.
+        wholes = [np.mean(np.asarray(self.kernel(own))[pairs]) for own in draws]
+        # What is missed of a mean is at most what is missed of draws, of which next to nothing is known to be so.
+        powers = self.power(np.concatenate(list(draws))).reshape(len(rows), -1).mean(axis=1)
+        of_means = min(max(_with_error(wholes - squares), 0.0), _with_error(powers))
+        return Missed((np.sqrt(self.power(y)) + np.sqrt(of_means)) ** 2, np.zeros(len(y)))
+
+    def power(self, points: Array) -> Array:
+        """Returns k(t, t) - |psi(t)|^2 at points t (m,) or (m, q): what psi misses of k(t, .), (m,)."""
+        chunks = [points[rows] for rows in row_slices(len(points), 8192)]
+        powers = [self.kernel.diagonal(chunk) - np.sum(self(chunk) ** 2, axis=1) for chunk in chunks]
+        return np.asarray(np.maximum(np.concatenate(powers), 0.0))
+
+    def _whiten(self, block: Array) -> Array:
+        return np.asarray(scipy.linalg.solve_triangular(self.factor, block.T, lower=True).T)
+
+
+def node_features(kernel: Kernel, candidates: Array, tolerance: float, *, first: int = 0) -> NodeFeatures:
+    """Diagonally pivoted Cholesky over the candidates until the largest residual of k is below the tolerance.
+
+    The ``first`` of them go before the others.
+    """
+    residual = np.asarray(kernel.diagonal(candidates), dtype=np.float64).copy()
+    limit = max(tolerance, 1e-13) * residual.max()
+    rows = np.empty((64, len(candidates)))
+    pivots: list[int] = []
+    while residual.max() > limit and len(pivots) < min(MAX_NODES, len(candidates)):
+        ahead = first > 0 and residual[:first].max() > limit
+        pivot, rank = int(np.argmax(residual[:first] if ahead else residual)), len(pivots)
+        if rank == len(rows):
+            rows = np.concatenate([rows, np.empty_like(rows)])
+        row = np.asarray(kernel(candidates[pivot : pivot + 1], candidates), dtype=np.float64)[0]
+        row -= rows[:rank, pivot] @ rows[:rank]
+        rows[rank] = row / np.sqrt(residual[pivot])
+        residual = np.maximum(residual - rows[rank] ** 2, 0.0)
+        residual[pivot] = 0.0
+        pivots.append(pivot)
+    return NodeFeatures(kernel, candidates[pivots], np.tril(rows[: len(pivots), pivots].T), float(residual.max()))
+
+
+def _candidates(y: Array, low: float, high: float) -> Array:
+    distinct = np.unique(y)
+    grid = 0.5 * (low + high) - 0.5 * (high - low) * np.cos(np.pi * (np.arange(_GRID) + 0.5) / _GRID)
+    return np.union1d(distinct if len(distinct) <= MAX_NODES else distinct[:: len(distinct) // MAX_NODES + 1], grid)
+
+
+def _vector_features(kernel: Kernel, y: Array, distribution: Distribution | None, tolerance: float) -> NodeFeatures:
+    rng, few = stream(0, "feature candidates"), len(y) <= MAX_NODES // 2
+    seen = [y if few else y[rng.choice(len(y), min(len(y), _SEEN), replace=False)]]
+    if distribution is not None:
+        rows = rng.choice(len(distribution), min(len(distribution), _SEEN), replace=False)
+        # Where a model predicts, features must see.
+        some, count = distribution[rows], max(4, 2 * MAX_NODES // len(rows))
+        if few and some.draws is None:
+            seen[0] = np.concatenate([y, distribution.mean()])  # a prediction is a bump around its mean
+        values = some.sample(count, seed=stream(0, "feature range")) if some.draws is None else some.draws
+        seen.append(values.reshape(-1, y.shape[1]))
+    drawn = np.concatenate(seen[1:]) if len(seen) > 1 else seen[0][:0]
+    if len(seen[0]) + len(drawn) > _SEEN:
+        drawn = drawn[rng.choice(len(drawn), max(_SEEN - len(seen[0]), min(_SEEN // 2, len(drawn))), replace=False)]
+    # Draws of a few atoms repeat them.
+    candidates = np.concatenate([seen[0], drawn if len(drawn) > _SEEN // 2 else np.unique(drawn, axis=0)])
+    # In a volume that is wide for the kernel few targets are nodes themselves: nothing is missed of them.
+    features = node_features(kernel, candidates, max(tolerance, NODE_TOLERANCE), first=len(seen[0]) if few else 0)
+    # What was interpolated says nothing of the rest: the error is read where the nodes had no say.
+    fresh = [y]
+    if distribution is not None:
+        fresh.append(distribution[rows].sample(2, seed=stream(0, "fresh draws")).reshape(-1, y.shape[1]))
+    return replace(features, error=max(features.error, *(float(np.max(features.power(points))) for points in fresh)))
+
+
+def _with_error(values: Array) -> float:
+    """Returns the mean and two of its standard errors."""
+    return float(np.mean(values)) + 2.0 * float(np.std(values)) / float(np.sqrt(len(values)))
+
+
+def _fresh(distribution: Distribution) -> Array:
+    return np.asarray(distribution.sample(_FRESH_DRAWS, seed=stream(0, "fresh draws")))
