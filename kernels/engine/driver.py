@@ -266,6 +266,7 @@ class Driver:
         self.looks: Pass = {}
         self.dependent: dict[str, FoundBlocks] = {}
         self._systems: dict[Any, System] = {} if systems is None else systems
+        self._last: Any = None
 
     def look_at(self, versions: Sequence[str]) -> SeenSplit:
         """Look where targets and predictions lie."""
@@ -297,7 +298,8 @@ class Driver:
         needs_targets = self.protocol.output_kernel is None and self.protocol.output_scale == "residual"
         key = (min(landmarks, self.n), dtype, needs_targets)
         if key not in self._systems:
-            self._systems.clear()  # the last one serves what follows; others would be in memory beside it
+            if is_exact:  # as large as all rows
+                self._systems.clear()
             self._systems[key] = prepare_system(
                 self.run,
                 self.protocol,
@@ -311,12 +313,13 @@ class Driver:
             )
             read = self._systems[key].inputs.residual
             warn_if_nearly_constant(kernel_variation(read, self.protocol.input_kernel), stacklevel=4)
+        self._last = key
         return self._systems[key]
 
     @property
     def last_system(self) -> System:
         """The one that the last answer stands on."""
-        return next(iter(self._systems.values()))
+        return self._systems[self._last]
 
     def solve(self, ask: Ask, landmarks: int, write: Write, dtype: Any = None) -> Solved:
         """Returns right-hand sides and scores on so many landmarks."""

@@ -64,7 +64,7 @@ def rpcholesky(x: Array, kernel: Kernel, count: int, rng: np.random.Generator) -
     residual = np.asarray(kernel.diagonal(points), dtype=np.float64)
     rounding = 1e-10 if x.dtype.itemsize > 4 else 1e-6  # above that of the entries
     own = residual.copy()
-    factor = np.zeros((len(x), 0))
+    factor = np.empty((len(x), count), dtype=x.dtype)
     pivots = np.zeros(0, dtype=np.int64)
     block = max(1, count // 10)
     while len(pivots) < count:
@@ -74,14 +74,15 @@ def rpcholesky(x: Array, kernel: Kernel, count: int, rng: np.random.Generator) -
             break
         drawn = rng.choice(live, size, replace=False, p=residual[live] / residual[live].sum())
         columns = np.asarray(kernel(points, points[drawn]), dtype=np.float64)
-        columns -= factor @ factor[drawn].T
+        known = factor[:, : len(pivots)]
+        columns -= known @ known[drawn].T
         kept, corner = _independent(columns[drawn], own[drawn], 10 * rounding)
         if len(kept) == 0:
             residual[drawn] = 0.0
             continue
         drawn, columns = drawn[kept], columns[:, kept]
         columns = scipy.linalg.solve_triangular(corner, columns.T, lower=True, overwrite_b=True).T
-        factor = np.hstack([factor, columns])
+        factor[:, len(pivots) : len(pivots) + len(drawn)] = columns
         pivots = np.concatenate([pivots, drawn])
         residual = np.maximum(residual - np.einsum("ij,ij->i", columns, columns), 0.0)
         residual[drawn] = 0.0

@@ -72,7 +72,7 @@ def line_cells(y: Array, predictive: Distribution, rate: float) -> Array:
     start = low - _REACH / rate
     cells = np.union1d(np.linspace(start, high, _FIRST_CELLS + 1), np.append(breaks, low))
     left, right = cells[:-1], cells[1:]
-    done = [start]
+    done = [np.array([start])]
     for _ in range(_DEEPEST):
         following = np.append(breaks, np.inf)[np.searchsorted(breaks, right)]
         wide = (rate * (right - left) > _WIDEST) & (following - right < _REACH / rate)

@@ -88,7 +88,7 @@ def test_a_correction_that_only_its_own_groups_ask_for_is_not_made() -> None:
     rng = np.random.default_rng(5)
     shop = np.repeat(np.arange(30), 20)
     x = np.repeat(rng.standard_normal((30, 2)), 20, axis=0)
-    features = input_features(prepare(x, input_kernel=RBF(1.0)).spectrum)
+    features = input_features(prepare(x, input_kernel=RBF(1.0)).spectrum, x)
     law = Normal(np.zeros(600), 1.0)
     moved = by_shop = 0
     for seed in range(6):

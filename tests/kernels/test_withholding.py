@@ -71,7 +71,7 @@ def test_of_what_is_withheld_for_a_fault_hardly_more_than_the_stated_share_is_ri
         law = Normal(np.sin(x[:, 0]), np.full(2000, 0.5))
         y = law.mean() + law.std() * (rng.normal(size=2000) + fault)
         smoother = prepare(x, input_kernel=RBF(0.1), regularization=1e-3)
-        vectors = smoother.spectrum.vectors_at(new, len(smoother.smoother.filters)).astype(np.float32)
+        vectors = smoother.spectrum.vectors(new, len(smoother.smoother.filters)).astype(np.float32)
         scores = RowScores.of(y, law)
         assert scores is not None
         wrong = ScoreFaults.of(scores, smoother.smoother, x, slice(None), 0).wrong(vectors, new, 0.05)
