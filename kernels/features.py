@@ -37,7 +37,7 @@ from congruence.kernels.streams import stream
 TOLERANCE = 1e-12
 # Tolerances that kernels with a slow spectrum are met to, with the tails that are left out: what is short goes first.
 ROUGH_SHORT = ((1e-8, 1e-9), (1e-6, 1e-6), (1e-5, 1e-6), (1e-4, 1e-4))
-ROUGH = ((1e-4, 1e-4), (1e-3, 1e-3), (3e-3, 1e-3), (1e-2, 1e-3))
+ROUGH = ((1e-4, 1e-4), (1e-3, 1e-3), (3e-3, 1e-3), (1e-2, 1e-3), (3e-2, 1e-3))
 MAX_FREQUENCIES = 1024
 SHORT = 256  # frequencies that cost next to nothing
 SMALLEST_TAIL = 1e-12
@@ -317,13 +317,17 @@ def fourier_features(terms: Sequence[Density], low: float, high: float, toleranc
     weights[0] /= 2.0
     nothing = np.empty((2 * count, 0))
     whole = FourierFeatures(frequencies, np.sqrt(weights), low, high, tolerance * len(terms), nothing)
-    grid = np.linspace(low, high, 4 * count) if high > low else np.array([low])
+    # Around the middle cosines are even and sines odd: of either, half of the range says all.
+    phase = np.multiply.outer(np.linspace(0.0, (high - low) / 2.0, 2 * count if high > low else 1), frequencies)
     # The least directions hang on the last digits: sines and cosines, not products of them.
-    phase = np.multiply.outer(grid - whole.center, frequencies)
-    values = np.concatenate([np.cos(phase) * whole.amplitudes, np.sin(phase) * whole.amplitudes], axis=1)
-    energy, directions = np.linalg.eigh(values.T @ values)
+    values = [np.cos(phase) * whole.amplitudes, np.sin(phase) * whole.amplitudes]
+    spectra = [np.linalg.eigh(2.0 * part.T @ part) for part in values]
+    energy = np.concatenate([each for each, _ in spectra])
+    order = np.argsort(energy)
+    energy, directions = energy[order], scipy.linalg.block_diag(*(axes for _, axes in spectra))[:, order]
     if tolerance > 1e-10:  # what is dropped at a point, rather than in the sum over the grid
-        dropped = np.max(np.cumsum((values @ directions) ** 2, axis=1), axis=0)
+        squares = [(part @ axes) ** 2 for part, (_, axes) in zip(values, spectra, strict=True)]
+        dropped = np.max(np.cumsum(np.concatenate(squares, axis=1)[:, order], axis=1), axis=0)
         kept = dropped > tolerance / 10.0
     else:
         dropped, kept = np.cumsum(np.maximum(energy, 0.0)), energy > tolerance / 10.0

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import scipy.special
 import scoringrules
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
@@ -79,7 +80,7 @@ class BoundedNormal(Parametric):
         reach = 80.0 / (np.abs(c) + np.sqrt(c * c + 80.0))
         start = np.maximum(self._offset(self.lower[:, None])[rows, 0], -reach)
         half = (np.minimum(self._offset(self.upper[:, None])[rows, 0], reach) - start) / 2.0
-        nodes, weights = np.polynomial.legendre.leggauss(_NODES + int(0.75 * frequency * np.max(half * scale)))
+        nodes, weights = scipy.special.roots_legendre(_NODES + int(0.75 * frequency * np.max(half * scale)))
         t = start[:, None] + half[:, None] * (1.0 + nodes)
         weight = weights * np.exp(_log_decay(c[:, None], t))
         return t, weight / weight.sum(axis=1, keepdims=True)

@@ -225,4 +225,4 @@ def test_the_noise_floor_of_an_ensemble_is_exact(kernel):
     own = [np.mean(kernel.diagonal(row)) - np.mean(values_at(kernel, row, row)) for row in values]
     found = target_errors(y, Samples(values), kernel).variance
     rough = any(isinstance(term, Laplacian | Matern) for term in kernel.terms)
-    np.testing.assert_allclose(found, np.array(own) * 6.0 / 4.0, rtol=1e-2 if rough else 1e-8)
+    np.testing.assert_allclose(found, np.array(own) * 6.0 / 4.0, rtol=3e-2 if rough else 1e-8)
