@@ -103,7 +103,7 @@ def clean(
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """List, then remove what no run of these evaluation files needs: embeddings, predictions, iterates, indexes.
+    """List, then remove what no run of these evaluation files needs: embeddings, predictions, measurements, indexes.
 
     All of it can be made again. Nothing goes while a run works in the home folder or in a local store, nor what was
     written within the last hour (in object stores, where others may write unseen, within the last day). What MLflow
