@@ -18,6 +18,7 @@ from congruence.tasks.evaluate.executors import LocalExecutor
 from congruence.tasks.evaluate.observer import Observer
 from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.mlflow.finished import finished_evaluations
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 ROWS = 160
@@ -118,3 +119,19 @@ def test_an_entry_is_read_from_a_file(tmp_path: Path) -> None:
     )
     found = load_settings(tmp_path / "e.yaml")
     assert found.entry_of("models:/b/1").predictions.family == "poisson"  # type: ignore[union-attr]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_logged_models_of_one_name_are_told_apart_and_registered_ones_keep_theirs(
+    registry: str, registry_uri: str, tmp_path: Path
+) -> None:
+    infos = [
+        mlflow.pyfunc.log_model(name="same", python_model=Unregistered(), pip_requirements=["numpy"]) for _ in range(2)
+    ]
+    there: dict[str, Any] = {"tracking": {"uri": registry_uri}, "home": str(tmp_path / "home")}
+    labels = [version.label for version in Plan(settings([info.model_uri for info in infos], **there)).versions]
+    assert labels == [f"same ({info.model_id.removeprefix('m-')[:8]})" for info in infos]
+    log_predictive_model(lambda frame: Normal(frame["a"], 1.0), name="m", registered_model_name=registry,
+                         input_example=pd.DataFrame({"a": [1.0]}))  # fmt: skip
+    with pytest.raises(SettingsError, match=rf"name: other: {registry}/1 is registered under its own name"):
+        Plan(settings([{"uri": f"models:/{registry}/1", "name": "other"}], **there))
