@@ -23,7 +23,7 @@ from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.encoders.loading import asking_encoder, warm_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol
 from congruence.tasks.evaluate.splits import open_planned
-from congruence.tasks.evaluate.steps import kept_predictions, rows_of, serve
+from congruence.tasks.evaluate.steps import rows_of, serve
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
@@ -107,7 +107,7 @@ def _registered(home: Path) -> ModelVersion:
 def _evaluated_rows(settings: EvaluationSettings, version: ModelVersion) -> EvaluatedRows:
     rows = rows_of(settings, open_planned(settings.splits[0], settings))
     embed_each(rows.split, rows.split.shards, warm_encoder(settings.encoder), rows.store)
-    rows.predictions[version.label] = kept_predictions(rows, serve(settings, version))
+    rows.served[version.label] = serve(settings, version)
     rows.predict(version.label, rows.split.shards)
     return rows
 

@@ -33,7 +33,7 @@ from congruence.tasks.evaluate.evaluation import index
 from congruence.tasks.evaluate.executors import dask_executor
 from congruence.tasks.evaluate.plan import VersionOutcome, encoder_protocol
 from congruence.tasks.evaluate.splits import for_workers, open_planned, with_fitted_encoder
-from congruence.tasks.evaluate.steps import Steps, kept_predictions, require_none, rows_of
+from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.corrected_versions import (
     Origin,
@@ -239,7 +239,7 @@ def _fitted(
             served, failures = steps.check(rows, [parent])
             require_none(failures)
             steps.embed(rows)
-            rows.predictions[parent.label] = kept_predictions(rows, served[parent.label])
+            rows.served.update(served)
             require_none(steps.predict(rows, [parent]))
             work = partial(_fit, settings, protocol, rows, half)
             (done,) = steps.executor.map(work, [parent.label], name="fit")

@@ -23,7 +23,7 @@ from congruence.tasks.embeddings.kept_pictures import KeptPictures
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol
 from congruence.tasks.evaluate.splits import for_workers, open_planned, store_uri, with_fitted_encoder
-from congruence.tasks.evaluate.steps import Steps, kept_predictions, require_none, rows_of
+from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reliability import log_reliability
@@ -163,7 +163,7 @@ def measure_inputs(steps: Steps, work: SolveWork, version: ModelVersion) -> dict
     for rows in (known, asked):
         # A new input that cannot be read is withheld; it is no reason to say nothing of the others.
         steps.embed(rows, None if rows is known else 1.0)
-        rows.predictions[version.label] = kept_predictions(rows, served[version.label])
+        rows.served.update(served)
     for rows, others in ((known, "the others judge"), (asked, "the others are scored")):
         if zeros := zero_embeddings(work.protocol, rows):
             say(in_words(rows.split, zeros, others))
@@ -176,7 +176,6 @@ def measure_inputs(steps: Steps, work: SolveWork, version: ModelVersion) -> dict
         if not without_prediction or not rest.valid.any():
             require_none(failures)
         say(in_words(asked.split, without_prediction))
-        rest.predictions[version.label] = kept_predictions(rest, served[version.label])
         require_none(steps.predict(rest, [version]))
         asked = rest
     work = replace(work, reference=known, query=asked)

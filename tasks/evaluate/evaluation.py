@@ -18,7 +18,6 @@ from congruence.tasks.evaluate.splits import open_planned, plans_folder, store_u
 from congruence.tasks.evaluate.steps import (
     Failures,
     Steps,
-    kept_predictions,
     rows_of,
 )
 from congruence.tasks.mlflow.machine import performance_report, system_metrics
@@ -124,7 +123,7 @@ class _OnSplit:
         self._fail(failures)
         for part in parts if self.left else []:
             steps.embed(part)
-            part.predictions.update({label: kept_predictions(part, version) for label, version in served.items()})
+            part.served.update(served)
         for version in self.left if plan.again else []:
             kept[version.label].remove()
             for part in parts:

@@ -17,7 +17,7 @@ from distributed import worker_client
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.contract import ContractError, ContractReport
-from congruence.tasks.contract.resolved import contract_digest, resolved_contract
+from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
 from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
@@ -30,8 +30,7 @@ from congruence.tasks.evaluate.observer import Observer
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
 from congruence.tasks.evaluate.splits import store_uri
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
-from congruence.tasks.models.evaluated_rows import EvaluatedRows, KeptPredictions
-from congruence.tasks.models.predictions import PredictionAddress
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import ModelVersion, resolve
 from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.runtime.steps import Advance, about
@@ -68,14 +67,6 @@ def serve(settings: EvaluationSettings, version: ModelVersion) -> ServedVersion:
         str(settings.home_folder / "environments"),
         None if entry.model_inputs is None else tuple(entry.model_inputs),
     )
-
-
-def kept_predictions(rows: EvaluatedRows, served: ServedVersion) -> KeptPredictions:
-    """Where the predictions of a version for ``rows``, which are embedded, are kept."""
-    inputs = served.inputs or rows.split.settings.model_input_columns
-    contract = contract_digest(served.contract, inputs, served.settings.isolation)
-    store = rows.address
-    return KeptPredictions(PredictionAddress.of(store.uri, served.version, contract, store.options), served)
 
 
 def require_none(failures: Failures) -> None:

@@ -16,6 +16,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.weights import require_weights
+from congruence.tasks.contract.resolved import contract_digest
 from congruence.tasks.data.design import SampleDesign
 from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.models.predictions import (
@@ -35,27 +36,19 @@ BLOCKS = 16  # of a short split: enough for some workers to end together
 
 
 @dataclass(frozen=True)
-class KeptPredictions:
-    """Where a version's predictions are, and how to have them made."""
-
-    address: PredictionAddress
-    served: ServedVersion
-
-
-@dataclass(frozen=True)
 class EvaluatedRows:
     """A split with its embeddings and predictions.
 
     Attributes:
         split: the split.
         address: where its embeddings are kept.
-        predictions: by version; added once the split is embedded.
+        served: the versions whose predictions are kept or can be made, by label.
         left_out: rows that are not evaluated though they may have an embedding, and why, by row of the split.
     """
 
     split: Split = field(repr=False)
     address: StoreAddress
-    predictions: dict[str, KeptPredictions] = field(default_factory=dict)
+    served: dict[str, ServedVersion] = field(default_factory=dict)
     left_out: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -103,12 +96,12 @@ class EvaluatedRows:
 
     def predict(self, version: str, shards: Sequence[Shard]) -> int:
         """Have a version predict the valid rows of ``shards`` into the store, where they are not kept yet."""
-        kept = self.predictions[version]
-        return predict_shards(kept.address, kept.served, self.split, shards, [self._mask(shard) for shard in shards])
+        masks = [self._mask(shard) for shard in shards]
+        return predict_shards(self._address(version), self.served[version], self.split, shards, masks)
 
     def refused(self, version: str, shards: Sequence[Shard]) -> dict[int, str]:
         """The valid rows of ``shards`` that a version gives no prediction for, and why, by row of the split."""
-        served = self.predictions[version].served
+        served = self.served[version]
         return refused_in_shards(served, self.split, shards, [self._mask(shard) for shard in shards])
 
     def all_predictive(self, version: str) -> Distribution:
@@ -117,12 +110,12 @@ class EvaluatedRows:
 
     def forget(self, version: str) -> None:
         """Remove the kept predictions of a version for these rows, so that the model is asked again."""
-        forget(self.predictions[version].address, self._objects_of(self.split.shards))
+        forget(self._address(version), self._objects_of(self.split.shards))
 
     def of_versions(self, versions: Sequence[str]) -> EvaluatedRows:
         """These rows with the predictions of some versions alone: all that a task on them needs."""
-        predictions = {version: self.predictions[version] for version in versions}
-        return EvaluatedRows(self.split, self.address, predictions, self.left_out)
+        served = {version: self.served[version] for version in versions}
+        return EvaluatedRows(self.split, self.address, served, self.left_out)
 
     @cached_property
     def blocks(self) -> list[list[Shard]]:
@@ -198,6 +191,13 @@ class EvaluatedRows:
     def _mask(self, shard: Shard) -> Array:
         return self.valid[shard.start : shard.stop]
 
+    def _address(self, version: str) -> PredictionAddress:
+        """Where the predictions of a version are kept: beside the embeddings, by the contract that they are read by."""
+        served, store = self.served[version], self.address
+        inputs = served.inputs or self.split.settings.model_input_columns
+        contract = contract_digest(served.contract, inputs, served.settings.isolation)
+        return PredictionAddress.of(store.uri, served.version, contract, store.options)
+
     def _objects_of(self, shards: Sequence[Shard]) -> list[str]:
         """The names of the predictions for the valid rows of shards."""
         masks = ((shard, self._mask(shard)) for shard in shards)
@@ -205,7 +205,7 @@ class EvaluatedRows:
 
     def _predictive(self, version: str, shards: Sequence[Shard]) -> Distribution:
         """Read; what is missing, as after a clean-up, is predicted again."""
-        address, names = self.predictions[version].address, self._objects_of(shards)
+        address, names = self._address(version), self._objects_of(shards)
         try:
             return read_predictions(address, names)
         except NotPredictedError:
