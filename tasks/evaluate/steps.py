@@ -114,7 +114,11 @@ class Steps:
         split = rows.split
         with self.to.progress(f"checking versions on {split.name}", len(versions), "versions") as advance:
             checks = self.executor.map(partial(_check, self.settings, split), versions, name="check", fields=_labelled)
-            return _divided(checks, "check it on a few rows", advance)
+            checked, failures = _divided(checks, "check it on a few rows", advance)
+        for label, (_, warnings) in checked.items():
+            for warning in warnings:
+                self.to.say(f"{label} on {split.name}: {warning}")
+        return {label: served for label, (served, _) in checked.items()}, failures
 
     @_stage("embed")
     def embed(self, rows: EvaluatedRows, max_invalid: float | None = None) -> None:
@@ -293,10 +297,10 @@ def _of_piece(piece: Piece) -> dict[str, str]:
     return {"version": piece[1], **_shards(piece[2])}
 
 
-def _check(settings: EvaluationSettings, split: Split, version: ModelVersion) -> ServedVersion:
+def _check(settings: EvaluationSettings, split: Split, version: ModelVersion) -> tuple[ServedVersion, tuple[str, ...]]:
     use_tracking(settings.tracking)
-    served, _ = checked_version(settings, split, version)
-    return served
+    served, report = checked_version(settings, split, version)
+    return served, report.warnings
 
 
 def checked_version(

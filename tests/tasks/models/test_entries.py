@@ -67,9 +67,9 @@ class Unregistered(mlflow.pyfunc.PythonModel):
 def register(name: str, rows: pd.DataFrame) -> dict[str, Any]:
     """Five kinds of models, as their own documentation logs them, and the entries that name them."""
     inputs, plain = rows[["a", "b"]], {"pip_requirements": ["numpy"], "serialization_format": "cloudpickle"}
-    signature = mlflow.models.infer_signature(inputs)
     for kind, model in (("ridge", BayesianRidge()), ("mean", LinearRegression())):
         fitted = model.fit(inputs, rows["y"])
+        signature = mlflow.models.infer_signature(inputs if kind == "ridge" else inputs.astype("float32"))
         mlflow.sklearn.log_model(fitted, name="m", registered_model_name=f"{name}-{kind}", signature=signature, **plain)
     log_predictive_model(lambda frame: Normal(frame["a"], 1.0), name="m", input_example=inputs.head(),
                          registered_model_name=f"{name}-own")  # fmt: skip
@@ -96,7 +96,9 @@ def test_five_kinds_of_models_are_evaluated_by_one_file(registry: str, registry_
     split = SPLIT | {"uri": str(tmp_path / "rows.parquet"), "name": registry}
     there: dict[str, Any] = {"splits": [split], "tracking": {"uri": registry_uri}, "home": str(tmp_path / "home")}
     chosen = settings(list(models.values()), **there)
-    outcomes = evaluate(Plan(chosen), lambda: LocalExecutor(), Observer())
+    heard: list[str] = []
+    outcomes = evaluate(Plan(chosen), lambda: LocalExecutor(), Observer(say=heard.append))
+    assert [line for line in heard if line.startswith(f"{registry}-mean/1 on") and "rounded" in line]
     assert {outcome.label: outcome.error for outcome in outcomes if outcome.status != "evaluated"} == {}
     labels = {f"{registry}-{kind}/1" for kind in ("ridge", "mean", "own", "frame")} | {"interval"}
     assert {outcome.label for outcome in outcomes} == labels
