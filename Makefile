@@ -58,15 +58,15 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@$(INSTALL) pipeline
+	@$(INSTALL) images
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	@$(INSTALL) pipeline dev
+	@$(INSTALL) images dev
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	@$(INSTALL) pipeline docs
+	@$(INSTALL) images docs
 	@touch $@
 
 clean:

@@ -1,4 +1,4 @@
-"""Installs the project with its extras into the Python that runs this: `python infra/install.py pipeline dev`.
+"""Installs the project with its extras into the Python that runs this: `python infra/install.py images dev`.
 
 With `--packages` first, only what the project needs, to be built and to run: a layer of an image without its source.
 
@@ -121,7 +121,7 @@ def main(arguments: list[str]) -> int:
     else:
         print(f"Installing packages by uv into {sys.prefix} ...", flush=True)
         environment = {**os.environ, **uv_variables(pip_settings(), os.environ), "VIRTUAL_ENV": sys.prefix}
-        backend = torch_backend(uv, environment) if "pipeline" in extras and "gpu" not in extras else []
+        backend = torch_backend(uv, environment) if "images" in extras and "gpu" not in extras else []
         command = [*uv, "install", "--quiet", *CONSTRAINTS, *backend, *project]
         status = subprocess.run(command, env=environment, check=False).returncode
     if status == 0:

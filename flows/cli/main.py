@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from congruence.tasks.runtime.signals import ended_by_signals
 
-NEEDED = ("typer", "prefect", "dask", "distributed", "mlflow", "zarr", "torch", "open_clip")
+NEEDED = ("typer", "prefect", "dask", "distributed", "mlflow", "zarr")
 RESUME = "Finished work is saved; run the same command to resume."
 _SERVERS = {"ui": "", "receive": "", "serve": "Runs that were under way are resumed by the next one."}
 

@@ -2,11 +2,14 @@
 
 import importlib
 from functools import lru_cache
+from importlib.util import find_spec
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.settings import EncoderSettings
+
+_OF_TORCH = {"open_clip": "open_clip", "open_clip_text": "open_clip", "timm": "timm"}  # the packages of kinds
 
 
 def load_encoder(settings: EncoderSettings) -> Encoder:
@@ -18,6 +21,8 @@ def load_encoder(settings: EncoderSettings) -> Encoder:
             statistics are not fitted yet.
     """
     # torch, open_clip and timm take seconds to import, and only these encoders need them.
+    if settings.kind in _OF_TORCH:
+        require_image_packages(f"encoder.kind {settings.kind}", "torch", _OF_TORCH[settings.kind])
     if settings.kind == "open_clip":
         from congruence.tasks.encoders.open_clip_encoders import OpenClipImageEncoder
 
@@ -40,6 +45,16 @@ def load_encoder(settings: EncoderSettings) -> Encoder:
     return _custom(settings)
 
 
+def require_image_packages(what: str, *packages: str) -> None:
+    """Raise InvalidInputError where packages that ``what`` needs are not installed: tables are evaluated without."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise InvalidInputError(
+            f"{what} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed; "
+            "run: pip install 'congruence[images]'"
+        )
+
+
 def warm_encoder(settings: EncoderSettings) -> Encoder:
     """The encoder of these settings, loaded at most once in this process while it is one of the two asked last."""
     return _warm(settings.model_dump_json(exclude_unset=True))
@@ -55,7 +70,8 @@ def asking_encoder(settings: EncoderSettings) -> Encoder:
 
     A flow beside a card would take memory of it that its workers then lack; or has no card, where they have.
     """
-    if settings.device != "cpu" and settings.kind in ("open_clip", "open_clip_text", "timm"):
+    if settings.device != "cpu" and settings.kind in _OF_TORCH:
+        require_image_packages(f"encoder.kind {settings.kind}", "torch", _OF_TORCH[settings.kind])
         import torch
 
         if settings.device != "auto" or torch.cuda.is_available():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -290,7 +291,11 @@ def target_names(split: Split, count: int) -> list[str]:
 @cache
 def _installed() -> Mapping[str, str]:
     """The versions of the packages that make the numbers, which are the same as long as this process lives."""
-    return {name: importlib.metadata.version(name) for name in ("congruence", *_PACKAGES)}
+    found = {}
+    for name in ("congruence", *_PACKAGES):
+        with suppress(importlib.metadata.PackageNotFoundError):  # tables need no torch
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _provenance(settings: EvaluationSettings, encoder: Encoder, measurement: VersionMeasurement) -> dict[str, Any]:

@@ -122,9 +122,9 @@ PIPELINE = [
 ]
 
 
-def test_the_kernels_need_nothing_of_the_pipelines() -> None:
-    """``pip install congruence`` brings them alone."""
-    absent = f"""
+def without(packages: list[str]) -> str:
+    """Code after which none of these packages can be found."""
+    return f"""
 import sys
 class Without:
     def __init__(self, finder):
@@ -132,9 +132,13 @@ class Without:
     def __getattr__(self, name):
         return getattr(self.finder, name)
     def find_spec(self, name, *place):
-        return None if name.split(".")[0] in {PIPELINE} else self.finder.find_spec(name, *place)
+        return None if name.split(".")[0] in {packages} else self.finder.find_spec(name, *place)
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 """
+
+
+def test_the_kernels_need_nothing_of_the_pipelines() -> None:
+    """``pip install congruence`` brings them alone."""
     every_name = """
 from congruence.tasks import plots
 import congruence.kernels as kernels
@@ -142,7 +146,25 @@ for room in (kernels, plots):
     for name in room.__all__: getattr(room, name)
 assert "matplotlib.pyplot" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", absent + every_name], check=True)
+    subprocess.run([sys.executable, "-c", without(PIPELINE) + every_name], check=True)
+
+
+def test_tables_need_no_torch_and_an_encoder_of_pictures_names_what_it_lacks() -> None:
+    table = """
+import congruence.flows.cli.app, congruence.flows.evaluate
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.scores.version import _installed
+assert "numpy" in _installed()
+load_encoder(EncoderSettings(kind="identity", standardise=False, dimension=2))
+for kind in ("open_clip", "timm"):
+    try: load_encoder(EncoderSettings(kind=kind, model="ViT-B-32"))
+    except InvalidInputError as error: assert "pip install 'congruence[images]'" in str(error)
+    else: raise AssertionError(kind)
+"""
+    absent = without(["open_clip", "timm", "torch", "torchvision"])
+    subprocess.run([sys.executable, "-c", absent + table], check=True)
 
 
 def test_without_the_pipelines_packages_the_command_says_what_is_missing() -> None:

@@ -58,7 +58,7 @@ def test_every_name_that_the_code_uses_was_found_in_the_pinned_packages(api: Any
 
 def test_the_extra_brings_what_the_path_imports_and_all_of_it_is_pinned(packages: Any) -> None:
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["gpu"]
-    extra.remove("congruence[pipeline]")
+    extra.remove("congruence[images]")
     # Without numba Dask cannot send a CuPy array from one worker to another, and waits for it.
     wanted = {"rmm-cu13", "distributed-ucxx-cu13", "nvidia-ml-py", "dask-cuda[cu13]", "cupy-cuda13x[ctk]"}
     assert wanted | {"numba-cuda[cu13]"} == set(extra)

@@ -39,6 +39,9 @@ def demo(
 
             run_demo_hourly(folder)
             return
+        from congruence.tasks.encoders.loading import require_image_packages
+
+        require_image_packages("the demo", "torch", "open_clip")
         from congruence.flows.operations.demo import run_demo
 
         run_demo(folder)
