@@ -345,8 +345,7 @@ def certificate(
         BudgetError: the features miss more than a twentieth of the errors.
     """
     inputs = system.inputs
-    at_rows, at_points = system.residual_positions
-    read, kz = np.zeros((len(at_points), answer.rank)), None
+    at_rows, _ = system.residual_positions
     delta, roots = right_hand_sides.rows("residual"), 1.0 if inputs.roots is None else inputs.roots[at_rows, None]
     if inputs.is_exact:
         kz = np.asarray(inputs.kernel(inputs.residual, inputs.landmarks)) @ answer.weights[:, : answer.rank]
@@ -354,10 +353,9 @@ def certificate(
     else:
         kz = scores.added["K Z"]
         residual = scores.rows("read") - roots * kz[: len(at_rows)]
-        if elsewhere:
-            read = scores.rows("read at points") - kz[len(at_rows) :]
+    read = scores.rows("read at points") - kz[len(at_rows) :] if elsewhere else None
     rounding = 8.0 * _UNIT * float(np.sqrt(right_hand_sides.added["squares"]))
-    bounds = residual_bounds(system, residual, read if elsewhere else None, points, rounding)
+    bounds = residual_bounds(system, residual, read, points, rounding)
     bound, mean = bounds.at_point, bounds.in_mean
     if "squared weights" in scores.added:  # of a mean under weights of mean 1: the root mean square, by Cauchy
         mean = min(bound, mean * float(np.sqrt(scores.added["squared weights"] / points)))

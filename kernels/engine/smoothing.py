@@ -41,7 +41,7 @@ def smooth(system: System, x: Array, query: Array | None, rhs: Array) -> Smoothe
         kz += np.asarray(inputs.kernel(block, inputs.residual)).T @ solution[rows]
     residual, read = own[at_rows] - kz[: len(at_rows)], None
     if query is not None:
-        read = np.zeros((0, rhs.shape[1])) if inputs.is_exact else values[at_points] - kz[len(at_rows) :]
+        read = values[at_points] - kz[len(at_rows) :]
     return Smoothed(values, residual_bounds(system, residual, read, len(values)))
 
 
