@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 IMAGES, SMALL_IMAGES = 40_000, 96
+DISTINCT, FILE_ROWS = 512, 2_000
 SHARD_ROWS, SMALL_SHARD_ROWS = 4_096, 32
 SECONDS = 4.0
 
 
 def run(record: Any, name: str, device: str, small: bool) -> None:
     """ViT-B-32 in bf16 and the pictures' usual size; a rehearsal takes the compact model and small pictures."""
-    from embedding_throughput import write_split
-
     precisions = ["bf16"] if small else ["bf16", "pure_bf16", "fp32"]
     with tempfile.TemporaryDirectory() as home:
         for size in (96,) if small else (256, 375):
             folder = Path(home) / f"pictures-{size}"
             folder.mkdir()
-            write_split(folder, SMALL_IMAGES if small else IMAGES, size)
+            _write_split(folder, SMALL_IMAGES if small else IMAGES, size)
             for precision in precisions if size != 375 else ["bf16"]:
                 _measure(record, folder, device, small, precision, size)
 
 
+def _write_split(folder: Path, rows: int, size: int) -> None:
+    """Parquet files of JPEG files; a number is appended to each, so that no two rows are equal."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    distinct = [_jpeg(number, size) for number in range(min(rows, DISTINCT))]
+    for start in range(0, rows, FILE_ROWS):
+        numbers = range(start, min(rows, start + FILE_ROWS))
+        images = [distinct[number % DISTINCT] + number.to_bytes(4, "big") for number in numbers]
+        table = pa.table({"image": images, "target": np.arange(len(images), dtype=float)})
+        pq.write_table(table, folder / f"{start:08d}.parquet", row_group_size=500, compression="none")
+
+
+def _jpeg(number: int, size: int) -> bytes:
+    """A smooth random picture: compresses like a photograph, some 10 to 40 kB at 375 pixels."""
+    from PIL import Image
+
+    random = np.random.default_rng(number)
+    coarse = Image.fromarray(random.integers(0, 256, (24, 32, 3), dtype=np.uint8)).resize((size * 4 // 3, size))
+    noisy = np.asarray(coarse, dtype=np.int16) + random.integers(-12, 13, (size, size * 4 // 3, 3), dtype=np.int16)
+    stream = io.BytesIO()
+    Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(stream, "JPEG", quality=85)
+    return stream.getvalue()
+
+
 def _measure(record: Any, folder: Path, device: str, small: bool, precision: str, size: int) -> None:
     import torch
-    from embedding_throughput import split_of, store_of
 
     from congruence.kernels.threads import usable_cores
+    from congruence.tasks.data.opening import open_split
+    from congruence.tasks.data.settings import SplitSettings
     from congruence.tasks.embeddings.shard import embed_each
     from congruence.tasks.encoders.loading import load_encoder
     from congruence.tasks.encoders.settings import EncoderSettings
+    from congruence.tasks.store.embeddings import EmbeddingStore
 
     settings: dict[str, Any] = {"precision": precision, "device": device}
     settings |= {"model": "compact", "batch_size": 16} if small else {"model": "ViT-B-32", "pretrained": "random"}
@@ -43,8 +72,15 @@ def _measure(record: Any, folder: Path, device: str, small: bool, precision: str
     with what(f"{of}: batch size"):
         found = encoder.search_batch_size()
     encoder.use_batch_size(found.batch_size)
-    split = split_of(folder, SMALL_SHARD_ROWS if small else SHARD_ROWS)
-    store = store_of(folder.parent / f"store-{precision}-{size}", split, encoder)
+    shard_rows = SMALL_SHARD_ROWS if small else SHARD_ROWS
+    split = open_split(SplitSettings(uri=str(folder), input="image", target="target", shard_rows=shard_rows))
+    store = EmbeddingStore.open(
+        str(folder.parent / f"store-{precision}-{size}"),
+        split=split,
+        encoder_id=encoder.id,
+        preprocessing_digest=encoder.preprocessing_digest,
+        dimension=encoder.dimension,
+    )
     raw = [value for value, _ in zip(split.read_encoder_inputs(split.shards[0]), range(64), strict=False)]
     rows = [encoder.preprocess(value) for value in raw]
     batch = torch.stack((rows * (-(-encoder.batch_size // len(rows))))[: encoder.batch_size]).to(encoder.device)
