@@ -369,11 +369,12 @@ def conditional_congruence_error(
 ) -> CongruenceResult:
     """Returns the Conditional Congruence Error of one model on a labelled split (Young et al. 2025, equation 3).
 
+    ``query``, ``input_kernel``, ``regularization``, ``landmarks``, ``groups`` and ``time`` are those of ``prepare``.
+
     Args:
         x: reference inputs, usually embeddings, (n, d).
         y: their targets, (n,) or (n, q).
         predictive: the model's predictive distributions at x, n rows.
-        query, input_kernel, regularization, landmarks, groups, time: see ``prepare``.
         output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
         samples: replace exact kernel means by this many draws per point, as the papers do.
         seed: of the draws and of the noise floor's probes.
@@ -409,6 +410,8 @@ def congruence_test(
 ) -> CongruenceTest:
     """Tests whether targets y could be draws from ``predictive``, given the inputs x.
 
+    ``query``, ``input_kernel``, ``regularization``, ``groups`` and ``time`` are those of ``prepare``.
+
     Args:
         x: reference inputs (n, d).
         y: their targets, (n,) or (n, q).
@@ -416,7 +419,6 @@ def congruence_test(
         draws: simulated sets of targets B; the smallest p-value is 1 / (B + 1). Memory grows with B. By default 999,
             and 199 beyond 50,000 rows.
         seed: of the draws.
-        query, input_kernel, regularization, groups, time: see ``prepare``.
         output_kernel: k_Y; by default RBF at the marginal variance that the model states, which makes the test exact.
             The papers' bandwidth is read from y, and the level then holds up to O(1 / n).
 
