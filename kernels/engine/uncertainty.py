@@ -34,7 +34,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,9 +46,6 @@ from congruence.kernels.engine.spectrum import relative_eigenvalues, validated_f
 from congruence.kernels.engine.tiles import projected, squares_at, weighted_squares
 from congruence.kernels.streams import stream
 from congruence.kernels.weights import mean_over
-
-if TYPE_CHECKING:
-    pass
 
 SUMMED_ROWS = 4096
 """Of a tile where sums of hundreds of codes are added, which take as long for a few rows as for many."""

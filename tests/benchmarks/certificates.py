@@ -1,7 +1,7 @@
 """Do the certificates hold? `python tests/benchmarks/certificates.py [PROBLEMS]`: random problems, and larger ones.
 
 Every bound is held against the definition in extended precision (float64 for n above 400) from the inputs as they are,
-up to the rounding of the kernel itself, ``ROUNDING`` of the largest CCE, which no residual sees.
+up to ``ROUNDING`` of the largest CCE.
 The kept record is certificates.md.
 """
 
@@ -18,7 +18,7 @@ from certified import LARGE, SMALL, evaluated, exact_values, large_problem, rand
 
 from congruence.kernels.errors import ConvergenceError
 
-ROUNDING = 1e-5
+ROUNDING = 1e-9
 
 
 def checked(problem, precision=np.longdouble):
