@@ -18,16 +18,25 @@ from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.bases import (
     BasisPlan,
     InputBases,
+    OwnColumns,
     Tiles,
     basis_sums,
     held_tiles,
+    own_quantiles,
     sample_positions,
 )
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution, LocalReading
 from congruence.kernels.conditional_calibration.null import GaussianNull, Null, needs_limit, null_kind
-from congruence.kernels.conditional_calibration.own_basis import OwnColumns, own_quantiles
-from congruence.kernels.conditional_calibration.passes import Sums, influence_of, limit_pass
+from congruence.kernels.conditional_calibration.passes import (
+    SHARED,
+    Sums,
+    VersionPlan,
+    VersionRows,
+    influence_of,
+    limit_pass,
+    planned_version,
+)
 from congruence.kernels.conditional_calibration.score_test import (
     SharedNull,
     TestedVersion,
@@ -36,7 +45,6 @@ from congruence.kernels.conditional_calibration.score_test import (
 )
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.vector_targets import VectorBasis, vector_test
-from congruence.kernels.conditional_calibration.version_sums import SHARED, VersionPlan, VersionRows, planned_version
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution

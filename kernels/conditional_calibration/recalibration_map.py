@@ -1,4 +1,10 @@
-"""x -> G_x, the map that recalibrates predictions where they are: moved, stretched and bent as the input says.
+r"""The leading directions of an input kernel as features F(x), so that smooth functions of x are F(x) beta + constant.
+
+F_k(x) = u_k(x) sqrt(e_k / n lambda) for K = U diag(e) U', so that ridge regression on F with penalty r |beta|^2 is
+kernel ridge regression with r times the protocol's n lambda. Directions of which the protocol keeps under 1 % are left
+out. The features know the inputs of all rows and the targets of none.
+
+x -> G_x, the map that recalibrates predictions where they are: moved, stretched and bent as the input says.
 
 Its parts are fitted to normal scores, a ridge regression each, of a form that is given; as plain arrays it is kept in
 a file without pickle.
@@ -18,13 +24,70 @@ from scipy.linalg.lapack import dpotrs
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels import kernel_functions
-from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.input_features import linear_in_kernel
+from congruence.kernels.arrays import Array, row_slices, to_numpy
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.engine.spectrum import Spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Linear
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class InputFeatures:
+    """F at the n reference rows, and what it takes to have it at any other input.
+
+    Attributes:
+        values: F(x_i), (n, k).
+        landmarks: reference inputs (m, d) whose kernel values span the features.
+        kernel: of the inputs.
+        basis: (m, k): F(x) = k(x, landmarks) basis.
+    """
+
+    values: Array = field(repr=False)
+    landmarks: Array = field(repr=False)
+    kernel: Kernel
+    basis: Array = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def input_features(spectrum: Spectrum, x: Array) -> InputFeatures:
+    """Returns the features of the rows x (n, d) that a spectrum is of."""
+    keep = spectrum.kept
+    roots = np.sqrt(spectrum.eigenvalues[:keep] / spectrum.shift)
+    landmarks = spectrum.landmarks if spectrum.center is None else spectrum.landmarks + spectrum.center
+    return InputFeatures(
+        np.asarray(spectrum.vectors(x, keep), dtype=np.float64) * roots,
+        landmarks.astype(np.float64),
+        spectrum.kernel,
+        np.asarray(spectrum.basis[:, :keep], dtype=np.float64) * roots,
+    )
+
+
+def linear_in_kernel(kernel: Kernel, landmarks: Array, weights: Array, x: Any) -> Array:
+    """k(x, landmarks) weights, (m, c), for inputs x (m, d), block by block in float64.
+
+    Raises:
+        InvalidInputError: another number of features than the landmarks have.
+    """
+    points = to_numpy(x)
+    if points.ndim != 2 or points.shape[1] != landmarks.shape[1]:
+        raise InvalidInputError(
+            f"x: shape {points.shape}, expected (m, {landmarks.shape[1]}): embed as the reference split was"
+        )
+    center = kernel.center(landmarks)
+    nodes = landmarks if center is None else landmarks - center
+    result = np.empty((len(points), weights.shape[1]))
+    for rows in row_slices(len(points), _BLOCK):
+        block = points[rows].astype(np.float64)
+        block = block if center is None else block - center
+        result[rows] = np.asarray(kernel(block, nodes)) @ weights
+    return result
+
 
 LEVELS = np.array([0.0, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.94, 0.97, 0.99, 1.0])
 """Of H, the distribution function that bends a law: its inner values are what is fitted."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.bases import BasisKernel, InputBases
+from congruence.kernels.conditional_calibration.bases import OWN, BasisKernel, InputBases, OwnDirections
 from congruence.kernels.conditional_calibration.effects import (
     ConditionalCalibrationTest,
     Effect,
@@ -35,10 +35,12 @@ from congruence.kernels.conditional_calibration.null import (
     own_null_draws,
     summed_null,
 )
-from congruence.kernels.conditional_calibration.own_basis import OWN, OwnDirections
 from congruence.kernels.conditional_calibration.passes import (
+    POOLS,
+    SHARED,
     RunPass,
     Sums,
+    VersionPlan,
     VersionSmoothing,
     directions,
     null_pass,
@@ -47,7 +49,6 @@ from congruence.kernels.conditional_calibration.passes import (
     signs_pass,
     whole_blocks_pass,
 )
-from congruence.kernels.conditional_calibration.version_sums import POOLS, SHARED, VersionPlan
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.engine.coded_draws import ENTRY_BITS, POOL_BITS, SimulatedSplits

@@ -20,10 +20,15 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.conditional_calibration.bases import sample_positions
+from congruence.kernels.conditional_calibration.bases import (
+    OWN,
+    OwnColumns,
+    OwnDirections,
+    own_kernel,
+    sample_positions,
+)
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.null import basis_hypotheses, evidence_by_others
-from congruence.kernels.conditional_calibration.own_basis import OWN, OwnColumns, OwnDirections, own_kernel
 from congruence.kernels.conditional_calibration.score_test import VersionEvidence
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements

@@ -25,8 +25,13 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.counts import JumpScores
-from congruence.kernels.conditional_calibration.local_reading import LocalReading
-from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing, block_moments, quadratic
+from congruence.kernels.conditional_calibration.local_reading import (
+    Directions,
+    LocalReading,
+    ScoreSmoothing,
+    block_moments,
+    quadratic,
+)
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import benjamini_hochberg

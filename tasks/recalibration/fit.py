@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.input_features import input_features
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
-from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
+from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap, input_features
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.engine.spectrum import input_spectrum

@@ -12,7 +12,7 @@ from threading import Lock
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.recalibration_preview import (
+from congruence.kernels.conditional_calibration.recalibration import (
     RehearsalSplit,
     recalibration_rehearsal,
     rehearsal_split,

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.blocks import CalibrationInBlocks
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest, Effect
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalDistribution, LocalReading
 from congruence.kernels.conditional_calibration.reading import Faults
 from congruence.kernels.conditional_calibration.regions import Regions
-from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
+from congruence.kernels.conditional_calibration.version_calibration import CalibrationInBlocks, VersionCalibration
 from congruence.kernels.engine.dependence import BlocksInference
 from congruence.kernels.engine.driver import Measured
 from congruence.kernels.engine.measure import MeasuredVersion

@@ -13,12 +13,12 @@ from functools import partial
 import numpy as np
 from distributed import Client
 
-from congruence.kernels.conditional_calibration.blocks import (
+from congruence.kernels.conditional_calibration.version_calibration import (
     CalibrationInBlocks,
+    VersionCalibration,
     calibrate_blocks,
     calibrate_vector_blocks,
 )
-from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.engine.blocks import Passes, RowBlocks, Write
 from congruence.kernels.engine.driver import Accuracy, Ask, Driver
 from congruence.kernels.engine.system import EXACT_ROWS, Factorize, local_factor

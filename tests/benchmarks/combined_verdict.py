@@ -17,8 +17,8 @@ import pandas as pd
 from congruence.kernels import EXACT, Distribution, Normal, Poisson, Samples, prepare
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration import CalibrationSettings, prepare_calibration
+from congruence.kernels.conditional_calibration.bases import own_quantiles
 from congruence.kernels.conditional_calibration.local_reading import local_distribution, local_reading
-from congruence.kernels.conditional_calibration.own_basis import own_quantiles
 from congruence.kernels.conditional_calibration.regions import regions
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.tasks.scores.evaluation import AS_IF_TRUE, EACH_OF_TWO, MetricValue, cce_status

@@ -14,9 +14,12 @@ from scipy.special import ndtri
 from simulations import head, machine, row
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.input_features import input_features
-from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
-from congruence.kernels.conditional_calibration.recalibration_preview import recalibration_rehearsal, rehearsal_split
+from congruence.kernels.conditional_calibration.recalibration import (
+    fit_recalibration,
+    recalibration_rehearsal,
+    rehearsal_split,
+)
+from congruence.kernels.conditional_calibration.recalibration_map import input_features
 from congruence.kernels.distributions import (
     Distribution,
     Mixture,

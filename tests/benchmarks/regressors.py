@@ -28,7 +28,7 @@ from registered_regressors import KINDS, Table, registered, tables
 
 from congruence.kernels import RBF, crps, median_gamma, negative_log_likelihood, pit_values, prepare
 from congruence.kernels.conditional_calibration.reading import group_reading
-from congruence.kernels.conditional_calibration.recalibration_preview import (
+from congruence.kernels.conditional_calibration.recalibration import (
     RehearsalSplit,
     recalibration_rehearsal,
     rehearsal_split,

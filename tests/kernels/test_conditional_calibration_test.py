@@ -12,14 +12,13 @@ from hypothesis.extra import numpy as hnp
 
 from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, pit_values, prepare
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.bases import typical_gamma
+from congruence.kernels.conditional_calibration.bases import own_quantiles, typical_gamma
 from congruence.kernels.conditional_calibration.null import (
     SCORES_OF_MONOMIALS,
     log_gamma_tail,
     monomials_in_place,
     null_pit_values,
 )
-from congruence.kernels.conditional_calibration.own_basis import own_quantiles
 from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.errors import InvalidInputError

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Normal, prepare
-from congruence.kernels.conditional_calibration.input_features import input_features
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
+from congruence.kernels.conditional_calibration.recalibration_map import input_features
 from congruence.kernels.dependence.blocks import (
     FEWEST_BLOCKS,
     DependentBlocks,

@@ -11,7 +11,12 @@ from scipy.special import ndtr, owens_t
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.conditional_calibration.local_reading import local_distribution, local_reading
+from congruence.kernels.conditional_calibration.local_reading import (
+    Directions,
+    ScoreSmoothing,
+    local_distribution,
+    local_reading,
+)
 from congruence.kernels.conditional_calibration.reading import (
     Faults,
     GroupReading,
@@ -22,7 +27,6 @@ from congruence.kernels.conditional_calibration.reading import (
     shift_and_factor,
 )
 from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
-from congruence.kernels.conditional_calibration.smoothing import Directions, ScoreSmoothing
 from congruence.kernels.engine.spectrum import SpectralSmoother, relative_eigenvalues
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Polynomial

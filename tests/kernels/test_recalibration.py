@@ -10,13 +10,17 @@ from scipy.integrate import quad
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.input_features import InputFeatures, input_features, linear_in_kernel
-from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
-from congruence.kernels.conditional_calibration.recalibration_map import Form
-from congruence.kernels.conditional_calibration.recalibration_preview import (
+from congruence.kernels.conditional_calibration.recalibration import (
     RehearsalSplit,
+    fit_recalibration,
     recalibration_rehearsal,
     rehearsal_split,
+)
+from congruence.kernels.conditional_calibration.recalibration_map import (
+    Form,
+    InputFeatures,
+    input_features,
+    linear_in_kernel,
 )
 from congruence.kernels.distributions import (
     Beta,

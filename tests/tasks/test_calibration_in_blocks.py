@@ -13,13 +13,14 @@ import pytest
 
 from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.conditional_calibration.blocks import CalibrationInBlocks, calibrate_blocks
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.version_calibration import (
     VECTOR_ROWS,
+    CalibrationInBlocks,
     VectorCalibration,
     VersionCalibration,
+    calibrate_blocks,
     prepared_vectors,
     vector_rows,
 )

@@ -10,9 +10,14 @@ import pandas as pd
 import pytest
 import torch
 
-from congruence.kernels.conditional_calibration.input_features import input_features
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
-from congruence.kernels.conditional_calibration.recalibration_map import Form, RecalibrationMap, map_arrays, map_of
+from congruence.kernels.conditional_calibration.recalibration_map import (
+    Form,
+    RecalibrationMap,
+    input_features,
+    map_arrays,
+    map_of,
+)
 from congruence.kernels.dependence.hold_out import hold_out
 from congruence.kernels.distributions import Distribution, Mixture, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
