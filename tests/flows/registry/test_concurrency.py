@@ -27,7 +27,8 @@ def one_at_a_time(prefect_server: None) -> Iterator[None]:
 @pytest.mark.usefixtures("one_at_a_time")
 def test_a_limit_on_the_tag_of_a_stage_is_kept() -> None:
     spans: list[tuple[float, float]] = []
-    held = threading.Event()  # The slot is taken: two that ask at the same moment are Prefect's own affair, and its SQLite's.
+    # The slot is taken before the second asks: two that ask at once are Prefect's own affair, and its SQLite's.
+    held = threading.Event()
 
     def check(waits: bool) -> None:
         if waits:
@@ -44,7 +45,9 @@ def test_a_limit_on_the_tag_of_a_stage_is_kept() -> None:
         STAGES.stage("check", "circle", lambda: check(waits))
         STAGES.stage("predict", "circle", predict)
 
-    both = [threading.Thread(target=contextvars.copy_context().run, args=(an_evaluation, waits)) for waits in (False, True)]
+    both = [
+        threading.Thread(target=contextvars.copy_context().run, args=(an_evaluation, waits)) for waits in (False, True)
+    ]
     for each in both:
         each.start()
     for each in both:
