@@ -26,7 +26,8 @@ from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.evaluate.steps import rows_of, serve
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.models.registry import resolve
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.home import home_store

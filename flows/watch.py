@@ -44,7 +44,8 @@ from congruence.tasks.evaluate.splits import open_planned, use_tracking, with_fi
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.version_tags import log_failure, set_version_tags
-from congruence.tasks.models.registry import ModelVersion, matching_versions
+from congruence.tasks.models.registry import matching_versions
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.monitor.account import Account, counted_keys, read_account
 from congruence.tasks.monitor.page import log_over_time
 from congruence.tasks.recalibration.rows import FITTED_UNTIL

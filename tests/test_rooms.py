@@ -66,7 +66,7 @@ def _module(path: Path) -> str:
     return "congruence." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-SHARED = ("congruence.tasks.models.registry", "congruence.tasks.scores.metrics")
+SHARED = ("congruence.tasks.models.registry", "congruence.tasks.models.version", "congruence.tasks.scores.metrics")
 """Names of versions, and the metrics, which every room of tasks may know: they are rooms of their own."""
 
 

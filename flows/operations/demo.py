@@ -20,7 +20,8 @@ from congruence.flows.cli.tables import print_outcomes
 from congruence.flows.prefect.session import run_evaluation
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
-from congruence.tasks.models.registry import ModelVersion, list_versions
+from congruence.tasks.models.registry import list_versions
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.settings.home import tracking_uri

@@ -23,7 +23,8 @@ from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reading import comparable_versions, read_version
 from congruence.tasks.mlflow.version_tags import alias_holder, set_alias
-from congruence.tasks.models.registry import ModelVersion, select
+from congruence.tasks.models.registry import select
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.monitor.account import read_account
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError

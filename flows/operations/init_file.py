@@ -19,7 +19,7 @@ from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.columns import is_taken
 
 if TYPE_CHECKING:
-    from congruence.tasks.models.registry import ModelVersion
+    from congruence.tasks.models.version import ModelVersion
 
 TARGET_NAMES = ("target", "y", "label")
 KEY_NAMES = ("key", "id", "row_id", "uuid")

@@ -44,7 +44,8 @@ from congruence.tasks.mlflow.corrected_versions import (
 )
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.models.registry import resolve
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.recalibration.fit import FittedVersion, fit_version
 from congruence.tasks.recalibration.model import DescribedEmbedding
 from congruence.tasks.recalibration.rows import halves_of

@@ -18,7 +18,7 @@ from congruence.tasks.data.split import Split
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
 from congruence.tasks.evaluate.steps import checked_version
 from congruence.tasks.models.contract_rows import contract_rows
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.models.worker import warm_model
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import Columns, MetricValue, SplitSummary
 from congruence.tasks.scores.wrong import WrongPlace
 

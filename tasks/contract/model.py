@@ -30,7 +30,8 @@ from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.resolved import settings_in
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.contract.signature import pictures_as_files, to_signature, to_tensor
-from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.models.registry import resolve
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
 from congruence.tasks.runtime.mlflow_requests import is_transient

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
-from congruence.tasks.models.registry import ModelVersion, logged_model_record
+from congruence.tasks.models.registry import logged_model_record
 from congruence.tasks.models.settings import Isolation
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_requests import is_transient

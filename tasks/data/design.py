@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,27 +12,7 @@ import pyarrow as pa
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.data.digests import is_number, is_text, row_codes
-
-
-@dataclass(frozen=True)
-class SampleDesign:
-    """Columns of some rows, (n,) each, None where the split names none.
-
-    Attributes:
-        groups: int64 codes, equal where rows belong together, in every part of the split alike.
-        time: int64 (microseconds, or the whole numbers of the column) or float64: rows are ordered by it.
-        weight: float64, at least 0.
-        exposure: float64, above 0.
-    """
-
-    groups: Array | None = None
-    time: Array | None = None
-    weight: Array | None = None
-    exposure: Array | None = None
-
-    def rows(self, chosen: Array | slice) -> SampleDesign:
-        """Of some of the rows, by a mask, their numbers or a slice."""
-        return SampleDesign(**{role: None if values is None else values[chosen] for role, values in vars(self).items()})
+from congruence.tasks.data.shards import SampleDesign
 
 
 def read_design(named: Mapping[str, str], table: pa.Table) -> SampleDesign:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.data.design import SampleDesign, as_numbers, read_design
+from congruence.tasks.data.design import as_numbers, read_design
 from congruence.tasks.data.errors import SplitError, unknown_column
 from congruence.tasks.data.ingest import ingest, load, own_folder
 from congruence.tasks.data.ingested import Ingested, RowFacts
@@ -24,30 +23,12 @@ from congruence.tasks.data.inputs import DIGEST, Features, RawInput, Reader
 from congruence.tasks.data.look import rows_without_target
 from congruence.tasks.data.roles import key_of
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.shards import SampleDesign, Shard
 from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.runtime.made_once import MadeOnce
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Rows ``start`` to ``stop`` of a split. ``digest`` covers the content of their encoder inputs, nothing else.
-
-    So the embeddings of a shard are found again under its digest after rows were appended to the split, after a target
-    was corrected, or when the split was moved. (A row whose target is not a number counts as one without an input.)
-    """
-
-    index: int
-    start: int
-    rows: int
-    digest: str
-
-    @property
-    def stop(self) -> int:
-        """One past the last row."""
-        return self.start + self.rows
 
 
 class Split:

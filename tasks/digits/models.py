@@ -29,7 +29,8 @@ from congruence.tasks.digits.dataset import noise_scale
 from congruence.tasks.digits.network import UNIT, Network, mixture_nll, normal_nll, pixels, squared_error, train
 from congruence.tasks.mlflow.connection import connect, experiment_id
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.registry import ModelVersion, list_versions
+from congruence.tasks.models.registry import list_versions
+from congruence.tasks.models.version import ModelVersion
 
 MODEL_NAME = "digit-angle"
 TRAINING_EXPERIMENT = "digit-angle training"

@@ -22,7 +22,7 @@ from congruence.tasks.evaluate.steps import (
 )
 from congruence.tasks.mlflow.machine import performance_report, system_metrics
 from congruence.tasks.mlflow.runs import fail_run, open_run
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork

@@ -20,7 +20,7 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.dask.clusters import Workers, dask_client
 from congruence.tasks.dask.gpus import devices_in_words, worker_devices
 from congruence.tasks.data.errors import SplitChangedError
-from congruence.tasks.data.split import Shard
+from congruence.tasks.data.shards import Shard
 from congruence.tasks.runtime.errors import ClusterError
 from congruence.tasks.runtime.json_logging import fields_of_lines, log_fields, use_json_lines
 from congruence.tasks.runtime.masking import mask_text

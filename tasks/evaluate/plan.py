@@ -21,8 +21,9 @@ from congruence.tasks.evaluate.splits import for_workers, open_planned, use_trac
 from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.finished import Conditions, FinishedEvaluation, finished_evaluations
 from congruence.tasks.mlflow.identity import EvaluationIdentity
-from congruence.tasks.models.registry import ModelVersion, RegistryError, select
+from congruence.tasks.models.registry import RegistryError, select
 from congruence.tasks.models.settings import ModelEntry
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.recalibration.rows import FITTED_ON, has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.mlflow_database import database_file

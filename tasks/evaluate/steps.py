@@ -8,7 +8,7 @@ is given by its label; what ends the split or the cluster is raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
@@ -19,7 +19,8 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.contract import ContractError, ContractReport
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.standardisation import require_features
 from congruence.tasks.embeddings.worker import decode_threads, embed_shards, find_batch_size, open_store
@@ -31,9 +32,11 @@ from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
 from congruence.tasks.evaluate.splits import store_uri
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.models.registry import resolve
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.runtime.steps import Advance, about
+from congruence.tasks.settings.digest import entry_digest, settings_digest
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import MeasurementAddress
@@ -391,6 +394,12 @@ def _score(
         give_back()
         encoder = asking_encoder(settings.encoder)
         evaluation = score_version(settings, rows, encoder, version, protocol, kept.require())
+        evaluation = replace(
+            evaluation,
+            settings_digest=settings_digest(settings, rows.split.settings),
+            own_settings=entry_digest(settings, version.uri),
+            provenance=evaluation.provenance | {"settings": settings.model_dump(mode="json", exclude={"home"})},
+        )
     give_back()
     baseline = None if settings.gate is None else settings.gate.baseline
     run_id = log_evaluation(evaluation, settings.tracking, replace=again, baseline=baseline or IN_USE)

@@ -13,7 +13,8 @@ from congruence.tasks.mlflow.finished import Conditions, complete_runs, run_metr
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.registry import ModelVersion, RegistryError, resolve
+from congruence.tasks.models.registry import RegistryError, resolve
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 
 FirstVersion = Literal["pass", "refuse"]

@@ -30,7 +30,8 @@ from congruence.tasks.data.split import Split
 from congruence.tasks.mlflow.connection import connect, experiment_id, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, identity_digest
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.registry import ModelVersion, resolve
+from congruence.tasks.models.registry import resolve
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.recalibration import recalibrated_model
 from congruence.tasks.recalibration.fit import FittedVersion
 from congruence.tasks.recalibration.model import (

@@ -12,7 +12,8 @@ from congruence.tasks.mlflow.finished import run_metrics, runs_in
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, OPEN, PREFIX, STATE, all_experiments, all_runs
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.registry import ModelVersion, matching_versions
+from congruence.tasks.models.registry import matching_versions
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import MetricValue
 
 _UNDER_WAY = f"tags.`{STATE}` = '{OPEN}' and tags.`{PREFIX}kind` = 'evaluation' and attributes.status = 'RUNNING'"

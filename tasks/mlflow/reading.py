@@ -24,7 +24,7 @@ from congruence.tasks.mlflow.finished import ANY, SLICES, WRONG_PLACES, Conditio
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import read_parquet
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import MetricValue, SplitSummary
 from congruence.tasks.scores.wrong import WrongPlace
 

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.pages import KEY, list_page, run_link, run_page, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.verdict import verdict

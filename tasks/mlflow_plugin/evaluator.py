@@ -110,7 +110,7 @@ def _predict(model: Any, frame: pd.DataFrame, settings: TableEvaluationSettings)
     from congruence.tasks.contract import read_distribution
     from congruence.tasks.contract.model import PredictiveModel
     from congruence.tasks.contract.resolved import settings_in
-    from congruence.tasks.models.registry import ModelVersion
+    from congruence.tasks.models.version import ModelVersion
 
     if isinstance(model, mlflow.pyfunc.PyFuncModel):
         name = str(model.model_id or model.metadata.model_uuid)

@@ -9,7 +9,8 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.contract.exposure import EXPOSURE
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.settings import EncoderSettings

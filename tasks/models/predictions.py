@@ -25,9 +25,10 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.data.digests import ContentDigest, combine
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.models.encoding import describe, restore
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.files import digest_of, from_npz, to_npz
 from congruence.tasks.runtime.made_once import MadeOnce
 from congruence.tasks.store.objects import ObjectStore

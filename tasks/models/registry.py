@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -19,6 +19,7 @@ from mlflow.entities.model_registry import ModelVersion as RegistryEntry
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.mlflow_requests import all_pages, is_transient
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
@@ -30,28 +31,6 @@ _NAME = re.compile(r"^(models:/)?(?P<name>[^/@:]+)$")
 
 class RegistryError(CongruenceError, LookupError):
     """A model URI that the registry cannot resolve: names the URI, what is there instead, and the accepted forms."""
-
-
-@dataclass(frozen=True)
-class ModelVersion:
-    """One version of a registered model, or a logged model that nobody registered (``version`` is then empty).
-
-    ``uri`` is exact: an alias in the request has become a version number, so a moved alias cannot change the meaning.
-    ``model_id`` is MLflow's LoggedModel, to which metrics are attached; versions of MLflow 2 have none.
-    """
-
-    name: str
-    version: str
-    uri: str
-    model_id: str | None = None
-    run_id: str | None = None
-    aliases: tuple[str, ...] = ()
-    tags: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """``name/version``, as people say it."""
-        return f"{self.name}/{self.version}" if self.version else self.name
 
 
 def resolve(uri: str) -> ModelVersion:

@@ -18,7 +18,8 @@ from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.exposure import require_counts
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.model import failure_text, fetch
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.models.contract_rows import contract_rows, model_frame
 from congruence.tasks.models.predictions import (
     PredictionAddress,
@@ -29,8 +30,8 @@ from congruence.tasks.models.predictions import (
 )
 from congruence.tasks.models.processes import ModelProcess
 from congruence.tasks.models.refused_rows import naming_the_row, refused_rows
-from congruence.tasks.models.registry import ModelVersion
 from congruence.tasks.models.settings import PredictSettings
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.made_once import MadeOnce
 

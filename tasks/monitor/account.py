@@ -22,7 +22,7 @@ from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.finished import WRONG, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, PERIOD, PREFIX, STATE, all_runs, dates_in_words, experiments_of
 from congruence.tasks.mlflow.reading import logged_pit, read_scores
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.files import whole_file
 from congruence.tasks.scores.evaluation import MetricValue, truth_p_value, truth_p_values
 from congruence.tasks.settings.evaluation import EvaluationSettings

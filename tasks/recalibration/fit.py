@@ -9,7 +9,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
-from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap, input_features
+from congruence.kernels.conditional_calibration.recalibration_map import input_features
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.engine.spectrum import input_spectrum
@@ -19,6 +19,7 @@ from congruence.kernels.streams import hashed_keys, keyed_uniforms
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.recalibration.model import map_bytes
 from congruence.tasks.recalibration.rows import halves_of, keys_of
+from congruence.tasks.scores.correction import in_words
 
 FIT_ROWS = 50_000
 """Rows that are read into memory at the most: more of them hardly move a smooth map."""
@@ -85,22 +86,3 @@ def _chosen(keys: Array, fitting: Array | None, seed: int) -> Array:
         return found
     order = np.argsort(keyed_uniforms(keys[found], seed, "rows that are enough for a recalibration"), kind="stable")
     return np.sort(found[order[:FIT_ROWS]])
-
-
-def in_words(fitted: RecalibrationMap, x: Array) -> str:
-    """What a map changes at the inputs x, in one line; "" where nothing."""
-    if fitted.changes_nothing:
-        return ""
-    score_map, parts = fitted.at(x), []
-    if fitted.form.factor is not None:
-        parts.append(f"spreads multiplied by {_range(score_map.factor)}")
-    if fitted.form.shift is not None:
-        parts.append(f"laws moved by {_range(score_map.shift)} of their spreads")
-    if fitted.form.shape is not None:
-        parts.append("their shape corrected")
-    return ", ".join(parts)
-
-
-def _range(values: Array) -> str:
-    low, high = np.quantile(values, [0.05, 0.95])
-    return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}, by the input"

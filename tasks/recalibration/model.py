@@ -37,7 +37,7 @@ from congruence.tasks.contract.reading import (
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.readers.base import Spec
 from congruence.tasks.recalibration.corrected_output import corrected_output
 from congruence.tasks.recalibration.embedded_inputs import Embedding

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
+
 BEYOND_CHANCE = 2.0
 """Standard errors of a paired difference from which a number is said to get better or worse."""
 
@@ -86,3 +91,22 @@ class CorrectionPreview:
     def as_plain(self) -> dict[str, object]:
         """As JSON values."""
         return {**vars(self), "table": [vars(row) for row in self.table]}
+
+
+def in_words(fitted: RecalibrationMap, x: Array) -> str:
+    """What a map changes at the inputs x, in one line; "" where nothing."""
+    if fitted.changes_nothing:
+        return ""
+    score_map, parts = fitted.at(x), []
+    if fitted.form.factor is not None:
+        parts.append(f"spreads multiplied by {_range(score_map.factor)}")
+    if fitted.form.shift is not None:
+        parts.append(f"laws moved by {_range(score_map.shift)} of their spreads")
+    if fitted.form.shape is not None:
+        parts.append("their shape corrected")
+    return ", ".join(parts)
+
+
+def _range(values: Array) -> str:
+    low, high = np.quantile(values, [0.05, 0.95])
+    return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}, by the input"

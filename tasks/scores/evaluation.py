@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.metrics.columns import ROW_WEIGHT
 
 if TYPE_CHECKING:

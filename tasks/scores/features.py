@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
 from congruence.tasks.scores.segments import searched_rows
+from congruence.tasks.scores.split_rows import SplitRows
 
 MOST_VALUES = 30
 """Distinct values of a column of text beyond which it is a name rather than a feature."""
@@ -29,7 +30,7 @@ def rows_looked_at(cce: Array, seed: int) -> tuple[Array, Array]:
     return searched, np.union1d(searched, np.concatenate([lowest[:LOWEST], highest[:HIGHEST]]))
 
 
-def named_features(split: Split, rows: Array) -> pd.DataFrame:
+def named_features(split: SplitRows, rows: Array) -> pd.DataFrame:
     """Columns of numbers, truth values or few words of some rows of the split; the index is the row number.
 
     They are the inputs of encoder and model and the slices, without the targets; none where these are all images, texts
@@ -56,7 +57,7 @@ def named_features(split: Split, rows: Array) -> pd.DataFrame:
     return frame[[name for name in frame if _is_feature(frame[name])]]
 
 
-def numbers_of_inputs(split: Split, features: pd.DataFrame) -> dict[str, Array]:
+def numbers_of_inputs(split: SplitRows, features: pd.DataFrame) -> dict[str, Array]:
     """The columns of numbers among ``features`` that the encoder is given, by which regions of its space are named."""
     if split.settings.input_kind != "features":
         return {}

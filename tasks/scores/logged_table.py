@@ -10,12 +10,13 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.engine.results import CongruenceInfluence
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
 from congruence.tasks.scores.evaluation import INFLUENCE
 from congruence.tasks.scores.metrics.columns import ROW_GROUP, ROW_TIME
+from congruence.tasks.scores.split_rows import SplitRows
 
 
-def with_design(frame: pd.DataFrame, split: Split) -> pd.DataFrame:
+def with_design(frame: pd.DataFrame, split: SplitRows) -> pd.DataFrame:
     """``frame`` with the groups and times of all rows, where the split names them."""
     design = split.design()
     named = {ROW_GROUP: design.groups, ROW_TIME: design.time}
@@ -68,7 +69,7 @@ def influence_table(columns: tuple[Array, Array], keys: Array | pd.Series[Any]) 
     return pd.DataFrame(dict(zip(INFLUENCE, (names, *columns), strict=True)), copy=False)
 
 
-def row_frame(split: Split, reasons: Mapping[int, str], valid: Array) -> pd.DataFrame:
+def row_frame(split: SplitRows, reasons: Mapping[int, str], valid: Array) -> pd.DataFrame:
     """One row per row of the split: key, valid, reason, target and slices."""
     everything = Shard(0, 0, split.rows, "")
     columns = [name for name in (*split.settings.target_columns, *split.settings.slices) if name != split.key_column]

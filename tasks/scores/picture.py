@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.scores.split_rows import ScoredRows
 
 AXES = 8
 """Two to draw, the others to tell which rows are near each other."""
 
 
-def principal_axes(rows: EvaluatedRows, sample: Array, chosen: Array) -> pd.DataFrame:
+def principal_axes(rows: ScoredRows, sample: Array, chosen: Array) -> pd.DataFrame:
     """Coordinates of ``chosen`` rows along the principal axes of ``sample``, (k, min(8, d)).
 
     At least two columns, zeros beyond d; the index is the row number in the split.

@@ -21,7 +21,7 @@ from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue
 from congruence.tasks.scores.metrics.registry import METRICS
 from congruence.tasks.scores.metrics.rows import INDEPENDENT, Rows
 from congruence.tasks.scores.summary import calibration_metrics, congruence_metrics, floor_share, values_of
-from congruence.tasks.solving.measurement_store import VersionMeasurement
+from congruence.tasks.solving.measurement import VersionMeasurement
 
 CHUNK_ROWS = 2**16  # scores make several arrays of their rows in passing
 

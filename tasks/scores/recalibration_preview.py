@@ -22,8 +22,7 @@ from congruence.kernels.dependence.hold_out import hold_out
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.streams import keyed_uniforms
-from congruence.tasks.recalibration.fit import in_words
-from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow
+from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow, in_words
 from congruence.tasks.scores.evaluation import EACH_OF_TWO, MetricValue
 
 _PURPOSE = "rows of a recalibration preview"

@@ -16,7 +16,7 @@ from congruence.kernels.scores import point_scores
 from congruence.kernels.withholding.input_scores import COLUMNS, InputScores
 from congruence.kernels.withholding.judgement import WithholdingJudgement
 from congruence.kernels.withholding.rule import WithholdingRule
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.logged_table import over_all_rows
 from congruence.tasks.scores.metrics.registry import METRICS

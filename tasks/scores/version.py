@@ -8,11 +8,11 @@ them any more. Texts of all rows come last.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -27,11 +27,9 @@ from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import FoundBlocks, blocks_of_version
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.tasks.data.pictures import thumbnails
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.coverage_risk import coverage_risk
 from congruence.tasks.scores.dependence import MOST_EMBEDDED, correlated_rows, runs_looked_at
@@ -51,10 +49,12 @@ from congruence.tasks.scores.picture import principal_axes
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
+from congruence.tasks.scores.split_rows import ScoredRows, SplitRows
 from congruence.tasks.scores.wrong import WhatIsWrong
-from congruence.tasks.settings.digest import entry_digest, settings_digest
-from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.measurement_store import VersionMeasurement
+from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 _PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")
 
@@ -76,7 +76,7 @@ class _ValidRows:
         seed: of whatever is drawn.
     """
 
-    split: Split
+    split: SplitRows
     numbers: Array
     targets: Array
     predictive: Distribution
@@ -88,7 +88,7 @@ class _ValidRows:
     seed: int
 
     @classmethod
-    def of(cls, rows: EvaluatedRows, label: str, seed: int) -> _ValidRows:
+    def of(cls, rows: ScoredRows, label: str, seed: int) -> _ValidRows:
         split, valid, targets = rows.split, rows.valid, rows.all_targets()
         predictive, dependence = rows.all_predictive(label), rows.dependence()
         labels = split.frame(Shard(0, 0, split.rows, ""), split.settings.slices)
@@ -107,14 +107,17 @@ class _ValidRows:
 
 
 def score_version(
-    settings: EvaluationSettings,
-    rows: EvaluatedRows,
+    settings: MeasurementSettings,
+    rows: ScoredRows,
     encoder: Encoder,
     version: ModelVersion,
     protocol: EvaluationProtocol,
     measurement: VersionMeasurement,
 ) -> Evaluation:
-    """One version's evaluation: scores for every row of the split, invalid ones with their reason."""
+    """One version's evaluation: scores for every row of the split, invalid ones with their reason.
+
+    What its settings say beyond seed and metrics is for the caller to add.
+    """
     split, requested, seed = rows.split, requested_metrics(settings.metrics), settings.seed
     given = _ValidRows.of(rows, version.label, seed)
     predictive, targets = given.predictive, given.targets
@@ -153,7 +156,7 @@ def score_version(
     wrong = with_inference(
         _what_is_wrong(given, points, summary, measurement, regions), measurement.inference, correlation
     )
-    provenance, seconds = _provenance(settings, encoder, measurement), measurement.seconds
+    provenance, seconds = _provenance(seed, encoder, measurement), measurement.seconds
     known = measurement.result.uncertainty
     influence, noise = (None, None) if known is None else (influence_columns(known.influence), known.influence.noise)
     if regions is not None:
@@ -183,18 +186,22 @@ def score_version(
         targets=targets,
         slices=slices,
         embedding_map=picture,
-        thumbnails=thumbnails(split) if encoder.input_kind == "image" else None,
+        thumbnails=_thumbnails(split) if encoder.input_kind == "image" else None,
         provenance=provenance,
         seconds=seconds,
         metric_list=requested,
-        settings_digest=settings_digest(settings, split.settings),
-        own_settings=entry_digest(settings, version.uri),
         influence=None if influence is None else influence_table(influence, keys),
         influence_noise=noise,
         wrong=wrong,
         features=features,
         preview=tried,
     )
+
+
+def _thumbnails(split: Any) -> Callable[[Sequence[int]], Sequence[Image]]:
+    from congruence.tasks.data.pictures import thumbnails  # reads files by Arrow, which rows in memory need not
+
+    return thumbnails(split)
 
 
 def _named_regions(
@@ -215,7 +222,7 @@ def _named_regions(
     return measurement, regions
 
 
-def _correlation(given: _ValidRows, rows: EvaluatedRows, measurement: VersionMeasurement) -> Correlation | None:
+def _correlation(given: _ValidRows, rows: ScoredRows, measurement: VersionMeasurement) -> Correlation | None:
     """Correlation of rows that nobody named, where the version is judged as if they were independent."""
     is_named = given.dependence is not None or measurement.inference is not None
     if is_named or not is_judged_here(measurement, given.targets):
@@ -263,7 +270,7 @@ def _what_is_wrong(
 
 def _preview(
     given: _ValidRows,
-    rows: EvaluatedRows,
+    rows: ScoredRows,
     protocol: EvaluationProtocol,
     requested: tuple[str, ...],
     metrics: dict[str, MetricValue],
@@ -282,7 +289,7 @@ def is_judged_here(measurement: VersionMeasurement, targets: Array) -> bool:
     return len(targets) >= FEWEST_ROWS and (measurement.test is not None or measurement.expected is not None)
 
 
-def target_names(split: Split, count: int) -> list[str]:
+def target_names(split: SplitRows, count: int) -> list[str]:
     """What ``count`` targets are called: by their columns, or numbered where one column holds all of them."""
     columns = split.settings.target_columns
     return list(columns) if len(columns) == count else [f"{columns[0]} {number + 1}" for number in range(count)]
@@ -298,11 +305,11 @@ def _installed() -> Mapping[str, str]:
     return found
 
 
-def _provenance(settings: EvaluationSettings, encoder: Encoder, measurement: VersionMeasurement) -> dict[str, Any]:
+def _provenance(seed: int, encoder: Encoder, measurement: VersionMeasurement) -> dict[str, Any]:
     return {
         "encoder": encoder.id,
         "preprocessing": encoder.preprocessing_digest,
-        "seed": settings.seed,
+        "seed": seed,
         "solver": measurement.solver,
         "solver_reason": measurement.reason,
         "output_kernel": measurement.output_kernel,
@@ -310,5 +317,4 @@ def _provenance(settings: EvaluationSettings, encoder: Encoder, measurement: Ver
         "certificate_kind": measurement.result.bound_kind,
         **({} if measurement.inference is None else {"inference": vars(measurement.inference)}),
         "packages": _installed(),
-        "settings": settings.model_dump(mode="json", exclude={"home"}),
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.conditional_calibration.version_calibration import (
@@ -15,14 +16,60 @@ from congruence.kernels.conditional_calibration.version_calibration import (
 )
 from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.engine.dependence import BlocksInference
 from congruence.kernels.engine.driver import Accuracy, Ask
-from congruence.kernels.engine.measure import HeldSplit, measure_held
+from congruence.kernels.engine.measure import HeldSplit, MeasuredVersion, measure_held
+from congruence.kernels.engine.results import CongruenceResult, CongruenceTest, ExpectedCongruence
 from congruence.kernels.engine.system import protocol_inputs
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.weights import mean_one
 from congruence.tasks.scores.metrics.asked import MetricName
 from congruence.tasks.scores.metrics.registry import requested_metrics
-from congruence.tasks.solving.measurement_store import VersionMeasurement
+
+
+@dataclass(frozen=True)
+class VersionMeasurement:
+    """What was measured of one version on a split.
+
+    Attributes:
+        result: CCE with its uncertainty, noise floor, certificate, expected mean and test.
+        solver: what solved the system, in words.
+        output_kernel: k_Y with its resolved bandwidth.
+        seconds: wall time by stage.
+        calibration: given the input, where it was asked for and is measured.
+        reason: why that solver, in one sentence.
+        inference: by what blocks of rows; None where they are independent.
+    """
+
+    result: CongruenceResult
+    solver: str
+    output_kernel: dict[str, Any]
+    seconds: dict[str, float] = field(default_factory=dict)
+    calibration: VersionCalibration | None = None
+    reason: str = ""
+    inference: BlocksInference | None = None
+
+    @classmethod
+    def of(
+        cls, found: MeasuredVersion, seconds: dict[str, float], calibration: VersionCalibration | None
+    ) -> VersionMeasurement:
+        """Returns what was measured in memory."""
+        return cls(found.result, found.solver, found.output_kernel, seconds, calibration, found.reason, found.inference)
+
+    @property
+    def test(self) -> CongruenceTest | None:
+        """The Monte-Carlo test of congruence, where it was asked for."""
+        return self.result.test
+
+    @property
+    def expected(self) -> ExpectedCongruence | None:
+        """What the mean CCE would be if the version were the truth."""
+        return self.result.band
+
+    @property
+    def repeat_std(self) -> float | None:
+        """Standard deviation of the mean CCE over the repeats of a protocol that has them."""
+        return None if self.result.means is None else self.result.std
 
 
 class MeasurementSettings(Protocol):

@@ -18,7 +18,6 @@ from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.version_calibration import CalibrationInBlocks, VersionCalibration
 from congruence.kernels.engine.dependence import BlocksInference
 from congruence.kernels.engine.driver import Measured
-from congruence.kernels.engine.measure import MeasuredVersion
 from congruence.kernels.engine.results import (
     CongruenceInfluence,
     CongruenceResult,
@@ -28,57 +27,13 @@ from congruence.kernels.engine.results import (
 )
 from congruence.kernels.engine.system import ErrorBounds
 from congruence.tasks.runtime.files import from_npz, to_npz
+from congruence.tasks.solving.measurement import VersionMeasurement
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 
 _DESCRIPTION = "description"
 _LONGEST_NAME = 128
 _OF_ROWS = (PREFIX, "influence", "statistic")
-
-
-@dataclass(frozen=True)
-class VersionMeasurement:
-    """What was measured of one version on a split.
-
-    Attributes:
-        result: CCE with its uncertainty, noise floor, certificate, expected mean and test.
-        solver: what solved the system, in words.
-        output_kernel: k_Y with its resolved bandwidth.
-        seconds: wall time by stage.
-        calibration: given the input, where it was asked for and is measured.
-        reason: why that solver, in one sentence.
-        inference: by what blocks of rows; None where they are independent.
-    """
-
-    result: CongruenceResult
-    solver: str
-    output_kernel: dict[str, Any]
-    seconds: dict[str, float] = field(default_factory=dict)
-    calibration: VersionCalibration | None = None
-    reason: str = ""
-    inference: BlocksInference | None = None
-
-    @classmethod
-    def of(
-        cls, found: MeasuredVersion, seconds: dict[str, float], calibration: VersionCalibration | None
-    ) -> VersionMeasurement:
-        """Returns what was measured in memory."""
-        return cls(found.result, found.solver, found.output_kernel, seconds, calibration, found.reason, found.inference)
-
-    @property
-    def test(self) -> CongruenceTest | None:
-        """The Monte-Carlo test of congruence, where it was asked for."""
-        return self.result.test
-
-    @property
-    def expected(self) -> ExpectedCongruence | None:
-        """What the mean CCE would be if the version were the truth."""
-        return self.result.band
-
-    @property
-    def repeat_std(self) -> float | None:
-        """Standard deviation of the mean CCE over the repeats of a protocol that has them."""
-        return None if self.result.means is None else self.result.std
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from congruence.tasks.digits.network import normal_nll, pixels, train
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow_plugin.table_evaluation import embed_table
-from congruence.tasks.models.registry import ModelVersion, list_versions, resolve
+from congruence.tasks.models.registry import list_versions, resolve
+from congruence.tasks.models.version import ModelVersion
 
 TRAIN_ROWS, TEST_ROWS = 2500, 800
 

@@ -16,7 +16,7 @@ from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.runs import ERROR, fail_run, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation
 
 LOST = "the Dask scheduler was lost"

@@ -25,7 +25,8 @@ from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.reading import logged_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.registry import ModelVersion, RegistryError
+from congruence.tasks.models.registry import RegistryError
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, MetricValue
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import METRICS

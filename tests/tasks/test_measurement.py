@@ -14,8 +14,7 @@ from congruence.kernels import (
 )
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.targets import model_output_kernel
-from congruence.tasks.solving.measurement import measure
-from congruence.tasks.solving.measurement_store import VersionMeasurement
+from congruence.tasks.solving.measurement import VersionMeasurement, measure
 
 ROWS = 240
 RNG = np.random.default_rng(0)

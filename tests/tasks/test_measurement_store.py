@@ -15,8 +15,8 @@ from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving import solve
-from congruence.tasks.solving.measurement import measure
-from congruence.tasks.solving.measurement_store import MeasurementAddress, VersionMeasurement, from_bytes, to_bytes
+from congruence.tasks.solving.measurement import VersionMeasurement, measure
+from congruence.tasks.solving.measurement_store import MeasurementAddress, from_bytes, to_bytes
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 

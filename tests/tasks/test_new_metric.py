@@ -22,7 +22,7 @@ from congruence.tasks.mlflow import pages
 from congruence.tasks.mlflow.evaluations import write_artifacts
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import points_table
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.report.evaluation import report_data
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.metrics.asked import MetricName

@@ -14,7 +14,7 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import NegativeBinomial, Poisson
 from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
 from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.scores import features as scores_features

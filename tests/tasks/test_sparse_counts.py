@@ -12,7 +12,7 @@ from congruence.kernels.conditional_calibration.counts import CountRows, JumpSco
 from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_what_is_wrong

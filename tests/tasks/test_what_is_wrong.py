@@ -28,7 +28,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.plots.style import png
 from congruence.tasks.report.comparison import comparison_report
@@ -49,8 +49,8 @@ from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import CONTRADICTED, read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.scores.verdict import verdict
-from congruence.tasks.solving.measurement import measure
-from congruence.tasks.solving.measurement_store import VersionMeasurement, from_bytes, to_bytes
+from congruence.tasks.solving.measurement import VersionMeasurement, measure
+from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
 
 ROWS = 1000
 RNG = np.random.default_rng(11)

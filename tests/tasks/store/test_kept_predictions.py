@@ -42,7 +42,7 @@ from congruence.tasks.models.predictions import (
     read_predictions,
     write_predictions,
 )
-from congruence.tasks.models.registry import ModelVersion
+from congruence.tasks.models.version import ModelVersion
 
 VERSION = ModelVersion("angle", "3", "models:/angle/3", "m-" + 32 * "a")
 NAMES = ["a-1", "b-1", "c-1"]
