@@ -35,9 +35,10 @@ from congruence.kernels import (
 )
 from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.conditional_calibration.regions import read_regions, regions
+from congruence.kernels.verdict import Verdict
 from congruence.tasks import plots
 from congruence.tasks.plots.style import figure_of, new_figure, png
-from congruence.tasks.sentences.calibration import what_is_wrong
+from congruence.tasks.sentences.calibration import no_fault, what_is_wrong
 
 ROWS = 1000
 
@@ -145,7 +146,11 @@ def examine(fault: Fault) -> tuple[dict[str, Any], Figure]:
     pit = pit_values(y, version)
     reading = local_reading(prepared.smoother, pit)
     places = read_regions(regions(x[:, None], number=5, features={"x": x}), pit)
-    said = what_is_wrong(group_reading(pit), places, p_value=calibration.p_value)
+    verdict = Verdict.of({"calibration": calibration.p_value, "congruence": test.p_value})
+    p_value = verdict.p_value or 1.0
+    said = [no_fault(len(y), p_value)]
+    if verdict.is_wrong:
+        said = what_is_wrong(group_reading(pit), places, p_value=p_value)
     numbers = {
         "name": fault.name,
         "what": fault.what,

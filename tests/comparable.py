@@ -19,5 +19,6 @@ def as_compared(evaluation: Evaluation, run_id: str | None = None) -> ComparedVe
         influence=evaluation.influence,
         influence_noise=evaluation.influence_noise,
         slices=evaluation.slice_names,
+        said=str(evaluation.verdict),
         wrong_places=None if evaluation.wrong is None else evaluation.wrong.named(),
     )

@@ -12,18 +12,10 @@ from rich.text import Text
 
 from congruence.flows.cli.console import results
 from congruence.tasks.evaluate.plan import VersionOutcome
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, NOT_AS_IF_TRUE, NOT_CALIBRATED, cce_status
 from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.scores.verdict import significant, size_of_fault
+from congruence.tasks.scores.verdict import significant
 
 STATUS = {"evaluated": "evaluated now", "found": "evaluated before"}
-VERDICTS = {
-    AS_IF_TRUE: "as if true",
-    NOT_AS_IF_TRUE: "wrong",
-    NOT_CALIBRATED: "not calibrated",
-    CORRELATED: "not judged",
-}
-"""``cce_status`` in as few words as a column has room for; the report and MLflow say it in full."""
 MISSING = {"nll_mean": "none"}
 """Where others have the metric: an NLL is infinite or has no density, which stands below the table."""
 
@@ -135,10 +127,7 @@ def _table(
     for outcome in sorted(outcomes, key=_by_error):
         cells = [_number(outcome, name) for name in metrics]
         described = [descriptions.get(outcome.label, "")] if descriptions else []
-        status = cce_status(outcome.metrics)
-        size = "" if status not in (NOT_AS_IF_TRUE, NOT_CALIBRATED) else size_of_fault(outcome.metrics)
-        shown = VERDICTS.get(status, status)
-        said = (f"{shown}, {size}" if size else shown, words.get(outcome.status, outcome.status))
+        said = (outcome.verdict.short, words.get(outcome.status, outcome.status))
         table.add_row(outcome.label, *described, *cells, *said)
     return table
 

@@ -16,8 +16,7 @@ from congruence.tasks.mlflow.listing import ListedEvaluation, ListedVersion, Ope
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.scores.evaluation import cce_status
-from congruence.tasks.scores.verdict import significant
+from congruence.tasks.scores.verdict import probability, significant
 
 REPORT_FILE = "report.html"
 
@@ -36,7 +35,8 @@ def listing_json(versions: Sequence[ListedVersion]) -> list[dict[str, Any]]:
                     "run_id": found.run_id,
                     "protocol": found.protocol,
                     "ended": _time(found.ended),
-                    "status": cce_status(found.metrics),
+                    "verdict": str(found.verdict),
+                    "p_value": found.verdict.p_value,
                     "gate": item.gate_of(found),
                     "metrics": {name: metric.value for name, metric in found.metrics.items()},
                 }
@@ -58,20 +58,19 @@ def print_listing(versions: Sequence[ListedVersion]) -> None:
         out.print("no versions are registered here; register one, or name another server with MLFLOW_TRACKING_URI")
         return
     table = Table()
-    for name in ("version", "aliases", "split", "CCE", "expected if true", "status", "gate", "evaluated"):
-        table.add_column(name, justify="right" if name in ("CCE", "expected if true") else "left", overflow="fold")
+    for name in ("version", "aliases", "split", "verdict", "p", "CCE", "gate", "evaluated"):
+        table.add_column(name, justify="right" if name in ("p", "CCE") else "left", overflow="fold")
     for item in versions:
         named = (item.model.label, ", ".join(item.model.aliases))
         for begun in item.under_way:
             remedy = "; run the same command to resume" if begun.is_stale else ""
             state = f"{_state(begun)} since {_time(begun.began)}{remedy}"
-            table.add_row(*named, begun.split, "", "", state, "", "")
+            table.add_row(*named, begun.split, state, "", "", "", "")
         if not item.evaluations and not item.under_way:
-            table.add_row(*named, "", "", "", "not evaluated", item.gate_of() or "", "")
+            table.add_row(*named, "", "not evaluated", "", "", item.gate_of() or "", "")
         for found in item.evaluations:
-            numbers = (_value(found, "cce_mean"), _value(found, "cce_expected"))
-            said = cce_status(found.metrics), item.gate_of(found) or ""
-            table.add_row(*named, found.split, *numbers, *said, _time(found.ended))
+            judged = found.verdict.short, probability(found.verdict.p_value), _value(found, "cce_mean")
+            table.add_row(*named, found.split, *judged, item.gate_of(found) or "", _time(found.ended))
     out.print(table)
 
 

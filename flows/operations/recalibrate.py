@@ -22,6 +22,7 @@ from congruence.flows.cli.tables import print_outcomes
 from congruence.flows.evaluate import STAGES, TERMINAL, evaluate, in_flow
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.data.chosen_rows import split_of_rows
@@ -51,7 +52,6 @@ from congruence.tasks.recalibration.model import DescribedEmbedding
 from congruence.tasks.recalibration.rows import halves_of
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.correction import PreviewRow, judgement
-from congruence.tasks.scores.evaluation import EACH_OF_TWO
 from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.scores.verdict import probability
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -179,7 +179,7 @@ def require_fault(parent: ModelVersion, fitted: FittedVersion, *, force: bool) -
             f"Nothing to recalibrate in {parent.label}: on {fitted.rows:,} rows no correction improves the log score "
             "of held-out rows by two standard errors."
         )
-    if fitted.p_value >= EACH_OF_TWO and not force:
+    if fitted.p_value >= SIGNIFICANCE and not force:
         raise NothingToMendError(
             f"Nothing to recalibrate in {parent.label}: its predictions agree with the targets at every input, as far "
             f"as {fitted.rows:,} rows show (p = {probability(fitted.p_value)}); --force corrects it all the same."

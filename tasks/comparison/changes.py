@@ -10,8 +10,9 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.reading import group_reading
+from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.scores.evaluation import EACH_OF_TWO, SIGNIFICANCE
+from congruence.tasks.scores.evaluation import verdict_of
 from congruence.tasks.scores.metrics.columns import REGION
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.sentences.calibration import Change, change, change_sentence
@@ -23,16 +24,14 @@ _FEWEST = 30
 def changes(first: ComparedVersion, second: ComparedVersion, rows: Array) -> tuple[str, ...]:
     """What ``first`` changes against ``second``: over all rows if that can be said, else on slices, else in regions.
 
-    Nothing where neither version's calibration is contradicted by its test, or where an evaluation holds no regions or
+    Nothing where neither version is wrong, or where an evaluation holds no regions or
     (under another seed) others.
 
     Args:
         first, second: the versions.
         rows: which rows are valid in both, (rows,).
     """
-    tested = [version.metrics.get("calibration_p_value") for version in (first, second)]
-    p_values = [metric.value for metric in tested if metric is not None]
-    if len(p_values) < 2 or min(p_values) >= EACH_OF_TWO or np.count_nonzero(rows) < _FEWEST:
+    if not any(verdict_of(version.metrics).is_wrong for version in (first, second)) or np.count_nonzero(rows) < _FEWEST:
         return ()
     if REGION not in first.scores or REGION not in second.scores:
         return ()

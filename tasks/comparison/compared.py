@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.verdict import Verdict
 from congruence.tasks.models.version import ModelVersion
-from congruence.tasks.scores.evaluation import Columns, MetricValue, SplitSummary
+from congruence.tasks.scores.evaluation import Columns, MetricValue, SplitSummary, logged_verdict
 from congruence.tasks.scores.wrong import WrongPlace
 
 
@@ -16,7 +17,7 @@ class ComparedVersion:
 
     Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid in
     the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names wrong,
-    the largest first, None where it is not known.
+    the largest first, None where it is not known; ``said`` is the verdict as it was logged.
     """
 
     model: ModelVersion
@@ -32,11 +33,17 @@ class ComparedVersion:
     rows_digest: str = ""
     slices: tuple[str, ...] = ()
     wrong_places: tuple[WrongPlace, ...] | None = None
+    said: str = ""
 
     @property
     def label(self) -> str:
         """``name/version``."""
         return self.model.label
+
+    @property
+    def verdict(self) -> Verdict:
+        """Not judged, no fault found, or wrong, with the largest fault."""
+        return logged_verdict(self.said, self.metrics, self.split.valid_rows)
 
     def shares_rows(self, other: ComparedVersion) -> bool:
         """Whether both are known to be of the same rows without looking at them."""

@@ -21,8 +21,9 @@ from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import CCE, SQUARED_CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
 from congruence.tasks.comparison.versions import PairedComparison, compare_pair
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, NOT_CALIBRATED, ROW_CORRELATION, cce_status
+from congruence.tasks.scores.evaluation import ROW_CORRELATION
 from congruence.tasks.scores.metrics.registry import METRICS
+from congruence.tasks.sentences.calibration import p_value_in_words
 
 Outcome = Literal["failed", "undecided", "passed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)  # worst first: the worst of the rules is the gate's
@@ -211,17 +212,17 @@ def _below(candidate: ComparedVersion, name: str, limit: float) -> GateCheck:
 
 
 def _at_floor(candidate: ComparedVersion) -> GateCheck:
-    status = cce_status(candidate.metrics)
-    mean, floor, p_value = (candidate.metrics.get(name) for name in (CCE, "cce_noise_floor", "cce_p_value"))
+    verdict = candidate.verdict
+    mean, floor = (candidate.metrics.get(name) for name in (CCE, "cce_noise_floor"))
     return GateCheck(
         "at_noise_floor",
-        "passed" if status == AS_IF_TRUE else "undecided" if status == CORRELATED else "failed",
-        f"the version is {status}" if status in (NOT_CALIBRATED, CORRELATED) else f"CCE is {status}",
+        "failed" if verdict.is_wrong else "undecided" if verdict.p_value is None else "passed",
+        str(verdict) if verdict.p_value is None else f"{verdict} ({p_value_in_words(verdict.p_value)})",
         split=candidate.split.name,
         metric=CCE,
         value=mean.value if mean else None,
         limit=floor.value if floor else None,
-        p_value=p_value.value if p_value else None,
+        p_value=verdict.p_value,
     )
 
 

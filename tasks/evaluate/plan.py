@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.verdict import Verdict
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.identity import EncoderIdentity, encoder_identity
@@ -40,7 +41,8 @@ class VersionOutcome:
     Or ``left out``: a version that has seen the targets of the split.
 
     ``protocol`` is its name and digest, with the encoder and the reference split: numbers compare under equal ones.
-    ``wrong`` says what is wrong with the version, in sentences, where calibration given the input was measured.
+    ``verdict`` is what the table says of it, and ``wrong`` says what is wrong with the version, in sentences, where
+    calibration given the input was measured.
     """
 
     label: str
@@ -49,6 +51,7 @@ class VersionOutcome:
     run_id: str | None = None
     metrics: dict[str, MetricValue] = field(default_factory=dict)
     protocol: str = ""
+    verdict: Verdict = field(default_factory=Verdict)
     wrong: tuple[str, ...] = ()
     error: str | None = None
 
@@ -59,7 +62,16 @@ class VersionOutcome:
             metrics[name] = {"value": metric.value}
             if metric.low is not None or metric.high is not None:
                 metrics[name] |= {"low": metric.low, "high": metric.high}
-        return asdict(replace(self, metrics={})) | {"metrics": metrics}
+        judged = (
+            {
+                "verdict": str(self.verdict),
+                "p_value": self.verdict.p_value,
+                "parts": {part.name: part.p_value for part in self.verdict.parts},
+            }
+            if self.status != "failed"
+            else {"verdict": None}
+        )
+        return asdict(replace(self, metrics={})) | judged | {"metrics": metrics}
 
 
 @dataclass(frozen=True)
@@ -164,7 +176,7 @@ class Plan:
             if held is None:
                 missing.append(version)
             else:
-                found = (held.run_id, held.metrics, protocol_name(protocol), held.wrong)
+                found = (held.run_id, held.metrics, protocol_name(protocol), held.verdict, held.wrong)
                 outcomes.append(VersionOutcome(version.label, split.name, "found", *found))
         return SplitPlan(settings, split, reference, protocol, missing, outcomes, self.again)
 

@@ -405,5 +405,5 @@ def _score(
     run_id = log_evaluation(evaluation, settings.tracking, replace=again, baseline=baseline or IN_USE)
     kept.remove()
     wrong = () if evaluation.wrong is None else evaluation.wrong.sentences
-    name = protocol_name(protocol)
-    return VersionOutcome(version.label, rows.split.name, "evaluated", run_id, evaluation.metrics, name, wrong)
+    said = protocol_name(protocol), evaluation.verdict, wrong
+    return VersionOutcome(version.label, rows.split.name, "evaluated", run_id, evaluation.metrics, *said)

@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 
 from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
 from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, with_retries
-from congruence.tasks.mlflow.finished import SECONDS, SLICES, WRONG, WRONG_PLACES
+from congruence.tasks.mlflow.finished import SECONDS, SLICES, VERDICT, WRONG, WRONG_PLACES
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.pages import KEY, list_page, run_page
 from congruence.tasks.mlflow.reading import INFLUENCE_FILE, NOISE_FILE, ROWS_DIGEST, SCORES_FILE
@@ -42,7 +42,7 @@ from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.columns import version_columns
 from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.scores.verdict import verdict
+from congruence.tasks.sentences.calibration import capital
 
 SLICES_FILE = "tables/slices.json"
 POINTS_FILE = "tables/points.json"
@@ -105,7 +105,7 @@ def _log(
     with_retries("logging metrics", lambda: log_metrics(client, run_id, metrics), settings)
     tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
     tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
-    tags |= {"mlflow.note.content": _note(evaluation, run, settings), "cce_status": evaluation.status}
+    tags |= {"mlflow.note.content": _note(evaluation, run, settings), VERDICT: str(evaluation.verdict)}
     tags[ROWS_DIGEST] = rows_digest(evaluation)
     tags[SLICES] = json.dumps(evaluation.slice_names)
     if evaluation.wrong is not None:
@@ -255,7 +255,7 @@ def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
     report = f"[report]({run_page(experiment, run_id, f'artifacts/{REPORT_FILE}')})"
     versions = f"[all versions on this split]({list_page(experiment, KEY)})"
     lines = [
-        f"**{verdict(metrics)}** ({evaluation.model.label} on {split.name}: {split.valid_rows:,} of "
+        f"**{capital(str(evaluation.verdict))}** ({evaluation.model.label} on {split.name}: {split.valid_rows:,} of "
         f"{split.rows:,} rows evaluated under protocol `{evaluation.protocol.name}`, `{evaluation.protocol.digest}`).",
         *([] if evaluation.wrong is None else ["", " ".join(evaluation.wrong.sentences)]),
         "",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from congruence.kernels.verdict import Verdict
 from congruence.tasks.mlflow.connection import active_run, connect, with_retries
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, all_runs, experiments_of
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.scores.evaluation import MetricValue, logged_verdict
 
 SLICES = "congruence.slices"
 """The tag of a run with the names of the split's slice columns, a JSON list."""
+
+VERDICT = "verdict"
+"""The tag of a run with the verdict in words: "wrong: predicted spread too small"."""
 
 WRONG = "what_is_wrong"
 """The tag of a run with what is wrong with its version, a sentence a line."""
@@ -27,7 +31,7 @@ SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other m
 
 @dataclass(frozen=True)
 class FinishedEvaluation:
-    """A complete evaluation that MLflow holds: its run, the version's exact URI, its numbers and what is wrong.
+    """A complete evaluation that MLflow holds: its run, the version's exact URI, its numbers, verdict and faults.
 
     ``experiment`` is the id of the run's.
     """
@@ -35,6 +39,7 @@ class FinishedEvaluation:
     run_id: str
     model_uri: str
     metrics: dict[str, MetricValue]
+    verdict: Verdict = field(default_factory=Verdict)
     wrong: tuple[str, ...] = ()
     experiment: str = ""
 
@@ -61,6 +66,7 @@ def _read(run: Run) -> FinishedEvaluation:
         str(run.info.run_id),
         run.data.tags[PREFIX + "model_uri"],
         run_metrics(run),
+        run_verdict(run),
         tuple(run.data.tags.get(WRONG, "").splitlines()),
         str(run.info.experiment_id),
     )
@@ -84,6 +90,12 @@ def run_metrics(run: Run) -> dict[str, MetricValue]:
         for name, value in values.items()
         if "/" not in name and not name.startswith(SECONDS) and not _is_bound(name, values)
     }
+
+
+def run_verdict(run: Run) -> Verdict:
+    """The verdict of an evaluation's run."""
+    rows = int(run.data.params.get("valid_rows", 0))
+    return logged_verdict(run.data.tags.get(VERDICT, ""), run_metrics(run), rows)
 
 
 def _is_bound(name: str, names: Collection[str]) -> bool:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from mlflow.entities import Run
 
+from congruence.kernels.verdict import Verdict
 from congruence.tasks.mlflow.connection import connect, with_retries
-from congruence.tasks.mlflow.finished import run_metrics, runs_in
+from congruence.tasks.mlflow.finished import run_metrics, run_verdict, runs_in
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, OPEN, PREFIX, STATE, all_experiments, all_runs
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -31,6 +32,7 @@ class ListedEvaluation:
     ended: int
     """In milliseconds since 1970."""
     metrics: dict[str, MetricValue] = field(repr=False)
+    verdict: Verdict = field(default_factory=Verdict)
 
 
 @dataclass(frozen=True)
@@ -117,4 +119,5 @@ def _listed(run: Run, split: str) -> ListedEvaluation:
         protocol_digest=digest,
         ended=int(run.info.end_time or run.info.start_time),
         metrics=run_metrics(run),
+        verdict=run_verdict(run),
     )

@@ -63,7 +63,7 @@ def place_of(run_id: str, settings: TrackingSettings) -> str:
 KEY = "congruence"
 TAG = f"mlflow.sharedViewState.{KEY}"
 DESCRIPTION = "mlflow.note.content"
-STATUS = "cce_status"
+STATUS = "verdict"
 
 _MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that the tag does not either
 _CHARTS, _OTHERS = "congruence-charts", "congruence-others"

@@ -20,7 +20,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.mlflow.connection import TrackingError, connect, fetched_artifact, with_retries
-from congruence.tasks.mlflow.finished import ANY, SLICES, WRONG_PLACES, Conditions, complete_runs, run_metrics
+from congruence.tasks.mlflow.finished import ANY, SLICES, VERDICT, WRONG_PLACES, Conditions, complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import read_parquet
@@ -159,6 +159,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         influence_noise=_released(noise, "noise") if NOISE_FILE in files else None,
         rows_digest=tags.get(ROWS_DIGEST, ""),
         slices=tuple(json.loads(tags.get(SLICES, "[]"))),
+        said=tags.get(VERDICT, ""),
         wrong_places=None if places is None else tuple(WrongPlace(**place) for place in json.loads(places)),
     )
 

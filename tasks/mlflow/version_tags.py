@@ -13,7 +13,6 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.verdict import verdict
 
 FAILED = "failed"
 _LONGEST_MESSAGE = 1000
@@ -27,9 +26,13 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
         return
     experiment = str(client.get_run(run_id).info.experiment_id)
     headline = settings.headline_split in (None, evaluation.split.name)
-    tags = {f"cce:{evaluation.split.name}": f"{verdict(evaluation.metrics)} (protocol {evaluation.protocol.name})"}
+    tags = {f"cce:{evaluation.split.name}": f"{evaluation.verdict} (protocol {evaluation.protocol.name})"}
     if headline:
-        tags |= {"cce_status": evaluation.status, "cce_split": evaluation.split.name, "cce_run": run_id}
+        tags |= {
+            "cce_status": str(evaluation.verdict)[:_LONGEST_MESSAGE],
+            "cce_split": evaluation.split.name,
+            "cce_run": run_id,
+        }
         if "cce_mean" in evaluation.metrics:
             tags["cce"] = f"{evaluation.metrics['cce_mean'].value:.4g}"
         if evaluation.wrong is not None:
@@ -67,7 +70,7 @@ def described(text: str | None, evaluation: Evaluation, experiment: str, run_id:
 
 
 def _entry(evaluation: Evaluation, experiment: str, run_id: str, report: bool) -> str:
-    words = verdict(evaluation.metrics)
+    words = str(evaluation.verdict)
     if evaluation.wrong is not None:
         words += ". " + " ".join(evaluation.wrong.sentences)
     pages = {"Report": run_page(experiment, run_id, "artifacts/report.html")} if report else {}

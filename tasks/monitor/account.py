@@ -24,8 +24,11 @@ from congruence.tasks.mlflow.identity import COMPLETE, PERIOD, PREFIX, STATE, al
 from congruence.tasks.mlflow.reading import logged_pit, read_scores
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.files import whole_file
-from congruence.tasks.scores.evaluation import MetricValue, truth_p_value, truth_p_values
+from congruence.tasks.scores.evaluation import MetricValue, verdict_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
+
+_TESTS = ("cce_p_value", "calibration_p_value")
+"""The metrics of the tests that bet by themselves."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +101,17 @@ def read_account(version: ModelVersion, split: SplitSettings, settings: Evaluati
     monitor = Monitor(settings.watch.monitor.level, settings.watch.monitor.average_run_length)
     sums = ScoreSums()
     for look in looks:
-        p_value, log_bet = truth_p_value(look.metrics), None
-        assert p_value is not None
+        # Correlated rows, which nobody named, judge nothing.
+        p_value, log_bet = verdict_of(look.metrics).p_value, None
         pit = _kept(look, "pit", settings) if bets else np.empty(0)
         if len(pit):
             made = score_bet(pit_scores(pit), sums)
             log_bet, sums = made.log_e, made.sums
         when = dates_in_words(f"{look.since}/{look.until}")
-        tests = truth_p_values(look.metrics)
-        monitor = monitor.with_look(Look(f"{look.since} {look.digest}", p_value, when, log_bet, look.rows, tests))
+        tests = () if p_value is None else tuple(look.metrics[name].value for name in _TESTS if name in look.metrics)
+        monitor = monitor.with_look(
+            Look(f"{look.since} {look.digest}", p_value or 1.0, when, log_bet, look.rows, tests)
+        )
     return Account(tuple(looks), monitor)
 
 
@@ -142,7 +147,7 @@ def _disjoint(looks: Iterable[LoggedLook]) -> list[LoggedLook]:
     found: list[LoggedLook] = []
     for look in looks:
         overlaps = any(look.since <= other.until and other.since <= look.until for other in found)
-        if not overlaps and truth_p_value(look.metrics) is not None:
+        if not overlaps and any(name in look.metrics for name in _TESTS):
             found.append(look)
     return sorted(found, key=lambda look: look.since)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
+from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.versions import Comparison, PairedComparison
 from congruence.tasks.report.packing import LETTERS, as_json, category_column, number_column, rounded
 from congruence.tasks.report.rendering import records, render
 from congruence.tasks.scores.correction import listed
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, cce_status
 from congruence.tasks.scores.metrics.columns import column_labels
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import metric_of, shown
@@ -93,7 +93,7 @@ def comparison_report(comparison: Comparison) -> str:
         baseline=comparison.baseline,
         data=comparison_data(comparison),
         metric_of=metric_of,
-        as_if_true=[version.label for version in comparison.versions if cce_status(version.metrics) == AS_IF_TRUE],
+        no_fault=[version.label for version in comparison.versions if version.verdict.state == NO_FAULT],
         pairs=[
             (label, pair, records(pair.largest.drop(columns="row").head(_POINTS)))
             for label, pair in comparison.pairs.items()

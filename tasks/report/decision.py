@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from congruence.kernels.verdict import NOT_JUDGED, Verdict
 from congruence.tasks.scores.correction import CorrectionPreview
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, CORRELATED, MetricValue, cce_status
+from congruence.tasks.scores.evaluation import ROW_CORRELATION, MetricValue
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.verdict import significant
-from congruence.tasks.sentences.calibration import p_value_in_words
 
 _PERCENT = 0.02
 
@@ -45,15 +45,13 @@ class Headline:
     comment: str
 
 
-def decision(metrics: Mapping[str, MetricValue], preview: CorrectionPreview | None) -> Decision:
+def decision(verdict: Verdict, metrics: Mapping[str, MetricValue], preview: CorrectionPreview | None) -> Decision:
     """Use it, recalibrate it, or do not use it as it is."""
-    status = cce_status(metrics)
-    if status == "not measured":
-        return Decision("unknown", "Not judged", "CCE was not measured.")
-    if status == AS_IF_TRUE:
+    if verdict.state == NOT_JUDGED:
+        first = NAME_WHAT_ROWS_SHARE if ROW_CORRELATION in metrics else ""
+        return Decision("unknown", "Not judged", f"{verdict.reason}.".capitalize(), first)
+    if not verdict.is_wrong:
         return Decision("use", "Use", "Nothing in these rows contradicts the version.")
-    if status == CORRELATED:
-        return Decision("unknown", "Not judged", "The tests took rows as independent.", NAME_WHAT_ROWS_SHARE)
     skill = metrics.get("crps_skill")
     if skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0:
         return Decision("do not use", "Do not use", "It scores no better than predicting the same law for every row.")
@@ -69,11 +67,11 @@ def decision(metrics: Mapping[str, MetricValue], preview: CorrectionPreview | No
 
 
 def headlines(
-    metrics: Mapping[str, MetricValue], beside: tuple[str, Mapping[str, MetricValue]] | None = None, *, draws: int = 0
+    metrics: Mapping[str, MetricValue], beside: tuple[str, Mapping[str, MetricValue]] | None = None
 ) -> list[Headline]:
     """Distance beyond noise, calibration given the input, and the proper score beside the marginal law's.
 
-    ``beside``: name and metrics of the version in use, whose score is named, too; ``draws``: of the calibration test.
+    ``beside``: name and metrics of the version in use, whose score is named, too.
     """
     found = []
     excess = metrics.get("cce_excess")
@@ -87,10 +85,8 @@ def headlines(
     if effects:
         name = max(effects, key=lambda each: effects[each].value)
         kind = EFFECTS[name]
-        p_value = metrics.get("calibration_p_value")
-        tested = "" if p_value is None else f"; test that all are 0: {p_value_in_words(p_value.value, draws)}"
         value, interval = (f"{each} %" if each else "" for each in _words(effects[name], 100.0))
-        comment = f"of the variance of its score is explained by the input, the largest of four; 0 if right{tested}"
+        comment = "of the variance of its score is explained by the input, the largest of four; 0 if right"
         found.append(Headline(name, f"Calibration given the input: {kind}", value, interval, comment))
     for name in [each for each in ("crps_mean", "nll_mean", "mae") if each in metrics][:1]:
         comment = ""

@@ -14,6 +14,7 @@ import numpy as np
 from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
 from congruence.kernels.conditional_calibration.coverage import LevelRows
 from congruence.kernels.engine.dependence import FoundBlocks, blocks_of_version
+from congruence.kernels.verdict import Verdict
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
 from congruence.tasks.report.page import PageData, page_data
 from congruence.tasks.report.quantiles import quantiles_read
@@ -28,7 +29,7 @@ from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, metric_of
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
 from congruence.tasks.scores.summary import floor_share
-from congruence.tasks.scores.verdict import CERTIFICATE_KINDS, verdict
+from congruence.tasks.scores.verdict import CERTIFICATE_KINDS
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "rows", "evaluation")
 """The page's scripts, in the order in which they stand in it."""
@@ -51,7 +52,7 @@ class ReportData:
         page: what the scripts read.
     """
 
-    verdict: str
+    verdict: Verdict
     decision: Decision
     headlines: list[Headline]
     sentences: list[tuple[str, Selection | None]]
@@ -82,12 +83,13 @@ def report_data(
         places = [(place, known.get(str(place["place"]))) for place in records(_plain_places(wrong.places))]
     slices = records(evaluation.slices.head(_MOST_PLACES))
     return ReportData(
-        verdict=verdict(metrics),
-        decision=decision(metrics, evaluation.preview),
-        headlines=headlines(metrics, beside, draws=0 if wrong is None else wrong.draws),
+        verdict=evaluation.verdict,
+        decision=decision(evaluation.verdict, metrics, evaluation.preview),
+        headlines=headlines(metrics, beside),
         sentences=sentences,
         places=places[:_MOST_PLACES],
-        segments=[(segment, of_segment(segment)) for segment in _segments(evaluation)],
+        # What is stated of a part is stated of a version that is wrong by all tests together.
+        segments=[(each, of_segment(each)) for each in (_segments(evaluation) if evaluation.verdict.is_wrong else [])],
         searched=_searched(evaluation),
         slices=[(each, known.get(f"{each['slice']} {each['value']}")) for each in slices],
         metrics=_grouped(metrics),

@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from congruence.tasks.scores.metrics.registry import metric_of
-from congruence.tasks.sentences.calibration import p_value_in_words
+from congruence.tasks.scores.verdict import probability
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -27,7 +27,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["number"] = number
-    environment.filters["probability"] = probability
+    environment.filters["probability"] = lambda value: probability(None if value != value else value)
     environment.filters["label"] = label
     return environment
 
@@ -49,13 +49,6 @@ def number(value: Any, digits: int = 4) -> str:
     if (plain.is_integer() or abs(plain) >= 1e4) and abs(plain) < 1e15:
         return f"{plain:,.0f}"
     return f"{plain:.{digits}g}" if 1e-4 <= abs(plain) < 1e4 else f"{plain:.{digits - 1}e}"
-
-
-def probability(p_value: float | None, draws: int = 0) -> str:
-    """A p-value in a table, see ``p_value_in_words``."""
-    if p_value is None or p_value != p_value:
-        return "–"
-    return p_value_in_words(p_value, draws).removeprefix("p ").removeprefix("= ")
 
 
 def label(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.verdict import Verdict
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.metrics.columns import ROW_WEIGHT
 
@@ -24,19 +25,26 @@ if TYPE_CHECKING:
     from congruence.tasks.scores.wrong import WhatIsWrong
 
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
-SIGNIFICANCE = 0.05
-EACH_OF_TWO = SIGNIFICANCE / 2.0
-"""The level of each test where both ask whether a version is true: 5 % of true versions fail either (Bonferroni)."""
-
 DEPENDENT_BLOCKS = "dependent_blocks"
 """A metric: how many blocks of rows are taken as independent, where the split names groups or time."""
 
 ROW_CORRELATION = "row_correlation"
 """A metric: correlation of rows that was found and that the split does not name; p-values are then not to be read."""
 
-AS_IF_TRUE, NOT_AS_IF_TRUE = "as expected if true", "above what is expected if true"
-NOT_CALIBRATED = "not calibrated given the input"
-CORRELATED = "not judged, since rows are correlated"
+P_VALUE = "p_value"
+"""A metric: the one p-value of "this version is the truth", by which the verdict is."""
+
+PLACES_P_VALUE = "places_p_value"
+"""A metric: the p-value of slices, or regions where the split has none, all of them together."""
+
+PARTS = {
+    "calibration_p_value": "calibration",
+    "cce_p_value": "congruence",
+    "extremes_p_value": "extremes",
+    "masses_p_value": "masses",
+    PLACES_P_VALUE: "places",
+}
+"""The metrics that are p-values of a part of the verdict, with the part's name (``kernels.verdict.WEIGHTS``)."""
 
 
 @dataclass(frozen=True)
@@ -161,62 +169,32 @@ class Evaluation:
         valid = frame["valid"].to_numpy(bool)
         return frame if valid.all() else frame.loc[valid]
 
-    @property
-    def status(self) -> str:
-        """The CCE in words, see ``cce_status``."""
-        return cce_status(self.metrics)
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Not judged, no fault found, or wrong, with the largest fault."""
+        fault = "" if self.wrong is None else self.wrong.fault
+        reason = str(self.provenance.get("inference", {}).get("refused", ""))
+        return verdict_of(self.metrics, rows=self.split.valid_rows, fault=fault, reason=reason)
 
 
-def cce_status(metrics: Mapping[str, MetricValue]) -> str:
-    """What two tests say of a version.
+def verdict_of(metrics: Mapping[str, MetricValue], *, rows: int = 0, fault: str = "", reason: str = "") -> Verdict:
+    """The verdict by a version's metrics.
 
-    ``as expected if true``, ``above what is expected if true``, ``not calibrated given the input``, ``not measured``;
-    ``not judged, since rows are correlated`` in the place of the second and third where p-values of independent rows do
-    not hold (``ROW_CORRELATION``).
-    The first where nothing contradicts "this version is the truth". Two tests may: that of congruence, and that of
-    calibration given the input, which sees faults of spread and shape that CCE does not. Where calibration was measured
-    each is at 2.5 %, so that 5 % of true versions are contradicted; CCE's is at 5 % where it stands alone.
-
-    The CCE is judged by its exact test where it was run (``cce_p_value``), else by whether the mean CCE lies above
-    the band of a true version, else (there is none where blocks of rows are too few) by whether its interval reaches
-    down to the noise floor, else within 10 % of that.
+    Args:
+        metrics: of the version, by name.
+        rows: how many were tested.
+        fault: the largest, in a few words, as it was read.
+        reason: why no test was possible, where none was.
     """
-    names = ("cce_p_value", "cce_mean", "cce_expected", "cce_noise_floor", "calibration_p_value")
-    p_value, mean, expected, floor, calibration = (metrics.get(name) for name in names)
-    if p_value is not None:
-        above = p_value.value < (SIGNIFICANCE if calibration is None else EACH_OF_TWO)
-    elif mean is not None and expected is not None and expected.high is not None:
-        above = mean.value > expected.high
-    elif mean is None or floor is None:
-        return "not measured"
-    else:
-        above = (mean.value / 1.1 if mean.low is None else mean.low) > floor.value
-    not_calibrated = calibration is not None and calibration.value < EACH_OF_TWO
-    if (above or not_calibrated) and ROW_CORRELATION in metrics:
-        return CORRELATED
-    return NOT_AS_IF_TRUE if above else NOT_CALIBRATED if not_calibrated else AS_IF_TRUE
+    p_values = {part: metrics[name].value for name, part in PARTS.items() if name in metrics}
+    found = Verdict.of(p_values, rows=rows, reason=reason, correlated=ROW_CORRELATION in metrics)
+    return replace(found, fault=fault) if found.is_wrong else found
 
 
-def truth_p_values(metrics: Mapping[str, MetricValue]) -> tuple[float, ...]:
-    """The p-values of "this version is the truth": by CCE's test and by that of calibration, where there are both.
-
-    1 where they do not judge since rows are correlated; none where CCE was not tested.
-    """
-    congruence, calibration = metrics.get("cce_p_value"), metrics.get("calibration_p_value")
-    if congruence is None:
-        return ()
-    if ROW_CORRELATION in metrics:
-        return (1.0,)
-    return (congruence.value,) if calibration is None else (congruence.value, calibration.value)
-
-
-def truth_p_value(metrics: Mapping[str, MetricValue]) -> float | None:
-    """The p-value of "this version is the truth", of several tests by Bonferroni.
-
-    Below ``SIGNIFICANCE`` if and only if ``cce_status`` contradicts the version; None where CCE was not tested.
-    """
-    found = truth_p_values(metrics)
-    return min(1.0, len(found) * min(found)) if found else None
+def logged_verdict(said: str, metrics: Mapping[str, MetricValue], rows: int = 0) -> Verdict:
+    """The verdict by what is logged of an evaluation: its words, "" where it has none, and its metrics."""
+    after = said.partition(": ")[2]
+    return verdict_of(metrics, rows=rows, fault=after, reason=after)
 
 
 def metric_list_digest(names: Iterable[str]) -> str:

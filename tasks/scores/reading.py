@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -19,7 +19,6 @@ from congruence.kernels.conditional_calibration.counts import (
     count_readings,
 )
 from congruence.kernels.conditional_calibration.coverage import LevelReading, LevelRows, level_reading, level_readings
-from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
@@ -28,16 +27,18 @@ from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import BlocksInference
 from congruence.kernels.engine.results import benjamini_hochberg
-from congruence.tasks.scores.evaluation import EACH_OF_TWO, NOT_AS_IF_TRUE, MetricValue, cce_status
+from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
 from congruence.tasks.scores.reading_pit import interpreted_places
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.calibration import (
     LEVEL,
     MOST_SENTENCES,
-    NEGLIGIBLE,
     correlation_clause,
     inference_sentence,
+    is_named,
+    is_off,
+    no_fault,
     p_value_in_words,
     reading_clause,
     short_name,
@@ -47,13 +48,7 @@ from congruence.tasks.sentences.counts import count_fault, what_is_wrong_with_co
 from congruence.tasks.sentences.levels import level_fault, what_is_wrong_with_levels
 from congruence.tasks.sentences.places import Place, PlaceReading
 
-PLACES_ALONE = 0.01
-"""False discovery rate over the places of a version that the test of the whole split does not contradict."""
-
-NOTHING = "No fault found: predictions agree with the targets, as far as these rows can show ({})."
 _PLACES = ["place", "rows", "fault", "shift", "factor", "q_value"]
-
-CONTRADICTED = "The CCE is above what is expected if the version is true, but no fault of its calibration can be named."
 
 
 def read_what_is_wrong(
@@ -70,9 +65,9 @@ def read_what_is_wrong(
 ) -> WhatIsWrong:
     """Read one version.
 
-    Faults are named where the test of the whole split finds one, and in places where they are beyond chance without it
-    (a false discovery rate of 1 % in the place of 5 %): what is true is seldom blamed, and what a table of places names
-    the sentences name, too.
+    Faults are named where the version is wrong by all tests together, that of the places among them: then those beyond
+    chance over the places (a false discovery rate of 5 %). So 5 of 100 true versions are blamed for anything at all,
+    and what a table of places names the sentences name, too.
 
     Args:
         calibration: as it was measured, with a reading.
@@ -92,37 +87,30 @@ def read_what_is_wrong(
     read = pit if jumps is None else jumps
     by_region, groups = read_regions(regions, read, blocks), regions.rows()
     of_slices = _slice_groups(slices)
-    contradicted = calibration.test.p_value < EACH_OF_TWO
-    level = LEVEL if contradicted else PLACES_ALONE
     if counts is not None:
-        sentences, table = _read_places(
-            _COUNTS, counts, of_slices or groups, calibration.test, metrics, contradicted, level, blocks
-        )
+        read_places: _Read = _read_places(_COUNTS, counts, of_slices or groups, blocks)
     elif levels is not None:
-        sentences, table = _read_places(
-            _LEVELS, levels, of_slices or groups, calibration.test, metrics, contradicted, level, blocks
-        )
+        read_places = _read_places(_LEVELS, levels, of_slices or groups, blocks)
     else:
         places = _read_groups(of_slices, read, blocks) or by_region
-        if contradicted or any(_is_named(place, level) for place in places):
-            overall = group_reading(read, mixing=calibration.reading.mixing, blocks=blocks)
-            sentences = what_is_wrong(
-                overall, places, p_value=calibration.test.p_value, level=level, draws=calibration.test.draws
-            )
-        else:
-            sentences = _unnamed(calibration.test, metrics)
-        table = _table(places, level).assign(pit=interpreted_places(places, pit, of_slices or groups))
+        overall = group_reading(read, mixing=calibration.reading.mixing, blocks=blocks)
+        interpreted = interpreted_places(places, pit, of_slices or groups)
+        read_places = _Read(
+            min(place.q_value for place in places),
+            short_name(overall.dominant, overall.strength) if is_off(overall) else "",
+            lambda p_value: what_is_wrong(overall, places, p_value=p_value),
+            lambda level: _table(places, level).assign(pit=interpreted),
+        )
+    found = read_places.judged(metrics, len(pit))
     worst, curves = by_region[0], calibration.curves
     place = regions.names.index(worst.name)
     there = slice(place, place + 1)
-    return WhatIsWrong(
-        tuple(sentences),
-        table,
-        method_of(calibration),
-        worst.name,
-        int(rows[worst.medoid]),
-        replace(curves, shares=curves.shares[there], lower=curves.lower[there], upper=curves.upper[there]),
-        calibration.test.draws,
+    return replace(
+        found,
+        method=method_of(calibration),
+        region=worst.name,
+        row=int(rows[worst.medoid]),
+        curve=replace(curves, shares=curves.shares[there], lower=curves.lower[there], upper=curves.upper[there]),
     )
 
 
@@ -156,22 +144,22 @@ def read_vector_targets(
     q_values = benjamini_hochberg(np.array([found.p_value for found in read.values()])) if read else np.empty(0)
     places = [RegionReading(name, 0, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
     places.sort(key=lambda place: -abs(place.reading.strength))
-    wrong = [place for place in places if _is_named(place, LEVEL)]
-    draws = calibration.test.draws
-    if calibration.test.p_value >= EACH_OF_TWO:
-        sentences = _unnamed(calibration.test, metrics)
-    else:
-        sentences = [
-            f"The predictions are wrong given the input ({p_value_in_words(calibration.test.p_value, draws)})."
-        ]
-        sentences += [f"Of {place.name}, {reading_clause(place.reading)}." for place in wrong[: MOST_SENTENCES - 1]]
+    scale = min(calibration.test.by_order, key=lambda name: calibration.test.by_order[name])
+
+    def sentences(p_value: float) -> list[str]:
+        said = [f"The predictions are wrong given the input ({p_value_in_words(p_value)})."]
+        wrong = [place for place in places if is_named(place, LEVEL)]
+        said += [f"Of {place.name}, {reading_clause(place.reading)}." for place in wrong[: MOST_SENTENCES - 1]]
         if not wrong:
-            scale = min(calibration.test.by_order, key=lambda name: calibration.test.by_order[name])
-            sentences.append(
+            said.append(
                 "No target is wrong by itself on average over all rows: how they go together is, or where "
                 f"(seen best at a scale of {scale})."
             )
-    return WhatIsWrong(tuple(sentences), _table(places, LEVEL), method_of(calibration), draws=draws)
+        return said
+
+    p_of_places = min((place.q_value for place in places), default=None)
+    read_targets = _Read(p_of_places, "", sentences, lambda level: _table(places, level))
+    return replace(read_targets.judged(metrics, len(targets)), method=method_of(calibration))
 
 
 def method_of(calibration: VersionCalibration) -> str:
@@ -196,20 +184,42 @@ def with_inference(
     found = wrong or WhatIsWrong((), _table([], LEVEL).reindex(columns=_PLACES))
     if correlation is not None:
         text = correlation_clause(correlation)
-        read = found.sentences
-        if read:  # what was found stays worth reading, but its p-values are no verdict
-            read = (f"If rows were independent: {read[0][0].lower()}{read[0][1:]}", *read[1:])
-        return replace(found, sentences=(f"{text[0].upper()}{text[1:]}.", *read))
+        return replace(found, sentences=(f"{text[0].upper()}{text[1:]}.", *found.sentences))
     if inference is not None and inference.refused:
         return replace(found, sentences=(inference_sentence(inference), *found.sentences))
     said = "" if inference is None else inference_sentence(inference)
     return replace(found, method=f"{found.method} {said}".strip())
 
 
-def _unnamed(test: ConditionalCalibrationTest, metrics: dict[str, MetricValue]) -> list[str]:
-    if cce_status(metrics) == NOT_AS_IF_TRUE:
-        return [CONTRADICTED]
-    return [NOTHING.format(p_value_in_words(test.p_value, test.draws))]
+@dataclass(frozen=True)
+class _Read:
+    """What the places of a version say, before it is known whether the version is wrong.
+
+    Attributes:
+        p_value: of all places together, the smallest of their q-values (Simes 1986).
+        overall: the fault of all rows in a few words, "" where they have none by themselves.
+        sentences: on a version that is wrong, from its p-value.
+        table: the places, with a fault where the q-value is at most a level.
+    """
+
+    p_value: float | None
+    overall: str
+    sentences: Callable[[float], list[str]]
+    table: Callable[[float], pd.DataFrame]
+
+    def judged(self, metrics: Mapping[str, MetricValue], rows: int) -> WhatIsWrong:
+        """The sentences and the table by the verdict of all parts: no fault is named where none was found."""
+        of_places = {} if self.p_value is None else {PLACES_P_VALUE: MetricValue(self.p_value)}
+        verdict = verdict_of({**metrics, **of_places}, rows=rows)
+        if verdict.p_value is None:
+            return WhatIsWrong((), self.table(-1.0), p_value=self.p_value)
+        if not verdict.is_wrong:
+            return WhatIsWrong((no_fault(rows, verdict.p_value),), self.table(-1.0), p_value=self.p_value)
+        table = self.table(LEVEL)
+        named = table[table["fault"] != ""] if len(table) else table
+        place = f"{named['fault'].iloc[0]} on {named['place'].iloc[0]}" if len(named) else ""
+        sentences = tuple(self.sentences(verdict.p_value))
+        return WhatIsWrong(sentences, table, fault=self.overall or place, p_value=self.p_value)
 
 
 def _slice_groups(slices: pd.DataFrame) -> dict[str, Array]:
@@ -230,31 +240,18 @@ def _read_groups(
     return sorted(read, key=lambda place: -(place.reading.strength**2) * place.reading.share)
 
 
-def _read_places(
-    kind: _Kind[T, R],
-    rows: T,
-    groups: dict[str, Array],
-    test: ConditionalCalibrationTest,
-    metrics: dict[str, MetricValue],
-    contradicted: bool,
-    level: float,
-    blocks: DependentBlocks | None,
-) -> tuple[list[str], pd.DataFrame]:
-    """The sentences on a version that is read in its own terms, and what these say by slice or region."""
+def _read_places(kind: _Kind[T, R], rows: T, groups: dict[str, Array], blocks: DependentBlocks | None) -> _Read:
+    """What a version says by slice or region that is read in its own terms."""
     readings, q_values = kind.by_group(rows, groups, blocks)
     places = [Place(name, q_values[name], found) for name, found in readings.items()]
-    places.sort(key=lambda place: (not place.is_named(level), -place.reading.size))
-    sentences = kind.what_is_wrong(
-        kind.overall(rows, None, blocks),
-        places,
-        p_value=test.p_value,
-        contradicted=contradicted,
-        level=level,
-        draws=test.draws,
+    places.sort(key=lambda place: (not place.is_named(LEVEL), -place.reading.size))
+    overall = kind.overall(rows, None, blocks)
+    return _Read(
+        min(q_values.values(), default=None),
+        kind.fault(overall) if overall.is_off and overall.p_value <= LEVEL else "",
+        lambda p_value: kind.what_is_wrong(overall, places, p_value=p_value, level=LEVEL),
+        lambda level: kind.table(places, level),
     )
-    if len(sentences) == 1 and not contradicted and cce_status(metrics) == NOT_AS_IF_TRUE:
-        sentences = [CONTRADICTED]
-    return sentences, kind.table(places, level)
 
 
 def _table_of_levels(places: Sequence[Place[LevelReading]], level: float) -> pd.DataFrame:
@@ -308,10 +305,11 @@ class _Kind(Generic[T, R]):
     by_group: Callable[[T, dict[str, Array], DependentBlocks | None], tuple[dict[str, R], dict[str, float]]]
     what_is_wrong: Callable[..., list[str]]
     table: Callable[[Sequence[Place[R]], float], pd.DataFrame]
+    fault: Callable[[R], str]
 
 
-_COUNTS = _Kind(count_reading, count_readings, what_is_wrong_with_counts, _table_of_counts)
-_LEVELS = _Kind(level_reading, level_readings, what_is_wrong_with_levels, _table_of_levels)
+_COUNTS = _Kind(count_reading, count_readings, what_is_wrong_with_counts, _table_of_counts, count_fault)
+_LEVELS = _Kind(level_reading, level_readings, what_is_wrong_with_levels, _table_of_levels, level_fault)
 
 
 def _table(places: Sequence[RegionReading], level: float) -> pd.DataFrame:
@@ -319,14 +317,10 @@ def _table(places: Sequence[RegionReading], level: float) -> pd.DataFrame:
         {
             "place": place.name,
             "rows": place.reading.rows,
-            "fault": short_name(place.reading.dominant, place.reading.strength) if _is_named(place, level) else "",
+            "fault": short_name(place.reading.dominant, place.reading.strength) if is_named(place, level) else "",
             "shift": place.reading.shift,
             "factor": place.reading.factor,
             "q_value": place.q_value,
         }
         for place in places
     )
-
-
-def _is_named(place: RegionReading, level: float) -> bool:
-    return place.q_value <= level and abs(place.reading.strength) >= NEGLIGIBLE

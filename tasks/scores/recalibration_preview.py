@@ -23,7 +23,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow, in_words
-from congruence.tasks.scores.evaluation import EACH_OF_TWO, MetricValue
+from congruence.tasks.scores.evaluation import MetricValue, verdict_of
 
 _PURPOSE = "rows of a recalibration preview"
 ROWS = 4_000
@@ -37,10 +37,8 @@ def is_wanted(
     requested: tuple[str, ...], metrics: dict[str, MetricValue], targets: Array, predictive: Distribution
 ) -> bool:
     """Whether a preview is asked for, a fault was found, and the laws are such that they can be recalibrated."""
-    p_value = metrics.get("calibration_p_value")
-    found = p_value is not None and p_value.value < EACH_OF_TWO
     correctable = targets.ndim == 1 and bool(np.any(predictive.std() > 0.0))
-    return "recalibration" in requested and found and correctable
+    return "recalibration" in requested and verdict_of(metrics).is_wrong and correctable
 
 
 def rows_to_try(keys: Array, seed: int, dependence: RowDependence | None = None) -> tuple[Array, Array]:

@@ -33,7 +33,15 @@ from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.correction import CorrectionPreview
 from congruence.tasks.scores.coverage_risk import coverage_risk
 from congruence.tasks.scores.dependence import MOST_EMBEDDED, correlated_rows, runs_looked_at
-from congruence.tasks.scores.evaluation import ROW_CORRELATION, Evaluation, MetricValue, SplitSummary
+from congruence.tasks.scores.evaluation import (
+    P_VALUE,
+    PLACES_P_VALUE,
+    ROW_CORRELATION,
+    Evaluation,
+    MetricValue,
+    SplitSummary,
+    verdict_of,
+)
 from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
 from congruence.tasks.scores.logged_table import (
     influence_columns,
@@ -157,6 +165,11 @@ def score_version(
         _what_is_wrong(given, points, summary, measurement, regions), measurement.inference, correlation
     )
     provenance, seconds = _provenance(seed, encoder, measurement), measurement.seconds
+    if wrong is not None and wrong.p_value is not None:
+        summary[PLACES_P_VALUE] = MetricValue(wrong.p_value)
+    one = verdict_of(summary).p_value
+    if one is not None:
+        summary[P_VALUE] = MetricValue(one)
     known = measurement.result.uncertainty
     influence, noise = (None, None) if known is None else (influence_columns(known.influence), known.influence.noise)
     if regions is not None:

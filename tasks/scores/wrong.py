@@ -36,7 +36,8 @@ class WhatIsWrong:
         region: name of the region of the inputs that is most wrong; None for vector targets.
         row: the number of its medoid in the split.
         curve: the local P-P plot there, one row.
-        draws: of the test, which its p-values are counted in.
+        fault: the largest in a few words, "" where none is named.
+        p_value: of the places, all of them together; None where none was read.
     """
 
     sentences: tuple[str, ...]
@@ -45,7 +46,8 @@ class WhatIsWrong:
     region: str | None = None
     row: int | None = None
     curve: LocalDistribution | None = field(default=None, repr=False)
-    draws: int = 0
+    fault: str = ""
+    p_value: float | None = None
 
     def named(self) -> tuple[WrongPlace, ...]:
         """The places with a fault, those of the most rows first."""

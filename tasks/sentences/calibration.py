@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -96,31 +95,19 @@ def region_sentence(region: RegionReading) -> str:
 
 
 def what_is_wrong(
-    overall: GroupReading,
-    found: Sequence[RegionReading] = (),
-    *,
-    p_value: float | None = None,
-    level: float = LEVEL,
-    draws: int = 0,
+    overall: GroupReading, found: Sequence[RegionReading] = (), *, p_value: float, level: float = LEVEL
 ) -> list[str]:
-    """At most five sentences on a version: whether it is wrong, the fault over all, the regions that differ, the rest.
+    """At most five sentences on a version that is wrong: the fault over all, the regions that differ, the rest.
 
     Args:
         overall: the reading of all rows.
         found: regions or slices, in the order to tell of them.
-        p_value: of the conditional calibration test; the overall reading's by default.
-        level: for p-values, and for q-values over the regions.
-        draws: of the conditional calibration test, see ``p_value_in_words``.
+        p_value: of the version, by which it is wrong.
+        level: of q-values over the regions.
     """
-    p = overall.p_value if p_value is None else p_value
-    wrong = [region for region in found if region.q_value <= level and abs(region.reading.strength) >= NEGLIGIBLE]
-    everywhere = overall.p_value <= level and abs(overall.strength) >= NEGLIGIBLE
-    if p > level and not wrong:
-        return [
-            "No fault found: predictions agree with the targets, as far as these rows can show "
-            f"({p_value_in_words(p, draws)})."
-        ]
-    sentences = [_verdict(overall, p, level, everywhere, bool(wrong), draws)]
+    wrong = [region for region in found if is_named(region, level)]
+    everywhere = is_off(overall, level)
+    sentences = [_first(overall, p_value_in_words(p_value), level, everywhere, bool(wrong))]
     apart = [region for region in wrong if not everywhere or _differs(region.reading, overall)]
     sentences += [region_sentence(region) for region in apart[: MOST_SENTENCES - 2]]
     if everywhere and wrong and not apart and len(wrong) < len(found):
@@ -129,6 +116,24 @@ def what_is_wrong(
         further = len(apart[MOST_SENTENCES - 2 :])
         sentences += rest("region", len(found), len(wrong), further, len(wrong) - len(apart) if everywhere else 0)
     return sentences
+
+
+def no_fault(rows: int, p_value: float) -> str:
+    """The only sentence on a version in which no fault was found."""
+    return (
+        f"No fault found in {rows:,} rows: predictions agree with the targets, as far as these rows can show "
+        f"({p_value_in_words(p_value)})."
+    )
+
+
+def is_off(reading: GroupReading, level: float = LEVEL) -> bool:
+    """Whether the rows of a reading have a fault together, beyond chance and worth naming."""
+    return reading.p_value <= level and abs(reading.strength) >= NEGLIGIBLE
+
+
+def is_named(region: RegionReading, level: float) -> bool:
+    """Whether the fault of a place that is read is beyond chance over all places, and worth naming."""
+    return region.q_value <= level and abs(region.reading.strength) >= NEGLIGIBLE
 
 
 def change_sentence(before: str, after: str, places: Sequence[str], found: Change) -> str:
@@ -198,21 +203,14 @@ def correlation_clause(correlation: Correlation) -> str:
     )
 
 
-def _verdict(overall: GroupReading, p: float, level: float, everywhere: bool, somewhere: bool, draws: int) -> str:
-    of_test = p_value_in_words(p, draws)
+def _first(overall: GroupReading, p: str, level: float, everywhere: bool, somewhere: bool) -> str:
     if everywhere:
-        certainty = p_value_in_words(min(p, overall.p_value), draws)
-        return f"The predictions are wrong ({certainty}): over all rows, {reading_clause(overall)}."
-    if somewhere and p > level:
-        return f"The test of all rows finds no fault ({of_test}), but single places have one beyond chance."
+        return f"The predictions are wrong ({p}): over all rows, {reading_clause(overall)}."
     if somewhere:
-        return f"The predictions are right on average over all rows, but not everywhere ({of_test})."
+        return f"The predictions are right on average over all rows, but not everywhere ({p})."
     if overall.p_value <= level:
-        certainty = p_value_in_words(min(p, overall.p_value), draws)
-        return (
-            f"The predictions are not exactly right ({certainty}), but the fault is small: {reading_clause(overall)}."
-        )
-    return f"The predictions are wrong somewhere ({of_test}), but in no region by enough to name it."
+        return f"The predictions are not exactly right ({p}), but the fault is small: {reading_clause(overall)}."
+    return f"The predictions are wrong somewhere ({p}), but in no place by enough to name it."
 
 
 def rest(place: str, total: int, wrong: int, further: int, same: int) -> list[str]:
@@ -268,12 +266,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
 
 
-def p_value_in_words(p: float, draws: int = 0) -> str:
-    """ "p = 0.012", "p < 0.001", and "p ≤ 0.004" where that is the least that the draws of a Monte-Carlo test allow."""
-    if p < _LEAST_P:
-        return "p < 0.001"
-    is_least = p == _LEAST_P or (draws > 0 and math.isclose(p, 1.0 / (draws + 1)))
-    return f"p {'≤' if is_least else '='} {p:.2g}"
+def p_value_in_words(p: float) -> str:
+    """ "p = 0.012", and "p < 0.001" where more digits say nothing to a reader."""
+    return "p < 0.001" if p < _LEAST_P else f"p = {p:.2g}"
 
 
 def listed(parts: Sequence[str]) -> str:

@@ -50,28 +50,26 @@ def what_is_wrong_with_counts(
     places: Sequence[Place[CountReading]],
     *,
     p_value: float,
-    contradicted: bool,
     level: float,
-    draws: int = 0,
 ) -> list[str]:
-    """At most five sentences on a version of counts with many zeros.
+    """At most five sentences on a version of counts with many zeros that is wrong.
 
     Args:
         overall: all rows.
         places: slices or regions, the largest fault first.
-        p_value: of the conditional calibration test.
-        contradicted: whether that test contradicts the version.
+        p_value: of the version, by which it is wrong.
         level: of q-values over the places.
-        draws: of the conditional calibration test, see ``p_value_in_words``.
     """
-    everywhere = overall.is_off and (contradicted or overall.p_value <= level)
-    p = p_value_in_words(min(p_value, overall.p_value) if everywhere else p_value, draws)
+    everywhere = overall.is_off and overall.p_value <= level
+    p = p_value_in_words(p_value)
     return sentences_on(
         places,
         level,
         everywhere=_overall(overall, p) if everywhere else [],
-        right_on_average=_right_on_average(overall, p, contradicted),
-        nothing_named=_nothing_named(overall, p, contradicted),
+        right_on_average=(
+            f"The predictions are right on average over all rows ({_ratio(overall)}), but not everywhere ({p})."
+        ),
+        nothing_named=_nothing_named(overall, p),
         clause=count_clause,
         differs=lambda reading: _differs(reading, overall),
     )
@@ -88,20 +86,10 @@ def _overall(reading: CountReading, p: str) -> list[str]:
     return [first, second]
 
 
-def _right_on_average(overall: CountReading, p: str, contradicted: bool) -> str:
-    if contradicted:
-        return f"The predictions are right on average over all rows ({_ratio(overall)}), but not everywhere ({p})."
-    return f"Over all rows the counts are as predicted ({_ratio(overall)}; {p}), but not in every place."
-
-
-def _nothing_named(overall: CountReading, p: str, contradicted: bool) -> str:
-    if contradicted:
-        return (
-            f"The predictions are wrong somewhere ({p}), but sums and the shares of zeros, ones, two and more are as "
-            f"predicted over all rows ({_ratio(overall)}) and in every place, within 5 % or chance."
-        )
+def _nothing_named(overall: CountReading, p: str) -> str:
     return (
-        f"No fault found: sums and the shares of zeros, ones, two and more are as predicted ({_ratio(overall)}; {p})."
+        f"The predictions are wrong somewhere ({p}), but sums and the shares of zeros, ones, two and more are as "
+        f"predicted over all rows ({_ratio(overall)}) and in every place, within 5 % or chance."
     )
 
 

@@ -29,38 +29,28 @@ def what_is_wrong_with_levels(
     places: Sequence[Place[LevelReading]],
     *,
     p_value: float,
-    contradicted: bool,
     level: float,
-    draws: int = 0,
 ) -> list[str]:
-    """At most five sentences on a version that states quantiles.
+    """At most five sentences on a version that is wrong and states quantiles.
 
     Args:
         overall: all rows.
         places: slices or regions, the largest fault first.
-        p_value: of the conditional calibration test.
-        contradicted: whether that test contradicts the version.
+        p_value: of the version, by which it is wrong.
         level: of q-values over the places.
-        draws: of the conditional calibration test, see ``p_value_in_words``.
     """
-    everywhere = contradicted and overall.is_off and overall.p_value <= level
-    p = p_value_in_words(min(p_value, overall.p_value) if everywhere else p_value, draws)
+    everywhere = overall.is_off and overall.p_value <= level
+    p = p_value_in_words(p_value)
     first = f"The predictions are wrong ({p}): over all rows, {level_clause(overall)}."
     return sentences_on(
         places,
         level,
         everywhere=[first, *_list(overall)] if everywhere else [],
-        right_on_average=_right_on_average(p, contradicted),
-        nothing_named=_nothing_named(overall, p, contradicted),
+        right_on_average=f"The predictions are right on average over all rows, but not everywhere ({p}).",
+        nothing_named=_nothing_named(p),
         clause=level_clause,
         differs=lambda reading: _differs(reading, overall),
     )
-
-
-def _right_on_average(p: str, contradicted: bool) -> str:
-    if contradicted:
-        return f"The predictions are right on average over all rows, but not everywhere ({p})."
-    return f"The test of all rows finds no fault ({p}), but single places have one beyond chance."
 
 
 def share_of(share: float) -> str:
@@ -86,20 +76,11 @@ def _list(reading: LevelReading) -> list[str]:
     return [f"At or below the quantiles of {levels} % lie {shares} % of the targets."]
 
 
-def _nothing_named(overall: LevelReading, p: str, contradicted: bool) -> str:
-    if contradicted:
-        return (
-            f"The predictions are wrong somewhere ({p}), but over all rows and in every place the quantiles hold what "
-            "they say, within 5 % or chance."
-        )
-    widest = next(iter(overall.intervals or overall.levels), None)
-    held = "" if widest is None else f"{_stated(widest)}; "
-    return f"No fault found: the targets lie between the predicted quantiles as they should ({held}{p})."
-
-
-def _stated(coverage: Coverage) -> str:
-    held = share_of(coverage.observed)
-    return f"{coverage.name} holds {held}" if coverage.is_interval else f"{held} at or below {coverage.name}"
+def _nothing_named(p: str) -> str:
+    return (
+        f"The predictions are wrong somewhere ({p}), but over all rows and in every place the quantiles hold what they "
+        "say, within 5 % or chance."
+    )
 
 
 def _differs(reading: LevelReading, overall: LevelReading) -> bool:

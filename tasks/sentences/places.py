@@ -25,6 +25,10 @@ class PlaceReading(Protocol):
         """How large the fault is, for the order of places."""
 
     @property
+    def p_value(self) -> float:
+        """Of these rows by themselves."""
+
+    @property
     def is_off(self) -> bool:
         """Whether there is a fault that is worth naming."""
 

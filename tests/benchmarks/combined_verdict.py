@@ -1,9 +1,9 @@
-"""True versions that are called wrong: by the test of congruence, by that of calibration given the input, by either.
+"""True versions that are called wrong, with two slice columns: by each part of the verdict, by all of them together.
 
     python tests/benchmarks/combined_verdict.py --rows 120 --splits 400 --family normal
 
-Each test at 2.5 %, as ``cce_status`` holds them; "named" are true versions of which the sentence names a fault. The
-record is ``combined_verdict.md``.
+"wrong" are those that all parts together contradict; of others nothing is stated. The record is
+``combined_verdict.md``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from congruence.kernels.conditional_calibration.bases import own_quantiles
 from congruence.kernels.conditional_calibration.local_reading import local_distribution, local_reading
 from congruence.kernels.conditional_calibration.regions import regions
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, EACH_OF_TWO, MetricValue, cce_status
-from congruence.tasks.scores.reading import CONTRADICTED, read_what_is_wrong
+from congruence.kernels.verdict import SIGNIFICANCE
+from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
+from congruence.tasks.scores.reading import read_what_is_wrong
 
 PER_INPUTS = 50  # splits that share inputs and draws
 
@@ -54,7 +55,7 @@ def main() -> None:
     arguments = parser.parse_args()
     n, started = arguments.rows, time.process_time()
     settings = CalibrationSettings(draws=999)
-    counts = dict.fromkeys(("cce", "calibration", "either", "named"), 0)
+    counts = dict.fromkeys(("calibration", "congruence", "places", "wrong", "stated"), 0)
     made = 0
     while made < arguments.splits:
         first = arguments.first + made
@@ -78,15 +79,17 @@ def main() -> None:
                 "cce_p_value": MetricValue(congruence.p_value),
                 "calibration_p_value": MetricValue(test.p_value),
             }
-            counts["cce"] += congruence.p_value < EACH_OF_TWO
-            counts["calibration"] += test.p_value < EACH_OF_TWO
-            counts["either"] += cce_status(metrics) != AS_IF_TRUE
-            if test.p_value < EACH_OF_TWO:
-                curves = local_distribution(smoother, pit)
-                found = VersionCalibration(test, local_reading(smoother, pit), places, curves)
-                wrong = read_what_is_wrong(found, places, pit, metrics, np.arange(n), pd.DataFrame())
-                said = " ".join(wrong.sentences)
-                counts["named"] += said != CONTRADICTED and "by enough to name it" not in said
+            curves = local_distribution(smoother, pit)
+            found = VersionCalibration(test, local_reading(smoother, pit), places, curves)
+            labels = pd.DataFrame({name: rng.integers(0, 4, n).astype(str) for name in ("site", "kind")})
+            wrong = read_what_is_wrong(found, places, pit, metrics, np.arange(n), labels)
+            metrics[PLACES_P_VALUE] = MetricValue(wrong.p_value)
+            verdict = verdict_of(metrics, rows=n)
+            whole = sum(part.weight for part in verdict.parts)
+            for part in verdict.parts:
+                counts[part.name] += part.p_value < SIGNIFICANCE * part.weight / whole
+            counts["wrong"] += verdict.is_wrong
+            counts["stated"] += not wrong.sentences[0].startswith("No fault found") or any(wrong.places["fault"] != "")
             made += 1
         shares = ", ".join(f"{name} {count / made:.3f}" for name, count in counts.items())
         spent = time.process_time() - started

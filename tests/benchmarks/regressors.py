@@ -36,8 +36,9 @@ from congruence.kernels.conditional_calibration.recalibration import (
 from congruence.kernels.conditional_calibration.regions import Regions, read_regions, regions
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.split import Split
+from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.contract import load_predictive_model
-from congruence.tasks.sentences.calibration import what_is_wrong
+from congruence.tasks.sentences.calibration import no_fault, what_is_wrong
 
 Array = np.ndarray[Any, Any]
 PACKAGES = ("catboost", "crepes", "lightgbm", "mlflow", "ngboost", "numpy", "quantile-forest", "scikit-learn",
@@ -73,7 +74,9 @@ def judged(y: Array, law: Distribution, split: Split, places: Regions, rehearsal
     result = split.evaluate(y, {"": law}, draws=0)[""]
     pit = pit_values(y, law)
     overall = group_reading(pit)
-    said = what_is_wrong(overall, read_regions(places, pit), p_value=test.p_value)
+    said = [no_fault(len(y), test.p_value)]
+    if test.p_value < SIGNIFICANCE:
+        said = what_is_wrong(overall, read_regions(places, pit), p_value=test.p_value)
     nll = np.asarray(negative_log_likelihood(y, law, infinite="keep")) if law.has_density() else None
     found = recalibration_rehearsal(rehearsal, y, law)
     return {

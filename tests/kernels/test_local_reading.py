@@ -35,6 +35,7 @@ from congruence.tasks.sentences.calibration import (
     change,
     change_sentence,
     fault_clause,
+    no_fault,
     short_name,
     what_is_wrong,
 )
@@ -349,22 +350,23 @@ def test_faults_in_plain_words() -> None:
 
 
 def test_a_true_version_is_told_in_one_sentence() -> None:
-    (sentence,) = what_is_wrong(_reading(p_value=0.41))
-    assert sentence == "No fault found: predictions agree with the targets, as far as these rows can show (p = 0.41)."
+    sentence = no_fault(1200, 0.41)
+    assert sentence.startswith("No fault found in 1,200 rows: predictions agree with the targets")
+    assert sentence.endswith("(p = 0.41).")
 
 
 def test_what_is_wrong_is_at_most_five_sentences(inputs: Array) -> None:
     found = regions(_embedded(inputs), features={"age": 50 + 10 * inputs[:, 0]})
     for z in (_faulty(inputs, "narrow"), inputs[:, 0] + _faulty(inputs, "heavy"), _faulty(inputs, "right by half")):
         pit = ndtr(z)
-        sentences = what_is_wrong(group_reading(pit), read_regions(found, pit))
+        sentences = what_is_wrong(group_reading(pit), read_regions(found, pit), p_value=0.0001)
         assert 1 <= len(sentences) <= 5
         assert all(sentence.endswith(".") and "nan" not in sentence for sentence in sentences)
 
 
 def test_the_overall_fault_comes_with_its_interval() -> None:
     reading = group_reading(ndtr(1.6 * np.random.default_rng(14).normal(size=3000)))
-    (sentence,) = what_is_wrong(reading)
+    (sentence,) = what_is_wrong(reading, p_value=0.0001)
     assert sentence.startswith(
         "The predictions are wrong (p < 0.001): over all rows, the predicted spread is too small"
     )
@@ -376,7 +378,7 @@ def test_faults_that_cancel_over_all_rows_are_told_by_region(inputs: Array) -> N
     z = np.random.default_rng(15).normal(size=800)
     z[:400] += 0.4
     z[400:] -= 0.4
-    sentences = what_is_wrong(group_reading(ndtr(z)), read_regions(regions(x, number=2), ndtr(z)))
+    sentences = what_is_wrong(group_reading(ndtr(z)), read_regions(regions(x, number=2), ndtr(z)), p_value=0.01)
     assert sum("predicted spreads above" in sentence for sentence in sentences) == 1
     assert sum("predicted spreads below" in sentence for sentence in sentences) == 1
 

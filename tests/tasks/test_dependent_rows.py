@@ -14,15 +14,12 @@ from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, RowDependence
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.engine.blocks import LocalPasses
 from congruence.kernels.engine.driver import Ask, Driver
+from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.scores.dependence import correlated_rows, dependence_of
 from congruence.tasks.scores.evaluation import (
-    AS_IF_TRUE,
-    CORRELATED,
-    NOT_AS_IF_TRUE,
     ROW_CORRELATION,
     MetricValue,
-    cce_status,
-    truth_p_value,
+    verdict_of,
 )
 from congruence.tasks.scores.reading import with_inference
 from congruence.tasks.scores.recalibration_preview import preview, rows_to_try
@@ -154,19 +151,17 @@ def test_correlation_that_nobody_named_is_found_but_not_where_rows_are_sorted_by
 
 def test_no_version_is_called_wrong_by_p_values_that_do_not_hold() -> None:
     wrong = {"cce_mean": MetricValue(0.2), "cce_p_value": MetricValue(0.001), "calibration_p_value": MetricValue(0.5)}
-    assert cce_status(wrong) == NOT_AS_IF_TRUE
+    assert verdict_of(wrong).is_wrong
     correlated = wrong | {ROW_CORRELATION: MetricValue(0.6)}
-    assert cce_status(correlated) == CORRELATED
-    assert truth_p_value(correlated) == 1.0
-    assert cce_status(correlated | {"cce_p_value": MetricValue(0.4)}) == AS_IF_TRUE
+    assert str(verdict_of(correlated)).startswith("not judged: rows are correlated")
+    assert verdict_of(correlated).p_value is None
+    assert verdict_of(correlated | {"cce_p_value": MetricValue(0.4)}).state == NO_FAULT
 
 
-def test_what_was_read_as_if_rows_were_independent_says_so() -> None:
-    read = WhatIsWrong(("The predictions are wrong (p < 0.001): over all rows, too low.",), pd.DataFrame())
-    found = with_inference(read, None, Correlation("time", 0.6, 0.001, True))
+def test_correlation_is_said_first() -> None:
+    found = with_inference(WhatIsWrong((), pd.DataFrame()), None, Correlation("time", 0.6, 0.001, True))
     assert found is not None
     assert found.sentences[0].startswith("Rows are correlated (lag 1: 0.6)")
-    assert found.sentences[1].startswith("If rows were independent: the predictions are wrong (p < 0.001)")
 
 
 @pytest.mark.parametrize("column", ["row_group", "row_time"])

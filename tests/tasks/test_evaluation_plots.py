@@ -109,15 +109,12 @@ def test_versions_side_by_side(make_evaluation):
     assert is_drawn(png(versions_figure(metrics)))
 
 
-def test_status_says_whether_the_error_is_the_split_sizes(make_evaluation):
-    assert make_evaluation().status == "as expected if true"
-    assert make_evaluation(bias=2.0).status == "above what is expected if true"
+def test_the_verdict_is_by_the_tests_that_were_made(make_evaluation):
+    assert str(make_evaluation().verdict).startswith("no fault found in ")
+    assert str(make_evaluation(bias=2.0).verdict) == "wrong"
     tested = make_evaluation()
-    assert (
-        make_evaluation(metrics={**tested.metrics, "cce_p_value": MetricValue(0.01)}).status
-        == "above what is expected if true"
-    )
-    assert make_evaluation(metrics={"mae": MetricValue(1.0)}).status == "not measured"
+    assert make_evaluation(metrics={**tested.metrics, "cce_p_value": MetricValue(0.01)}).verdict.is_wrong
+    assert str(make_evaluation(metrics={"mae": MetricValue(1.0)}).verdict) == "not judged: no test was made"
 
 
 def test_a_metric_list_has_no_order():

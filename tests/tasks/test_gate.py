@@ -119,7 +119,7 @@ def test_the_gate_speaks_by_the_worst_of_its_rules(compared):
     failed = apply_gate(biased, truth, gate)
     assert failed.outcome == "failed"
     text = " | ".join(failed.reasons)
-    assert "CCE is above what is expected if true" in text
+    assert "wrong (p < 0.001)" in text
     assert "cce_mean is more than 5 % (" in text
     assert "nll_mean is more than 5 % of its skill (" in text
 

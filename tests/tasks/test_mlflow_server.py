@@ -118,7 +118,7 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
 
     page = browser.read(page_of(), "cce_mean")
     assert "Model registry" in page  # not the view of language models
-    assert "is as expected if true" in page
+    assert "No fault found in" in page
     page = browser.read(page_of("artifacts/tables/points.json"), "highest CCE 1")
     assert "highest CCE 1" in page
     assert "View as table" in page
@@ -140,7 +140,7 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
     browser.picture(tmp_path / "model.png")
 
     page = browser.read(f"{server.uri}/#/models/angle/versions/1", "cce_status")
-    for word in ("cce", "as expected if true", "seen: CCE", "Report | Run | All versions on this split"):
+    for word in ("cce", "no fault found in", "Report | Run | All versions on this split"):
         assert word in page
     browser.picture(tmp_path / "version.png")
 
@@ -188,14 +188,14 @@ def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
     assert drawn > 6
     experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/listed").experiment_id
     listed = f"{server.uri}/{list_page(experiment, KEY)}"
-    page = browser.read(listed, "cce_mean", "cce_status", "angle/1 on listed")
+    page = browser.read(listed, "cce_mean", "verdict", "angle/1 on listed")
     # In the order in which they are seen, which is not that of the document; only what the window holds is there.
     seen = (
         "[...document.querySelectorAll('.ag-header-cell')]"
         ".sort((a, b) => a.getBoundingClientRect().left - b.getBoundingClientRect().left)"
         ".map(cell => cell.innerText.trim()).filter(name => name).join()"
     )
-    assert browser.wait(f"{seen}.includes('cce_status,cce_mean,cce_expected,cce_p_value')"), browser.evaluate(seen)
+    assert browser.wait(f"{seen}.includes('verdict,cce_mean,cce_expected,p_value')"), browser.evaluate(seen)
     assert page.index("angle/2 on listed") < page.index("angle/1 on listed")  # the better one first
     assert "Open the list by CCE" in page
     assert "does not exist" not in page

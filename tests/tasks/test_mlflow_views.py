@@ -46,7 +46,7 @@ def test_the_view_is_what_servers_with_and_without_named_views_read() -> None:
     assert isinstance(tag["createdAt"], int)
     assert {name: tag[name] for name in state} == state
     assert state["selectedColumns"][0] == state["orderByKey"] == "metrics.`cce_mean`"
-    assert "tags.`cce_status`" in state["selectedColumns"]
+    assert "tags.`verdict`" in state["selectedColumns"]
     sections = {section["uuid"]: section for section in state["compareRunSections"]}
     assert [section["name"] for section in sections.values() if section["display"]] == ["Evaluation"]
     charts = state["compareRunCharts"]
@@ -66,7 +66,7 @@ def test_an_evaluation_prepares_its_experiment_and_describes_its_version(
     assert "the split **test**" in experiment.tags["mlflow.note.content"]
     assert opened in experiment.tags["mlflow.note.content"]
     note = client.get_run(run_id).data.tags["mlflow.note.content"]
-    assert note.startswith("**CCE ")
+    assert note.startswith("**No fault found in 118 rows**")
     assert opened in note
     text = client.get_model_version("angle", "1").description
     assert text.startswith("Trained on *Tuesday*.\n\n")

@@ -10,7 +10,8 @@ import scipy.stats
 from congruence.kernels import EXACT, Quantiles
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.coverage import LevelRows
-from congruence.tasks.scores.evaluation import AS_IF_TRUE, cce_status
+from congruence.kernels.verdict import NO_FAULT
+from congruence.tasks.scores.evaluation import verdict_of
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.wrong import WhatIsWrong
@@ -46,7 +47,7 @@ def read(x: np.ndarray, y: np.ndarray, laws: dict[str, Quantiles]) -> dict[str, 
             jumps=jumps,
             levels=LevelRows.of(law.quantile_levels, jumps),
         )
-        read[name] = wrong, cce_status(metrics)
+        read[name] = wrong, verdict_of(metrics).state
     return read
 
 
@@ -66,10 +67,10 @@ def test_right_levels_have_no_fault_and_wrong_ones_are_told_as_coverage(truth: s
     }
     said = read(x, y, {name: Quantiles(LEVELS, values) for name, values in laws.items()})
     wrong, status = said["right"]
-    assert wrong.sentences[0].startswith("No fault found: the targets lie between the predicted quantiles")
-    assert status == AS_IF_TRUE
+    assert wrong.sentences[0].startswith("No fault found in 1,000 rows")
+    assert status == NO_FAULT
     wrong, status = said["narrow"]
-    assert status != AS_IF_TRUE
+    assert status != NO_FAULT
     held = np.mean((y > laws["narrow"][:, 0]) & (y <= laws["narrow"][:, 2]))
     assert f"over all rows, the 90 % interval holds {100.0 * held:.0f} % of the targets (" in wrong.sentences[0]
     text = " ".join(said["narrow for the old"][0].sentences)

@@ -17,12 +17,12 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.regions import calibration_by_group
 from congruence.kernels.distributions import Gamma, Normal, Poisson
-from congruence.tasks.report.decision import decision, headlines
+from congruence.tasks.report.decision import Decision, decision, headlines
 from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.report.laws import drawn_laws
 from congruence.tasks.report.sample import shown_rows
 from congruence.tasks.report.selections import of_sentence, places_of
-from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.scores.evaluation import MetricValue, verdict_of
 from congruence.tasks.scores.summary import tenths
 from congruence.tasks.scores.verdict import significant
 
@@ -191,13 +191,15 @@ def test_the_decision_follows_the_tests_and_the_preview(make_evaluation: Any) ->
         "calibration_effect_bias": MetricValue(0.1, 0.08, 0.12),
     }
     small = {**wrong, "calibration_effect_bias": MetricValue(0.001, 0.0005, 0.002)}
-    assert decision(right, None).kind == "use"
-    assert decision(wrong, None).kind == "do not use"
-    assert decision(small, None).kind == "use"
-    assert decision({**wrong, "crps_skill": MetricValue(-0.1, -0.2, -0.05)}, None).reason.startswith(
-        "It scores no better"
-    )
-    correlated = decision({**wrong, "row_correlation": MetricValue(0.6)}, None)
+
+    def decided(metrics: dict[str, MetricValue]) -> Decision:
+        return decision(verdict_of(metrics), metrics, None)
+
+    assert decided(right).kind == "use"
+    assert decided(wrong).kind == "do not use"
+    assert decided(small).kind == "use"
+    assert decided({**wrong, "crps_skill": MetricValue(-0.1, -0.2, -0.05)}).reason.startswith("It scores no better")
+    correlated = decided({**wrong, "row_correlation": MetricValue(0.6)})
     assert (correlated.kind, correlated.words) == ("unknown", "Not judged")
     assert "time:" in correlated.first
     (headline,) = headlines(small)

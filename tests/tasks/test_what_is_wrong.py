@@ -20,6 +20,7 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration import prepare_calibration
 from congruence.kernels.conditional_calibration.counts import CountRows
 from congruence.kernels.streams import hashed_keys
+from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
@@ -34,21 +35,17 @@ from congruence.tasks.plots.style import png
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.scores.evaluation import (
-    AS_IF_TRUE,
-    NOT_AS_IF_TRUE,
-    NOT_CALIBRATED,
     Evaluation,
     MetricValue,
     SplitSummary,
-    cce_status,
+    verdict_of,
 )
 from congruence.tasks.scores.features import named_features, numbers_of_inputs
 from congruence.tasks.scores.logged_table import over_all_rows
 from congruence.tasks.scores.metrics.registry import metric_names, metric_of
 from congruence.tasks.scores.points import score_points, version_metrics
-from congruence.tasks.scores.reading import CONTRADICTED, read_vector_targets, read_what_is_wrong
+from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.scores.verdict import verdict
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
 
@@ -151,28 +148,30 @@ def test_the_slices_are_read_where_the_split_has_them(measurement: dict[str, Ver
     assert "half left" in " ".join(wrong.sentences)
 
 
-def test_a_version_that_cce_alone_contradicts_has_no_named_fault(measurement: dict[str, VersionMeasurement]) -> None:
+def test_what_its_cce_alone_contradicts_has_no_named_fault(
+    measurement: dict[str, VersionMeasurement],
+) -> None:
     calibration = measurement["right"].calibration
     above = {"cce_mean": MetricValue(0.3), "cce_p_value": MetricValue(0.001), "calibration_p_value": MetricValue(0.5)}
     pit = pit_values(Y, VERSIONS["right"])
     wrong = read_what_is_wrong(
         replace(calibration), calibration.regions, pit, above, np.arange(ROWS), pd.DataFrame(index=range(ROWS))
     )
-    assert wrong.sentences == (CONTRADICTED,)
+    assert wrong.sentences[0].startswith("The predictions are wrong somewhere (p = 0.0027), but in no place")
 
 
-def test_a_version_is_as_if_true_where_neither_test_contradicts_it(evaluations: dict[str, Evaluation]) -> None:
-    assert evaluations["right"].status == AS_IF_TRUE
-    mean = {"cce_mean": MetricValue(0.02)}
-    assert cce_status(mean | {"cce_p_value": MetricValue(0.03)}) == NOT_AS_IF_TRUE
-    both = mean | {"cce_p_value": MetricValue(0.03), "calibration_p_value": MetricValue(0.03)}
-    assert cce_status(both) == AS_IF_TRUE, "two tests at 2.5 % each"
-    assert cce_status(both | {"cce_p_value": MetricValue(0.02)}) == NOT_AS_IF_TRUE
-    wrong = both | {"calibration_p_value": MetricValue(0.02)}
-    assert cce_status(wrong) == NOT_CALIBRATED
-    assert verdict(wrong) == (
-        "The version is not calibrated given the input (p = 0.02), though its CCE 0.02 does not contradict it"
-    )
+def test_one_p_value_of_all_parts_decides(evaluations: dict[str, Evaluation]) -> None:
+    assert evaluations["right"].verdict.state == NO_FAULT
+    assert str(evaluations["right"].verdict) == "no fault found in 1,000 rows"
+    assert str(evaluations["overconfident"].verdict) == "wrong: predicted spread too small"
+    one = {"cce_p_value": MetricValue(0.03)}
+    assert verdict_of(one).is_wrong
+    both = one | {"calibration_p_value": MetricValue(0.03)}
+    assert verdict_of(both).state == NO_FAULT, "each may spend its share of the level"
+    assert verdict_of(both).p_value == pytest.approx(0.03 * 0.7 / 0.4)
+    assert verdict_of(both | {"calibration_p_value": MetricValue(0.02)}).is_wrong
+    assert str(verdict_of({})) == "not judged: no test was made"
+    assert str(verdict_of({}, reason="8 runs of time")) == "not judged: 8 runs of time"
 
 
 def test_effects_are_logged_with_intervals_and_meanings(evaluations: dict[str, Evaluation]) -> None:
@@ -244,7 +243,7 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
         said[name] = read_vector_targets(calibration, law, y, ["width", "height"], metrics, np.arange(n), 0)
     assert said["right"].sentences[0].startswith("No fault found")
     assert said["members"].sentences[0].startswith("No fault found")
-    assert said["narrow"].sentences[0].startswith("The predictions are wrong given the input (p ≤ 0.005")
+    assert said["narrow"].sentences[0].startswith("The predictions are wrong given the input (p < 0.001")
     assert "Of height, the predicted spread is too small by a factor of" in said["narrow"].sentences[1]
     assert said["narrow"].places["place"].tolist() == ["height", "width"]
     assert "199 simulations" in said["narrow"].method
@@ -280,7 +279,7 @@ def test_a_comparison_says_in_what_a_version_is_better_or_worse_and_where(evalua
     halved = " ".join(compare_pair(*sliced, resamples=100).changes)
     assert "model/0's spread is better than model/2's on half b" in halved
     page = comparison_report(compare_versions([right, narrow], baseline="model/1", resamples=100))
-    assert "As expected if true: model/0" in page
+    assert "No fault found: model/0" in page
     assert better.replace("'", "&#39;") in page
 
 
@@ -299,7 +298,7 @@ def test_a_gate_holds_effects_to_a_limit(evaluations: dict[str, Evaluation]) -> 
     assert apply_gate(narrow, right, against).outcome == "failed"
     uncalibrated = replace(right, metrics=right.metrics | {"calibration_p_value": MetricValue(0.001)})
     found = apply_gate(uncalibrated, None, GateSettings(at_noise_floor=True))
-    assert found.reasons == ["the version is not calibrated given the input"]
+    assert found.reasons == ["wrong (p = 0.001)"]
 
 
 def test_a_gate_fails_a_version_that_is_wrong_in_a_large_slice(

@@ -152,11 +152,18 @@ DEFINITIONS: tuple[Metric, ...] = (
         shown={"headlines": 3, "charts": 3, "slices": 3, "over_time": 1},
     ),
     Metric(
-        "cce_p_value", "p",
-        "Exact Monte-Carlo test of “the version is the truth”, in the output kernel that the version itself states: "
-        "below 0.05, the data contradict the version.",
-        group="Distance", asked="congruence_test", measured=True,
+        "p_value", "p",
+        "The one p-value of “the version is the truth”, of all its tests: calibration given the input, congruence, "
+        "extremes, masses, and places, each with its share of the level (weighted Bonferroni). Below 0.05 the version "
+        "is wrong; of true versions that happens to at most 5 in 100.",
+        group="Distance", measured=True,
         shown={"headlines": 4, "list": 3, "charts": 4},
+    ),
+    Metric(
+        "cce_p_value", "p of congruence",
+        "Exact Monte-Carlo test of “the version is the truth” by its CCE, in the output kernel that the version itself "
+        "states: a part of p.",
+        group="Distance", asked="congruence_test", measured=True,
     ),
     Metric(
         "dependent_blocks", "blocks of rows",
@@ -172,12 +179,17 @@ DEFINITIONS: tuple[Metric, ...] = (
         measured=True,
     ),
     Metric(
-        "calibration_p_value", "calibration p",
+        "calibration_p_value", "p of calibration",
         "Exact Monte-Carlo test of “given its input, every target follows its predicted law”, by PIT values over "
-        "the inputs. It sees faults of spread and shape that CCE does not. It and CCE's test are each judged at "
-        "0.025, so that 5 of 100 true versions are called wrong; what is wrong, and by how much, say the effects.",
+        "the inputs: a part of p. It sees faults of spread and shape that CCE does not; by how much say the effects.",
         group="Calibration", asked="calibration", measured=True,
         shown={"charts": 5},
+    ),
+    Metric(
+        "places_p_value", "p of places",
+        "Test of the slices, or of the regions of the inputs where the split has none, all of them together (Simes): a "
+        "part of p.",
+        group="Calibration", asked="calibration", measured=True,
     ),
     *(
         Metric(
