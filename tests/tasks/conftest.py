@@ -15,7 +15,7 @@ from databases import mlflow_database
 from PIL import Image
 
 from congruence.kernels.calibration.regression import calibration_error_of_pit
-from congruence.kernels.calibration.uniformity import cramer_von_mises
+from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.distributions import Normal
 from congruence.kernels.protocol import EXACT
 from congruence.kernels.split import conditional_congruence_error
@@ -86,7 +86,7 @@ def _evaluation(
         "ece": MetricValue(calibration_error_of_pit(values["pit"])),
         "mae": MetricValue(float(np.mean(values["absolute_error"]))),
         "cce_squared_mean": MetricValue(influence.squared_mean),
-        "calibration_p_value": MetricValue(cramer_von_mises(values["pit"]).p_value),
+        "calibration_p_value": MetricValue(group_reading(values["pit"]).p_value),
     }
     fields: dict[str, Any] = {
         "model": model or ModelVersion("angle", "1", "models:/angle/1"),

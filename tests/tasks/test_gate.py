@@ -114,7 +114,7 @@ def test_the_gate_speaks_by_the_worst_of_its_rules(compared):
         not_worse_on=["cce_mean", "nll_mean"],
     )
     passed = apply_gate(truth, biased, gate)
-    assert passed.passed
+    assert passed.passed, passed.reasons
     assert len(passed.checks) == 5
     failed = apply_gate(biased, truth, gate)
     assert failed.outcome == "failed"
