@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -164,7 +164,6 @@ class Split:
         predictive: Distribution,
         *,
         draws: int | None = None,
-        null: Literal["exact", "gaussian"] | None = None,
         keys: Any | None = None,
         seed: int = 0,
     ) -> ConditionalCalibrationTest:
@@ -174,7 +173,6 @@ class Split:
             y: targets.
             predictive: the version's distributions.
             draws: of the null; by default as many as the number of rows affords.
-            null: "exact", by draws, or its "gaussian" limit; by default as the test chooses.
             keys: one per row, for the randomised PIT of counts; row numbers by default.
             seed: of that randomisation.
 
@@ -185,10 +183,7 @@ class Split:
             raise InvalidInputError(
                 "query: calibration_test is of the split's own rows; prepare the split without query points"
             )
-        prepared = self._calibration
-        if draws is not None or null is not None:
-            settings = CalibrationSettings(draws=draws)
-            prepared = self._calibrated(settings if null is None else replace(settings, null=null))
+        prepared = self._calibration if draws is None else self._calibrated(CalibrationSettings(draws=draws))
         known = self.dependence or RowDependence()
         design = {"groups": known.groups, "time": known.time, "weights": self.weights}
         return prepared.test_version(y, predictive, keys=keys, seed=seed, **design)

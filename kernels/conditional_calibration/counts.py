@@ -7,8 +7,7 @@ A randomised PIT value of a sparse count is mostly the random number V. The mean
 
 has mean 0 if the model is the truth and no randomness but the data's. Its law is each version's own: the null is drawn
 by u uniform in (0, 1), from the jump that holds u, and every statistic is put on one scale by the moments of its own
-draws. They are drawn from pools, as in the congruence test (``congruence.test``): a row's score and 15 drawn ones are
-exchangeable if the model is the truth, and all simulated splits together cost one product with the directions.
+draws.
 
 What is wrong with predicted counts, in the counts' own terms: their sum, zeros, ones, two and more.
 
@@ -35,9 +34,7 @@ from congruence.kernels.calibration.pit_scores import ORDERS, mean_scores
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.cells import Cells
-from congruence.kernels.engine.coded_draws import POOL_BITS
 from congruence.kernels.engine.results import benjamini_hochberg
-from congruence.kernels.streams import positioned_stream
 
 TAIL = 1e-7
 """Of a law, beyond which on either side its jumps are taken as one."""
@@ -46,7 +43,6 @@ LARGEST_TABLE = 4096
 """Counts between the tails of the widest law of a split, beyond which no row is scored by means over jumps."""
 
 _READ_AT_ONCE = 4096
-_WORDS_PER_COUNTER = 4  # numbers of double precision that one step of Philox gives
 WORTH_NAMING = 0.05
 """A relative difference of a sum, or of a share of the rows, below which a fault, however certain, hardly matters."""
 MANY_ZEROS = 0.2
@@ -123,22 +119,19 @@ class JumpScores:
         mass = np.diff(ends, axis=1, prepend=0.0)  # cells that are one are counted once
         return np.asarray(np.einsum("nk,nkj->nj", mass, mean_scores(starts, ends) ** 2))
 
-    def pool(self, first: int, seed: int) -> Array:
-        """The score of each row, which begin at position ``first`` of the split, and 15 drawn ones, (n, 16, 4)."""
-        ends = self.ends
-        (n, width), size = ends.shape, 2**POOL_BITS
-        rng = positioned_stream(seed, "pools of count scores", first * (size // _WORDS_PER_COUNTER))
-        u = rng.random((n, size))[:, 1:]
+    def drawn(self, u: Array) -> Array:
+        """The scores of draws from each distribution, (n, 4, D), for uniform numbers u (n, D)."""
+        starts, ends = self.starts, self.ends
+        n, width = ends.shape
         # One search for all rows: those of row i lie between i and i + 1.
-        flat, row = ends + np.arange(n)[:, None], np.arange(n)[:, None]
-        place = np.searchsorted(flat.ravel(), (u + row).ravel(), side="left").reshape(u.shape)
+        row = np.arange(n)[:, None]
+        place = np.searchsorted((ends + row).ravel(), (u + row).ravel(), side="left").reshape(u.shape)
         place = np.clip(place, row * width, row * width + width - 1)
-        starts = self.starts
-        if width <= size:  # few counts: each is scored once, whatever is drawn
-            drawn = mean_scores(starts, ends).reshape(n * width, len(ORDERS))[place]
+        if width <= u.shape[1]:  # few counts: each is scored once, whatever is drawn
+            scores = mean_scores(starts, ends).reshape(n * width, len(ORDERS))[place]
         else:
-            drawn = mean_scores(starts.ravel()[place], ends.ravel()[place])
-        return np.concatenate([self.values[:, None], drawn], axis=1, dtype=np.float32)
+            scores = mean_scores(starts.ravel()[place], ends.ravel()[place])
+        return np.asarray(scores.transpose(0, 2, 1))
 
     def __len__(self) -> int:
         return len(self.values)

@@ -56,7 +56,7 @@ MOST_HELD_BLOCKS = 1_000
 
 _SMALLEST = 1e-12
 _NEGLIGIBLE_WEIGHT = 1e-2  # directions that H hardly keeps cost as much as others
-NullKind = Literal["exact", "gaussian", "blocks"]
+NullKind = Literal["exact", "blocks"]
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ class ConditionalCalibrationTest:
         effects: by order, the share of the score's variance that the inputs explain (see ``effects``).
         means: by order, the mean score: its sign is the direction of what is wrong on average.
         draws: B.
-        null: "exact"; "gaussian" for the limit of many rows; "blocks" where rows depend on each other within blocks:
+        null: "exact"; "blocks" where rows depend on each other within blocks:
             then p-values hold in the limit of many blocks, and effects have intervals of Student's t by blocks.
         null_statistics: of the draws, (B,).
         blocks: how many blocks of rows are taken as independent; None where all rows are.

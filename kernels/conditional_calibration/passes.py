@@ -6,13 +6,13 @@ sampled rows (for its own basis), scores, draws of the null, and the reading of 
 What a block of rows adds in each pass over the scores of versions, wherever its rows are.
 
 scores     products of directions and scores   -> evidence, local smoothing, P-P curves
-null       products with drawn scores          -> the null, where it is not its gaussian limit
+null       products with drawn scores          -> the null
 reading    effects, and every row's reading    -> the test
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -44,22 +44,22 @@ from congruence.kernels.conditional_calibration.local_reading import (
     block_moments,
 )
 from congruence.kernels.conditional_calibration.null import (
-    dominance,
     draw_blocks,
-    needs_limit,
+    own_draws,
     projected_draws,
-    sign_null,
+    signed_draws,
 )
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockSums, chosen_in
-from congruence.kernels.engine.coded_draws import SimulatedSplits
 from congruence.kernels.engine.tiles import weighted_squares
 from congruence.kernels.threads import map_on_threads
 
 SHARED = "what all versions share"
-POOLS = "pools"
+JUMPS = "scores have jumps"
+"""Among the largest of a version's sums, where its null is its own."""
+
 _ROWS_OF_DRAWS = 16_384  # whose directions are side by side while draws go over them
 
 
@@ -141,119 +141,36 @@ class VersionRows:
         return cls(pit, pit_scores(pit) if counts is None else counts.values, own, counts, weights)
 
 
-def score_sums(
-    bases: InputBases,
-    tiles: Tiles,
-    rows_of: Mapping[str, VersionRows],
-    *,
-    is_guarded: bool,
-    with_limit: bool = True,
-    pools: SimulatedSplits | None = None,
-    pooled: Collection[str] = (),
-    first: int = 0,
-) -> dict[str, BlockSums]:
-    """What a block adds by version: products of all directions with the scores, and with the version's own columns.
-
-    With ``is_guarded`` also what the gaussian limit of the null needs, under ``SHARED`` (``limit_sums``) if asked.
-
-    Args:
-        bases: of the split.
-        tiles: of the block.
-        rows_of: by version.
-        is_guarded: whether the null may be its gaussian limit, so that the dominance of rows is to be known.
-        with_limit: whether the null that versions share is to be made of the sums.
-        pools: draws of the null of counts, whose sums are under ``POOLS``: along all directions, and the version's own
-            columns after them.
-        pooled: the versions that are tested by them, if they predict counts.
-        first: position of the block's first row in the split.
-    """
+def score_sums(bases: InputBases, tiles: Tiles, rows_of: Mapping[str, VersionRows]) -> dict[str, BlockSums]:
+    """What a block adds by version: products of all directions with the scores, and with the version's own columns."""
     sums = {name: BlockSums() for name in rows_of}
-    drawn = {
-        name: _PooledDraws(pools, sums[name])
-        for name, version in rows_of.items()
-        if pools is not None and name in pooled and version.counts is not None
-    }
     regression, smoother = LeaveOneOut.of_bases(bases), bases.smoother
     own = {name: version.own.tiles() for name, version in rows_of.items() if version.own is not None}
     for name, version in rows_of.items():
         if version.own is not None:
             sums[name].add("unbounded", float(version.own.unbounded))
+        if version.counts is not None:
+            sums[name].raise_to(JUMPS, 1.0)
     for rows, vectors in tiles:
-        if is_guarded and with_limit:
-            sums.setdefault(SHARED, BlockSums()).merge(limit_sums(bases, vectors))
         for name, version in rows_of.items():
             added, scores = sums[name], version.scores[rows]
             added.add("projected", product(vectors, scores))
             added.add("scores", np.sum(scores, axis=0))
             added.add("squares", np.sum(scores**2, axis=0))
-            counted = None if version.weights is None else version.weights[rows]
-            regression.add_scores(added, vectors, scores, counted)
-            counts = None if version.counts is None else version.counts[rows]
+            regression.add_scores(added, vectors, scores, None if version.weights is None else version.weights[rows])
             if smoother is not None:
+                inside = vectors[:, smoother[0]]
                 below = (version.pit[rows, None] <= LEVELS).astype(np.float32)
-                added.add("below", product(vectors[:, smoother[0]], below))
+                added.add("below", product(inside, below))
                 added.add("shares", np.sum(below, axis=0, dtype=np.float64))
-                if counts is not None:
-                    _add_variances(added, vectors[:, smoother[0]], counts.variance)
-            beside = vectors
+                if version.counts is not None:
+                    variance = version.counts[rows].variance
+                    added.add("variance", np.sum(variance, axis=0))
+                    added.add("weighted", np.stack([weighted_squares(inside, column) for column in variance.T]))
             if name in own:
                 columns = own[name].at(rows)[0].astype(np.float64)
                 added.add("own projected", product(columns, scores))
                 added.add("own products", columns.T @ columns)
-                if is_guarded:
-                    added.add("own shared", product(columns, vectors))
-                beside = np.concatenate([vectors, columns], axis=1, dtype=np.float32)
-            if counts is not None and name in drawn:
-                drawn[name].add(beside, counts.pool(first + rows.start, drawn[name].seed), first + rows.start)
-    for pool in drawn.values():
-        pool.flush()
-    return sums
-
-
-@dataclass
-class _PooledDraws:
-    """Products of directions with pools of scores, added for many rows at once: those of a tile are too small."""
-
-    splits: SimulatedSplits
-    sums: BlockSums
-    held: list[tuple[Array, Array, Array]] = field(default_factory=list)
-    rows: int = 0
-
-    @property
-    def seed(self) -> int:
-        """Of the draws."""
-        return self.splits.seed
-
-    def add(self, vectors: Array, pool: Array, first: int) -> None:
-        """Of rows from position ``first`` on: U (n, k) and pools (n, 16, 4)."""
-        self.held.append((vectors, pool, np.arange(first, first + len(vectors))))
-        self.rows += len(vectors)
-        if self.rows >= _ROWS_OF_DRAWS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Add what is held."""
-        if not self.held:
-            return
-        vectors, pool, positions = (np.concatenate(parts) for parts in zip(*self.held, strict=True))
-        shape = (2**self.splits.bits, vectors.shape[1], pool.shape[2])
-        self.splits.add(self.sums.sum_of(POOLS, shape), vectors, pool, positions)
-        self.held, self.rows = [], 0
-
-
-def _add_variances(sums: BlockSums, vectors: Array, variance: Array) -> None:
-    """U' diag(v) U of every order, and the sum of v, for v (rows, 4)."""
-    sums.add("variance", np.sum(variance, axis=0))
-    sums.add("weighted", np.stack([weighted_squares(vectors, column) for column in variance.T]))
-
-
-def limit_sums(bases: InputBases, vectors: Array) -> BlockSums:
-    """U'U, and how far one of the rows dominates a hypothesis, over the rows of a tile."""
-    sums = BlockSums()
-    # Of U itself: what is rounding in products of columns is large in the last directions.
-    exact = vectors.astype(np.float64)
-    sums.add("moment", exact.T @ exact)
-    sums.raise_to("dominance", dominance(bases, vectors))
     return sums
 
 
@@ -340,33 +257,9 @@ class RunPass(Protocol):
         """``function(rows, *context)`` of every block."""
 
 
-def limit_pass(rows: CalibrationRows, bases: InputBases) -> Sums:
-    """What the gaussian limit of the null needs."""
-    sums = BlockSums()
-    for _, vectors in rows.tiles():
-        sums.merge(limit_sums(bases, vectors))
-    return {"": sums}
-
-
-def scores_pass(
-    rows: CalibrationRows,
-    bases: InputBases,
-    plans: Sequence[VersionPlan],
-    with_limit: bool,
-    pools: SimulatedSplits,
-    pooled: Collection[str],
-) -> Sums:
+def scores_pass(rows: CalibrationRows, bases: InputBases, plans: Sequence[VersionPlan]) -> Sums:
     """Products of the directions of all bases with the scores of versions; see ``score_sums``."""
-    return score_sums(
-        bases,
-        rows.tiles(),
-        rows.versions(plans),
-        is_guarded=needs_limit(bases.plan.settings.null, bases.plan.n),
-        with_limit=with_limit,
-        pools=pools,
-        pooled=pooled,
-        first=rows.first,
-    )
+    return score_sums(bases, rows.tiles(), rows.versions(plans))
 
 
 def null_pass(
@@ -391,30 +284,40 @@ def null_pass(
     }
 
 
-def signs_pass(
+def own_null_pass(
     rows: CalibrationRows,
     bases: InputBases,
     plan: VersionPlan,
     own: OwnDirections | None,
     draws: int,
     seed: int,
-    dependent: DependentBlocks,
+    dependent: DependentBlocks | None,
 ) -> Sums:
-    """Products of the directions with a version's scores under one sign a block of rows that depend on each other."""
-    version = rows.versions([plan])[plan.name]
-    here = _here(dependent, rows.first, len(version.scores))
-    regression, pairs = LeaveOneOut.of_bases(bases), BlockSums()
+    """Products of the directions with draws of a null that is one version's alone.
 
-    def drawn(vectors: Array, at: slice, block: int) -> Array:
-        of_rows, scores = replace(here, labels=here.labels[at]), version.scores[at]
-        if block == 0 and here.count <= MOST_HELD_BLOCKS:
-            weights = None if version.weights is None else version.weights[at]
-            regression.add_blocks(pairs, vectors, scores, of_rows, weights)
-        return sign_null(vectors, scores, of_rows, draws, seed)(block)
+    From its own law, or of rows that depend on each other its scores under one sign a block.
+    """
+    version = rows.versions([plan])[plan.name]
+    pairs = BlockSums()
+    if dependent is None:
+        counts = version.counts
+        assert counts is not None
+
+        def drawn(vectors: Array, at: slice, block: int) -> Array:
+            return own_draws(vectors, counts[at], rows.first + at.start, block, draws, seed)
+    else:
+        here, regression = _here(dependent, rows.first, len(version.scores)), LeaveOneOut.of_bases(bases)
+        pairs.add("scores of blocks", here.sums(version.scores))
+
+        def drawn(vectors: Array, at: slice, block: int) -> Array:
+            of_rows, scores = replace(here, labels=here.labels[at]), version.scores[at]
+            if block == 0 and here.count <= MOST_HELD_BLOCKS:
+                weights = None if version.weights is None else version.weights[at]
+                regression.add_blocks(pairs, vectors, scores, of_rows, weights)
+            return signed_draws(vectors, scores, of_rows, block, draws, seed)
 
     found = drawn_sums(rows.tiles(), [(version.own, own)], draws, drawn)
     found.merge(pairs)
-    found.add("scores of blocks", here.sums(version.scores))
     return {"": found}
 
 

@@ -27,14 +27,12 @@ from congruence.kernels.conditional_calibration.bases import (
 )
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution, LocalReading
-from congruence.kernels.conditional_calibration.null import GaussianNull, Null, needs_limit, null_kind
 from congruence.kernels.conditional_calibration.passes import (
     SHARED,
     Sums,
     VersionPlan,
     VersionRows,
     influence_of,
-    limit_pass,
     planned_version,
 )
 from congruence.kernels.conditional_calibration.score_test import (
@@ -48,7 +46,6 @@ from congruence.kernels.conditional_calibration.vector_targets import VectorBasi
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.weights import mean_one
@@ -73,12 +70,9 @@ class PreparedCalibration:
 
     @cached_property
     def null(self) -> SharedNull:
-        """The draws, made when the first version needs them: counts, vectors and dependent rows have their own.
-
-        Raises:
-            InvalidInputError: the gaussian limit was asked for, and one row dominates a hypothesis.
-        """
-        return _null(self.bases, HeldRows(self.vectors, self.has_card))
+        """The draws, made when the first version needs them: counts, vectors and dependent rows have their own."""
+        rows = HeldRows(self.vectors, self.has_card)
+        return SharedNull.of(self.bases, drawn_null_of_split(rows.run, self.bases)[SHARED])
 
     @property
     def n(self) -> int:
@@ -275,11 +269,11 @@ def prepare_calibration(
         inputs: reference inputs x (n, d), NumPy or CuPy.
         input_kernel: the protocol's; without one its basis is left out.
         regularization: lambda of the protocol's kernel.
-        settings: hypotheses, draws and null.
+        settings: hypotheses and draws.
         seed: of the landmarks and draws.
 
     Raises:
-        InvalidInputError: inputs that cannot be evaluated; or the gaussian limit where one row dominates a hypothesis.
+        InvalidInputError: inputs that cannot be evaluated.
     """
     settings = CalibrationSettings() if settings is None else settings
     has_card = array_namespace(inputs) is not np
@@ -299,22 +293,7 @@ def prepare_calibration(
     vectors = np.empty((len(x), bases.directions), dtype=np.float32)
     for rows, tile in bases.tiles(x):
         vectors[rows] = tile
-    prepared = PreparedCalibration(bases, vectors, has_card)
-    if settings.null is not None:
-        _ = prepared.null  # what was asked for may be impossible, which is better known now
-    return prepared
-
-
-def _null(bases: InputBases, rows: HeldRows) -> SharedNull:
-    plan, limit = bases.plan, BlockSums()
-    if needs_limit(plan.settings.null, plan.n):
-        limit = rows.run("limit", limit_pass, bases)[""]
-    kind = null_kind(plan.settings.null, plan.n, limit.largest.get("dominance", 0.0))
-    if kind == "gaussian":
-        coefficients: Null = GaussianNull.of(limit.added["moment"], plan.settings.draws_for(plan.n), plan.seed)
-    else:
-        coefficients = drawn_null_of_split(rows.run, bases)[SHARED]
-    return SharedNull.of(bases, kind, coefficients)
+    return PreparedCalibration(bases, vectors, has_card)
 
 
 def conditional_calibration_test(
@@ -337,7 +316,7 @@ def conditional_calibration_test(
         y: targets (n,) or (n, q).
         predictive: n predictive distributions; ``Samples`` count as draws from the model's law.
         input_kernel: the protocol's, for a basis of its own.
-        settings: hypotheses, draws and null.
+        settings: hypotheses and draws.
         seed: of landmarks, draws and randomised PIT values.
         keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
         groups: of rows that may depend on each other, see ``PreparedCalibration.test_version``.

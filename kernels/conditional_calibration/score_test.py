@@ -24,19 +24,15 @@ from congruence.kernels.conditional_calibration.effects import (
 )
 from congruence.kernels.conditional_calibration.local_reading import LEVELS, LocalDistribution, smoothed_shares
 from congruence.kernels.conditional_calibration.null import (
-    DRAWS_AT_ONCE,
-    MANY_ROWS_DRAWS,
-    GaussianNull,
     Null,
     basis_hypotheses,
     draw_blocks,
     evidence_of_draws,
-    null_kind,
     own_null_draws,
     summed_null,
 )
 from congruence.kernels.conditional_calibration.passes import (
-    POOLS,
+    JUMPS,
     SHARED,
     RunPass,
     Sums,
@@ -44,14 +40,13 @@ from congruence.kernels.conditional_calibration.passes import (
     VersionSmoothing,
     directions,
     null_pass,
+    own_null_pass,
     reading_pass,
     scores_pass,
-    signs_pass,
     whole_blocks_pass,
 )
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.engine.blocks import BlockSums
-from congruence.kernels.engine.coded_draws import ENTRY_BITS, POOL_BITS, SimulatedSplits
 
 
 @dataclass(frozen=True)
@@ -59,22 +54,18 @@ class SharedNull:
     """Draws of the null along the directions that all versions share.
 
     Attributes:
-        kind: what drew them.
         draws: B.
-        coefficients: of them.
         evidence: (bases, 5, B): each order, then all.
     """
 
-    kind: NullKind
     draws: int
-    coefficients: Null = field(repr=False)
     evidence: Array = field(repr=False)
 
     @classmethod
-    def of(cls, bases: InputBases, kind: NullKind, coefficients: Null) -> SharedNull:
+    def of(cls, bases: InputBases, coefficients: Null) -> SharedNull:
         """The evidence of every draw."""
         draws = bases.plan.settings.draws_for(bases.plan.n)
-        return cls(kind, draws, coefficients, evidence_of_draws(coefficients, draws, lambda c: evidence(bases, c)))
+        return cls(draws, evidence_of_draws(coefficients, draws, lambda c: evidence(bases, c)))
 
 
 def evidence(bases: InputBases, coefficients: Array) -> Array:
@@ -93,12 +84,6 @@ def own_directions(bases: InputBases, kernel: BasisKernel | None, sums: BlockSum
     if kernel is None or sums.added.get("unbounded", 1.0) > 0:
         return None
     return OwnDirections.of(kernel, sums.added["own products"], bases.plan.n, bases.plan.settings)
-
-
-def gaussian_own_null(shared: GaussianNull, own: OwnDirections, sums: BlockSums) -> Null:
-    """The limit of a version's own coefficients, in step with the shared ones."""
-    basis = own.coordinates
-    return shared.given(basis.T @ sums.added["own shared"], basis.T @ sums.added["own products"] @ basis)
 
 
 @dataclass(frozen=True)
@@ -138,12 +123,12 @@ class VersionEvidence:
         names = tuple(basis.name for basis in bases.bases)
         observed = evidence(bases, sums.added["projected"][:, :, None])
         if own is None or own_null is None:
-            return cls(names, observed, shared.evidence, shared.kind)
+            return cls(names, observed, shared.evidence, "exact")
         hypotheses = basis_hypotheses(own.eigenvalues, bases.plan.settings)
         drawn = evidence_of_draws(own_null, shared.draws, hypotheses.evidence)
         mine = hypotheses.evidence((own.coordinates.T @ sums.added["own projected"])[:, :, None])
         null = np.concatenate([shared.evidence, drawn[None]])
-        return cls((*names, OWN), np.concatenate([observed, mine[None]]), null, shared.kind)
+        return cls((*names, OWN), np.concatenate([observed, mine[None]]), null, "exact")
 
     @classmethod
     def of_own_null(
@@ -256,24 +241,25 @@ class VersionTests:
     def tested(self, *, read: bool) -> dict[str, TestedVersion]:
         """Test them; every row is read if asked."""
         bases, plans = self.bases, self.plans
-        independent = [plan.name for plan in plans if self.dependent.get(plan.name) is None]
-        sums = self.run("calibration scores", scores_pass, bases, plans, self.known is None, self._pools, independent)
+        sums = self.run("calibration scores", scores_pass, bases, plans)
         own = {plan.name: own_directions(bases, plan.own, sums[plan.name]) for plan in plans}
-        signed = {plan.name: self._signed(plan, own[plan.name]) for plan in plans if plan.name not in independent}
-        sharing = [plan for plan in plans if plan.name in independent and POOLS not in sums[plan.name].added]
+        by_blocks = {plan.name for plan in plans if self.dependent.get(plan.name) is not None}
+        alone = [plan for plan in plans if plan.name in by_blocks or JUMPS in sums[plan.name].largest]
+        drawn = {plan.name: self._drawn(plan, own[plan.name]) for plan in alone}
+        sharing = [plan for plan in plans if plan.name not in drawn]
         shared = self._evidence_of_shared(sums, sharing, own) if sharing else {}
         if bases.smoother is not None:
-            for name, drawn in signed.items():
-                sums[name].added |= self._moments_of_blocks(name, drawn)
+            for name in by_blocks:
+                sums[name].added |= self._moments_of_blocks(name, drawn[name])
         smoothing = {plan.name: VersionSmoothing.of(bases, sums[plan.name]) for plan in plans}
         effects = self.run("calibration reading", reading_pass, plans, smoothing, self.dependent, read)
         tested = {}
         for plan in plans:
             name, dependent = plan.name, self.dependent.get(plan.name)
-            evidence = shared.get(name) or self._own_evidence(sums[name], own[name], signed.get(name))
+            evidence = shared.get(name) or self._own_evidence(sums[name], own[name], drawn[name])
             shares = smoothing[name].regression.effects(effects[name])
             if dependent is not None:
-                shares = effects_by_blocks(shares, *self._noise_of_blocks(effects[name], signed[name], dependent))
+                shares = effects_by_blocks(shares, *self._noise_of_blocks(effects[name], drawn[name], dependent))
             count = None if dependent is None else dependent.count
             means = (sums[name].added["scores"] / bases.plan.n).tolist()
             test = evidence.test(shares, dict(zip(ORDERS, means, strict=True)), count)
@@ -285,54 +271,27 @@ class VersionTests:
         """Of a null that is one version's alone."""
         return own_null_draws(self.bases.plan.settings.draws, self.bases.plan.n)
 
-    @property
-    def _pools(self) -> SimulatedSplits:
-        """Draws of counts: each version's null is its own."""
-        return SimulatedSplits(self._draws, POOL_BITS, ENTRY_BITS, self.bases.plan.seed, MANY_ROWS_DRAWS.bit_length())
+    def _drawn(self, plan: VersionPlan, own: OwnDirections | None) -> BlockSums:
+        """See ``own_null_pass``."""
+        given = self.bases, plan, own, self._draws, self.bases.plan.seed, self.dependent.get(plan.name)
+        return self.run("calibration null", own_null_pass, *given)[""]
 
-    def _signed(self, plan: VersionPlan, own: OwnDirections | None) -> BlockSums:
-        """Draws of a version whose rows depend on each other: its scores with a sign a block of rows."""
-        given = self.bases, plan, own, self._draws, self.bases.plan.seed, self.dependent[plan.name]
-        return self.run("calibration signs", signs_pass, *given)[""]
-
-    def _own_evidence(self, sums: BlockSums, own: OwnDirections | None, signed: BlockSums | None) -> VersionEvidence:
-        """By a null that is the version's alone: its scores with a sign a block of rows, or counts from its law."""
-        kind: NullKind = "exact" if signed is None else "blocks"
-        if signed is None:
-            null = self._null_of_pools(sums.added[POOLS], own)
-        else:
-            apart = enlargements(signed.added["scores of blocks"])[:, None]
-            null = summed_null([apart * signed.added[f"draws from {block}"] for block in draw_blocks(self._draws)])
-        return VersionEvidence.of_own_null(self.bases, sums, own, null, self._draws, kind)
-
-    def _null_of_pools(self, pools: Array, own: OwnDirections | None) -> Null:
-        drawn = self._pools.coefficients(pools)[1:].transpose(1, 2, 0)
-        parts = [drawn[: self.bases.directions]]
-        if own is not None:
-            columns = drawn[self.bases.directions :]
-            parts.append(np.tensordot(own.coordinates, columns, (0, 0)))
-        coefficients = np.concatenate(parts)
-        return lambda block: coefficients[:, :, block : block + DRAWS_AT_ONCE]
+    def _own_evidence(self, sums: BlockSums, own: OwnDirections | None, drawn: BlockSums) -> VersionEvidence:
+        """By a null that is the version's alone."""
+        parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(self._draws)]
+        kind: NullKind = "exact"
+        if "scores of blocks" in drawn.added:
+            kind, apart = "blocks", enlargements(drawn.added["scores of blocks"])[:, None]
+            parts = [apart * part for part in parts]
+        return VersionEvidence.of_own_null(self.bases, sums, own, summed_null(parts), self._draws, kind)
 
     def _evidence_of_shared(
         self, sums: Sums, plans: Sequence[VersionPlan], own: Mapping[str, OwnDirections | None]
     ) -> dict[str, VersionEvidence]:
         """By the null that these versions share, with its draws along their own directions."""
         shared = None if self.known is None else self.known()
-        plan, limit = self.bases.plan, sums.get(SHARED, BlockSums())
-        dominance = limit.largest.get("dominance", 0.0)
-        kind = null_kind(plan.settings.null, plan.n, dominance) if shared is None else shared.kind
-        if kind == "gaussian":
-            if shared is None:
-                draws = plan.settings.draws_for(plan.n)
-                shared = SharedNull.of(self.bases, kind, GaussianNull.of(limit.added["moment"], draws, plan.seed))
-            gaussian = shared.coefficients
-            assert isinstance(gaussian, GaussianNull)
-            known = {each.name: mine for each in plans if (mine := own[each.name]) is not None}
-            nulls = {name: gaussian_own_null(gaussian, mine, sums[name]) for name, mine in known.items()}
-        else:
-            nulls = drawn_null_of_split(self.run, self.bases, plans, own, with_shared=shared is None)
-            shared = shared or SharedNull.of(self.bases, kind, nulls[SHARED])
+        nulls = drawn_null_of_split(self.run, self.bases, plans, own, with_shared=shared is None)
+        shared = shared or SharedNull.of(self.bases, nulls[SHARED])
         names = [each.name for each in plans]
         return {name: VersionEvidence.of(self.bases, shared, sums[name], own[name], nulls.get(name)) for name in names}
 

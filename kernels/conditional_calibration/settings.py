@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
 from congruence.kernels.errors import InvalidInputError
 
-Null = Literal["exact", "gaussian"]
-EXACT_ROWS = 50_000
 PROJECTED_VALUES = 40_000_000
-MOST_DRAWS, FEWEST_DRAWS = 9_999, 999
-_STEPS = (MOST_DRAWS, 1_999, FEWEST_DRAWS)
+MANY_ROWS = 50_000
+_STEPS = (9_999, 1_999, 999)
+_OF_MANY_ROWS = 255
 
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """The hypotheses of the test and how its null is drawn.
+    """The hypotheses of the test and how often its null is drawn.
 
     Attributes:
         distances: bandwidths of the RBF bases, in median distances between inputs.
@@ -28,9 +26,8 @@ class CalibrationSettings:
         directions: leading eigenvectors of each basis at most.
         own_directions: of the version's own basis.
         joint_prior: prior weight of all four orders together; the rest is shared by the single orders.
-        draws: B; by default the most of 9,999, 1,999 and 999 with n B <= 40 million, and 999 above.
-        null: "exact" from drawn PIT values, or their "gaussian" limit; by default exact up to 50,000 rows, above
-            them the limit, unless one row dominates a hypothesis.
+        draws: B; by default the most of 9,999, 1,999 and 999 with n B <= 40 million, 999 up to 50,000 rows, and 255
+            above.
 
     Raises:
         InvalidInputError: a value that defines no test, by name.
@@ -44,7 +41,6 @@ class CalibrationSettings:
     own_directions: int = 40
     joint_prior: float = 1 / 3
     draws: int | None = None
-    null: Null | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("distances", self.distances), ("ridges", self.ridges)):
@@ -63,11 +59,11 @@ class CalibrationSettings:
             raise InvalidInputError(
                 f"draws: {self.draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %"
             )
-        if self.null is not None and self.null not in get_args(Null):
-            raise InvalidInputError(f"null: unknown {self.null!r}; use one of {', '.join(get_args(Null))}")
 
     def draws_for(self, n: int) -> int:
         """B at n rows: as given, or by the rule of ``draws``."""
         if self.draws is not None:
             return self.draws
-        return next((draws for draws in _STEPS if n * draws <= PROJECTED_VALUES), FEWEST_DRAWS)
+        if n > MANY_ROWS:
+            return _OF_MANY_ROWS
+        return next((draws for draws in _STEPS if n * draws <= PROJECTED_VALUES), _STEPS[-1])

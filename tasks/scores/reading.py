@@ -167,8 +167,6 @@ def method_of(calibration: VersionCalibration) -> str:
     test = calibration.test
     if test.null == "blocks":
         return f"Tested against {test.draws:,} draws of one random sign for each of {test.blocks:,} blocks of rows."
-    if test.null == "gaussian":
-        return f"Tested against {test.draws:,} simulations of a right version, in the limit of many rows."
     where = "" if calibration.rows is None else f"on {calibration.rows:,} rows drawn at random "
     return (
         f"Tested {where}against {test.draws:,} simulations of a right version: exact at any number of independent rows."

@@ -75,7 +75,7 @@ def prepared_split(n: int, seed: int, draws: int | None) -> tuple[PreparedCalibr
     """New inputs with their bases and null, conditional mean and spread."""
     x, mean, spread = problem(n, seed=seed)
     split = prepare(x, input_kernel=EXACT.input_kernel)
-    settings = CalibrationSettings(draws=draws, null="exact")
+    settings = CalibrationSettings(draws=draws)
     prepared = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings, seed=seed)
     return prepared, split, mean, spread
 

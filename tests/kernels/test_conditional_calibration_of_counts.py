@@ -29,20 +29,8 @@ def test_they_have_mean_zero_and_the_stated_variance(law: Poisson) -> None:
     chance, scores = counts.ends - starts, mean_scores(starts, counts.ends)
     np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, scores), 0.0, atol=1e-6)
     np.testing.assert_allclose(np.einsum("nk,nkj->nj", chance, scores**2), counts.variance, 1e-5)
-    drawn = np.concatenate([counts.pool(3 * place, 1)[:, 1:] for place in range(700)], axis=1)
-    np.testing.assert_allclose(drawn.var(axis=1), counts.variance, rtol=0.2, atol=0.01)
-
-
-@pytest.mark.parametrize("mean", [0.05, 4.0])
-def test_a_pool_holds_the_observed_score_and_draws_that_belong_to_the_row(mean: float) -> None:
-    law = Poisson(np.linspace(mean / 40.0, mean, 7))
-    counts = JumpScores.of(np.arange(7.0), law)
-    assert counts is not None
-    pool = counts.pool(100, 3)
-    np.testing.assert_allclose(pool[:, 0], counts.values, rtol=1e-6)
-    np.testing.assert_array_equal(pool[2:5], counts[2:5].pool(102, 3))
-    possible = mean_scores(*law[6:].pit_range(np.arange(40.0)[None, :]))
-    assert all(np.isclose(possible, drawn, atol=1e-5).all(axis=-1).any() for drawn in pool[6])
+    drawn = counts.drawn(np.random.default_rng(1).random((3, 10_000)))
+    np.testing.assert_allclose(drawn.var(axis=2), counts.variance, rtol=0.2, atol=0.01)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ from congruence.kernels.conditional_calibration.version_calibration import (
 )
 from congruence.kernels.engine.blocks import LocalPasses
 from congruence.kernels.engine.driver import Accuracy
-from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol import PREPRINT, EvaluationProtocol
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.summary import calibration_metrics
@@ -109,9 +108,9 @@ def made(blocks: KeptBlocks) -> tuple[dict[str, CalibrationInBlocks], dict[str, 
     return calibrated(blocks, settings=SETTINGS)
 
 
-@pytest.mark.parametrize(("null", "cuts"), [("exact", (0, 700, 2100, N)), ("gaussian", tuple(range(0, N + 1, 250)))])
-def test_memory_and_blocks_of_any_size_give_the_same_numbers(blocks: KeptBlocks, null: str, cuts: Any) -> None:
-    settings = replace(SETTINGS, null=null)
+@pytest.mark.parametrize("cuts", [(0, 700, 2100, N), tuple(range(0, N + 1, 250))])
+def test_memory_and_blocks_of_any_size_give_the_same_numbers(blocks: KeptBlocks, cuts: Any) -> None:
+    settings = SETTINGS
     models = {name: blocks.models[name] for name in ("even", "members")}
     found, columns = calibrated(KeptBlocks(blocks.x, blocks.y, models, cuts), settings=settings)
     x, keys = EXACT.apply(blocks.x), np.arange(N)
@@ -120,7 +119,7 @@ def test_memory_and_blocks_of_any_size_give_the_same_numbers(blocks: KeptBlocks,
     )
     for name, law in models.items():
         here, there = held.version(blocks.y, law, keys=keys, seed=3), found[name]
-        assert there.test.null == here.test.null == null
+        assert there.test.null == here.test.null == "exact"
         # Evidence of about 4 in single precision, less a prior of as much: near 0 the digits are those of the evidence.
         assert there.test.statistic == pytest.approx(here.test.statistic, rel=1e-5, abs=4e-6)
         np.testing.assert_allclose(there.test.null_statistics, here.test.null_statistics, rtol=1e-3, atol=1e-3)
@@ -175,22 +174,6 @@ def test_counts_too_wide_for_a_table_in_one_block_are_scored_alike_in_all(blocks
     ).version(y, law, keys=np.arange(n), seed=3)
     assert found[""].test.statistic == pytest.approx(held.test.statistic, rel=1e-4)
     np.testing.assert_allclose(found[""].test.null_statistics, held.test.null_statistics, rtol=1e-3, atol=1e-3)
-
-
-def test_one_dominating_row_is_drawn_for_and_not_taken_as_normal() -> None:
-    """Under a cubic kernel one row that is far from the others makes a direction alone."""
-    rng, n = np.random.default_rng(4), 1200
-    x = rng.uniform(-1.0, 1.0, (n, 2))
-    far, few = x.copy(), CalibrationSettings(directions=8, own_directions=4, draws=99)
-    far[17] *= 100.0
-    with patch("congruence.kernels.conditional_calibration.null.EXACT_ROWS", 100):
-        for inputs, kind in ((x, "gaussian"), (far, "exact")):
-            cut = KeptBlocks(inputs, rng.standard_normal(n), {"": Normal(np.zeros(n), 1.0)}, (0, 500, n))
-            found, _ = calibrated(cut, protocol=PREPRINT, settings=few)
-            held = prepare_calibration(PREPRINT.apply(inputs), input_kernel=PREPRINT.input_kernel, settings=few, seed=3)
-            assert found[""].test.null == held.null.kind == kind
-    with pytest.raises(InvalidInputError, match="use null='exact'"):
-        prepare_calibration(far, input_kernel=PREPRINT.input_kernel, settings=replace(few, null="gaussian"))
 
 
 def test_faults_are_found_and_a_true_version_is_left_alone(blocks: KeptBlocks, made: Any) -> None:
