@@ -113,6 +113,7 @@ class ScoreSmoothing:
         inner: by order, (4, k, k), see ``Directions.spread``.
         mixing: variance of the local spread scores over the rows.
         variance: mean of v by order, (4,).
+        members: where the scores are those of ranks among so many draws, see ``faults``.
     """
 
     n: int
@@ -123,6 +124,7 @@ class ScoreSmoothing:
     inner: Array = field(repr=False)
     mixing: float
     variance: Array
+    members: int | None = None
 
     @classmethod
     def of(
@@ -134,6 +136,7 @@ class ScoreSmoothing:
         *,
         weighted: Array | None = None,
         variance: Array | None = None,
+        members: int | None = None,
     ) -> ScoreSmoothing:
         """From U'phi (k, 4), the mean scores and their sums of squares, (4,) each.
 
@@ -158,6 +161,7 @@ class ScoreSmoothing:
             np.stack([directions.spread(one) for one in kept]),
             max(mixing, 0.0),
             np.ones(len(ORDERS)) if variance is None else variance,
+            members,
         )
 
     def smoothed(self, vectors: Array) -> tuple[Array, Array]:
@@ -237,7 +241,7 @@ class LocalReading:
         # Where no reference row is near, both are 0: nothing is known, and nothing is found.
         ratios = np.divide(smoothed, spread, out=np.zeros_like(smoothed), where=spread > 0.0)
         local, errors = smoothing.local_means(vectors)
-        found = faults(local, errors, mixing=smoothing.mixing)
+        found = faults(local, errors, mixing=smoothing.mixing, members=smoothing.members)
         evidence = np.sum(local**2 - found.unexplained**2, axis=1) / errors**2
         return cls(
             ratios, spread, found.dominant, found.strength, found.shift, found.factor, evidence, smoothing.mixing

@@ -110,6 +110,7 @@ class VersionRows:
         own: columns of its own kernel; None without an own basis.
         counts: where the scores are means over the jumps of predicted counts, their law.
         weights: what each row counts in effects, of mean 1 over all rows, (rows,); None for equal ones.
+        members: where PIT values are ranks among draws, how many these are; 0 of others.
     """
 
     pit: Array
@@ -117,6 +118,7 @@ class VersionRows:
     own: OwnColumns | None = None
     counts: JumpScores | None = None
     weights: Array | None = None
+    members: int = 0
 
     @classmethod
     def of(
@@ -138,7 +140,8 @@ class VersionRows:
             counts = JumpScores.of(targets, law)
         elif plan.by_jumps and law.has_steps:
             counts = JumpScores.at(targets, law)
-        return cls(pit, pit_scores(pit) if counts is None else counts.values, own, counts, weights)
+        members = 0 if law.draws is None else law.draws.shape[1]
+        return cls(pit, pit_scores(pit) if counts is None else counts.values, own, counts, weights, members)
 
 
 def score_sums(bases: InputBases, tiles: Tiles, rows_of: Mapping[str, VersionRows]) -> dict[str, BlockSums]:
@@ -154,6 +157,7 @@ def score_sums(bases: InputBases, tiles: Tiles, rows_of: Mapping[str, VersionRow
     for rows, vectors in tiles:
         for name, version in rows_of.items():
             added, scores = sums[name], version.scores[rows]
+            added.raise_to("members", float(version.members))
             added.add("projected", product(vectors, scores))
             added.add("scores", np.sum(scores, axis=0))
             added.add("squares", np.sum(scores**2, axis=0))
@@ -393,6 +397,7 @@ class VersionSmoothing:
             sums.added["squares"],
             weighted=sums.added.get("weighted"),
             variance=sums.added["variance"] / bases.plan.n if "variance" in sums.added else None,
+            members=int(sums.largest.get("members", 0.0)) or None,
         )
         return cls(sums, regression, place, smoothing)
 

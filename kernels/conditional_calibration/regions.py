@@ -142,9 +142,11 @@ class RegionCenters:
         return Regions(labels, self.medoids, tuple(f"region {k + 1}" for k in range(len(self.medoids))))
 
 
-def read_regions(found: Regions, pit: Any, blocks: DependentBlocks | None = None) -> list[RegionReading]:
+def read_regions(
+    found: Regions, pit: Any, blocks: DependentBlocks | None = None, members: int | None = None
+) -> list[RegionReading]:
     """The reading of each region with two or more rows, the most wrong first: by strength times share of the rows."""
-    readings, q_values = group_readings(pit, found.rows(), blocks)
+    readings, q_values = group_readings(pit, found.rows(), blocks, members)
     medoids = dict(zip(found.names, found.medoids.tolist(), strict=True))
     read = [RegionReading(name, medoids[name], q_values[name], reading) for name, reading in readings.items()]
     return sorted(read, key=lambda region: -(region.reading.strength**2) * region.reading.share)

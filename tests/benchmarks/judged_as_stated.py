@@ -1,7 +1,7 @@
-"""Level and power of the calibration test of predictions that state a few quantiles.
+"""Level and power of the tests of predictions that state a few quantiles.
 
     python tests/benchmarks/judged_as_stated.py [--levels 2 3 5 9 19] [--rows 200 500 2000] [--splits 200]
-        [--power 40] [--truths normal]
+        [--power 40] [--congruence 0] [--truths normal]
 
 Targets follow known laws whose location and spread depend on the inputs. Three predictions: their own quantiles
 ("right"), the same with one of them moved until its level is wrong by a fifth of the distance to the nearer end ("one
@@ -16,7 +16,7 @@ import numpy as np
 import scipy.stats
 from simulations import AT, head, machine, row, share
 
-from congruence.kernels import RBF, Quantiles
+from congruence.kernels import RBF, Quantiles, prepare
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 
@@ -71,12 +71,13 @@ def predictions(truth: Truth, levels: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def rejected(name: str, count: int, n: int, splits: int, of_power: int) -> None:
+def rejected(name: str, count: int, n: int, splits: int, of_power: int, of_congruence: int) -> None:
     """Print a row of the table."""
     levels, found = levels_of(count), {}
     rng = np.random.default_rng([n, count, TRUTHS.index(name)])
     x = rng.standard_normal((n, 2))
     prepared = prepare_calibration(x, input_kernel=RBF(0.5), settings=SETTINGS)
+    system = prepare(x, input_kernel=RBF(0.5), regularization=0.01)
     truth = Truth(name, x)
     stated = predictions(truth, levels)
     for split in range(splits):
@@ -84,9 +85,13 @@ def rejected(name: str, count: int, n: int, splits: int, of_power: int) -> None:
         for kind, values in stated.items():
             if split >= of_power and kind != "right":
                 continue
-            p = prepared.version(y, Quantiles(levels, values), read=False).test.p_value
-            found.setdefault(kind, []).append(p <= AT)
-    row(name, count, f"{n:,}", *(share(np.array(hits)) for hits in found.values()))
+            law = Quantiles(levels, values)
+            found.setdefault(kind, []).append(prepared.version(y, law, read=False).test.p_value <= AT)
+            if kind == "right" and split < of_congruence:
+                p = system.congruence_test(y, law, draws=199, seed=split).p_value
+                found.setdefault("congruence", []).append(p <= AT)
+    shares = {kind: share(np.array(hits)) for kind, hits in found.items()}
+    row(name, count, f"{n:,}", *(shares.get(kind, "") for kind in ("right", "congruence", "one level", "spread")))
 
 
 if __name__ == "__main__":
@@ -95,11 +100,12 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, nargs="+", default=[200, 500, 2000])
     parser.add_argument("--splits", type=int, default=200)
     parser.add_argument("--power", type=int, default=40, help="splits in which the wrong predictions are tested, too")
+    parser.add_argument("--congruence", type=int, default=0, help="splits in which the test of congruence is run, too")
     parser.add_argument("--truths", nargs="+", default=list(TRUTHS))
     given = parser.parse_args()
     machine()
-    head("truth", "levels", "rows", "right", "one level wrong by a fifth", "spread wrong by 1.25")
+    head("truth", "levels", "rows", "right", "right, congruence", "one level wrong by a fifth", "spread wrong by 1.25")
     for truth_name in given.truths:
         for level_count in given.levels:
             for rows in given.rows:
-                rejected(truth_name, level_count, rows, given.splits, given.power)
+                rejected(truth_name, level_count, rows, given.splits, given.power, given.congruence)

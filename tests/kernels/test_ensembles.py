@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.stats
 import scoringrules as sr
+from scipy.special import ndtr
 
+from congruence.kernels import RBF, scores
 from congruence.kernels import calibration as cal
 from congruence.kernels import distributions as families
-from congruence.kernels import scores
+from congruence.kernels.calibration.pit_scores import mean_scores, pit_scores
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.conditional_calibration.reading import group_reading, rank_scores
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 
 N = 6000
 SIZES = pytest.mark.parametrize("size", [1, 2, 5, 10, 50])
@@ -98,3 +104,44 @@ def test_sharpness_does_not_depend_on_the_number_of_members(members: int) -> Non
     assert scores.sharpness(families.Samples(draws)) == pytest.approx(2.0, rel=0.01)
     np.testing.assert_allclose(families.Samples(draws).std(), draws.std(axis=1, ddof=1), rtol=1e-12)
     assert np.all(families.Samples(draws[:, :1]).std() == 0.0)
+
+
+@pytest.mark.parametrize("members", [3, 5, 20, 100])
+def test_shift_and_factor_are_those_of_the_law_that_members_are_drawn_from(members: int) -> None:
+    rng = np.random.default_rng(members)
+    n, splits = 500, 60
+    for shift, factor in ((0.0, 1.5), (0.5, 1.0), (0.0, 0.67), (0.5, 2.0)):
+        held, found, spreads = np.zeros(2), [], 0
+        for _ in range(splits):
+            above = rng.binomial(members, ndtr(shift + factor * rng.standard_normal(n)))
+            read = group_reading((above + rng.random(n)) / (members + 1.0), members=members)
+            held += [
+                each[0] <= true <= each[1]
+                for true, each in ((shift, read.shift_interval), (factor, read.factor_interval))
+            ]
+            found.append((read.shift, read.factor))
+            spreads += read.dominant == "spread"
+        assert shift > 0.0 or spreads >= 0.95 * splits
+        assert np.all(held >= 0.83 * splits)
+        np.testing.assert_allclose(np.median(found, axis=0), (shift, factor), atol=0.06)
+
+
+def test_scores_of_ranks_follow_from_those_of_the_law() -> None:
+    u = np.array([0.1, 0.37, 0.8])
+    for members in (1, 3, 12):
+        chance = scipy.stats.binom.pmf(np.arange(members + 1), members, u[:, None])
+        ranks = np.arange(members + 1) / (members + 1.0)
+        expected = chance @ mean_scores(ranks, ranks + 1.0 / (members + 1.0))
+        np.testing.assert_allclose(pit_scores(u) @ rank_scores(members).T, expected, atol=1e-12)
+    assert rank_scores(3)[3, 3] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_an_evaluation_reads_the_law_behind_members_at_every_row() -> None:
+    rng = np.random.default_rng(8)
+    n = 1500
+    x = rng.standard_normal((n, 1))
+    law = families.Samples(rng.standard_normal((n, 5)))
+    prepared = prepare_calibration(x, input_kernel=RBF(0.5), settings=CalibrationSettings(draws=99, directions=20))
+    reading = prepared.version(2.0 * rng.standard_normal(n), law).reading
+    assert 1.75 < np.median(reading.factor) < 2.3
+    assert np.mean(reading.names == "spread") > 0.95
