@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
@@ -54,14 +55,15 @@ def coverage_risk(inputs: pd.DataFrame, targets: Array, predictive: Distribution
 
     rows = stream(seed, "rows of the excess risk of coverage").permutation(len(targets))[:MOST_ROWS]
     ((low, high),) = central_intervals(predictive[rows], (LEVEL,))
-    found = excess_risk_target_coverage(
-        _numbers(inputs.iloc[rows]),
-        targets[rows],
-        LEVEL,
-        y_intervals=np.column_stack([low, high]),
-        model_kwargs=CLASSIFIER,
-        random_state=0,
-    )
+    with threadpool_limits(limits=1):  # on a busy machine OpenMP's threads wait for each other
+        found = excess_risk_target_coverage(
+            _numbers(inputs.iloc[rows]),
+            targets[rows],
+            LEVEL,
+            y_intervals=np.column_stack([low, high]),
+            model_kwargs=CLASSIFIER,
+            random_state=0,
+        )
     return finite_metrics({"ert_90": found})
 
 

@@ -111,12 +111,10 @@ PIPELINE = [
         "dask",
         "distributed",
         "fsspec",
-        "jinja2",
         "mlflow",
         "open_clip",
         "prefect",
         "pyarrow",
-        "pydantic",
     ),
     *("rich", "timm", "torch", "typer", "yaml", "zarr"),
 ]

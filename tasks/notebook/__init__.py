@@ -1,0 +1,1 @@
+"""One call from arrays or a frame to the report: the functions that ``import congruence`` gives."""

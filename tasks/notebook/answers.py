@@ -1,0 +1,257 @@
+"""What a call answers: it prints as verdict and sentences, shows as its report in a cell, and is saved and logged."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import sys
+import webbrowser
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.versions import Comparison
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue
+from congruence.tasks.sentences.calibration import p_value_in_words
+
+if TYPE_CHECKING:
+    from congruence.tasks.mlflow.settings import TrackingSettings
+
+_HEIGHT = 760
+"""Pixels of a report in a cell; it scrolls within."""
+
+
+class Page:
+    """An answer that has an HTML page of its own."""
+
+    @property
+    def page(self) -> str:
+        """The page: one file that needs no network."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, so that neither its style nor the notebook's touches the other."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.page)}" style="width:100%;height:{_HEIGHT}px;border:0" '
+            'sandbox="allow-scripts allow-popups allow-downloads"></iframe>'
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page to a file and return its path."""
+        file = Path(path)
+        file.write_text(self.page, encoding="utf-8")
+        return file
+
+    def show(self) -> None:
+        """Show the page: in the cell of a notebook, else in the browser."""
+        if "ipykernel" in sys.modules:
+            importlib.import_module("IPython.display").display(self)
+            return
+        with NamedTemporaryFile("w", suffix=".html", prefix="congruence-", delete=False, encoding="utf-8") as file:
+            file.write(self.page)
+        webbrowser.open(Path(file.name).as_uri())
+
+
+@dataclass(frozen=True, repr=False)
+class EvaluatedPrediction(Page):
+    """One prediction on some rows.
+
+    Attributes:
+        evaluation: all that the pipeline knows of a version on a split.
+        notes: what was done to columns and rows before.
+        protocol: under which it was measured, in a sentence.
+    """
+
+    evaluation: Evaluation = field(repr=False)
+    notes: tuple[str, ...] = ()
+    protocol: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the prediction."""
+        return self.evaluation.model.label
+
+    @property
+    def verdict(self) -> str:
+        """ "no fault found", "wrong" or "not judged"."""
+        return self.evaluation.verdict.state
+
+    @property
+    def p_value(self) -> float | None:
+        """The p-value of "this prediction is the truth"; None where it is not judged."""
+        return self.evaluation.verdict.p_value
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What is wrong, and where; none where nothing was found."""
+        wrong = self.evaluation.wrong
+        return () if wrong is None else wrong.sentences
+
+    @property
+    def metrics(self) -> dict[str, MetricValue]:
+        """Every metric by name, with its interval where it has one."""
+        return dict(self.evaluation.metrics)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a row for each row of X: key, target, CCE, NLL, CRPS, PIT, and what was found around it."""
+        return self.evaluation.scores.copy()
+
+    @cached_property
+    def page(self) -> str:
+        """The report."""
+        from congruence.tasks.report.evaluation import evaluation_report
+
+        return evaluation_report(self.evaluation)
+
+    def log(self, tracking: TrackingSettings | None = None) -> str:
+        """Log to MLflow what the pipeline would, and return the run's id; the same answer is logged once.
+
+        Args:
+            tracking: where; by default where MLflow points.
+        """
+        log_evaluation = _mlflow("congruence.tasks.mlflow.evaluations").log_evaluation
+        return str(log_evaluation(self.evaluation, tracking or _tracking()))
+
+    def compared(self) -> ComparedVersion:
+        """Returns what a comparison reads of it."""
+        made = self.evaluation
+        return ComparedVersion(
+            model=made.model,
+            split=made.split,
+            protocol_name=made.protocol.name,
+            protocol_digest=made.protocol.digest,
+            metrics=made.metrics,
+            scores=made.scores,
+            settings_digest=made.settings_digest,
+            influence=made.influence,
+            influence_noise=made.influence_noise,
+            slices=made.slice_names,
+            wrong_places=None if made.wrong is None else made.wrong.named(),
+        )
+
+    def __repr__(self) -> str:
+        split = self.evaluation.split
+        rows = (
+            f"{split.valid_rows:,} rows"
+            if split.valid_rows == split.rows
+            else f"{split.valid_rows:,} of {split.rows:,} rows"
+        )
+        said = [f"{self.name} on {split.name} ({rows}): {self.evaluation.verdict}{_p(self.p_value)}", *self.sentences]
+        return "\n".join([*said, *self.notes, self.protocol])
+
+
+class EvaluatedPredictions(Mapping[str, EvaluatedPrediction]):
+    """Several predictions on the same rows, by name."""
+
+    def __init__(self, found: Mapping[str, EvaluatedPrediction]) -> None:
+        self._found = dict(found)
+
+    def __getitem__(self, name: str) -> EvaluatedPrediction:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a row for each prediction: verdict, p-value and metrics."""
+        records = {
+            name: {"verdict": one.verdict, "p_value": np.nan if one.p_value is None else one.p_value}
+            | {key: metric.value for key, metric in one.metrics.items() if key != "p_value"}
+            for name, one in self.items()
+        }
+        return pd.DataFrame.from_dict(records, orient="index")
+
+    def _repr_html_(self) -> str:
+        shown = [
+            name
+            for name in ("verdict", "p_value", "cce_mean", "nll_mean", "crps_mean", "mae")
+            if name in self.to_frame()
+        ]
+        return str(self.to_frame()[shown].to_html())
+
+    def __repr__(self) -> str:
+        return "\n\n".join(repr(one) for one in self.values())
+
+
+@dataclass(frozen=True, repr=False)
+class ComparedPredictions(Page):
+    """Several predictions on the same rows, each beside the baseline.
+
+    Attributes:
+        comparison: what the pipeline's comparison holds.
+        evaluated: each by name.
+    """
+
+    comparison: Comparison = field(repr=False)
+    evaluated: EvaluatedPredictions = field(repr=False)
+
+    @property
+    def baseline(self) -> str:
+        """The name of that with which the others are compared."""
+        return self.comparison.baseline.label
+
+    @cached_property
+    def sentences(self) -> tuple[str, ...]:
+        """Who wins, and on what each is better and worse than the baseline."""
+        from congruence.tasks.report.comparison import comparison_data
+
+        data = comparison_data(self.comparison)
+        return (data.summary, *data.sentences.values())
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a row for each prediction and metric that was compared: difference, interval, p-value, points won."""
+        tables = {label: pair.table() for label, pair in self.comparison.pairs.items()}
+        return pd.concat(tables, names=["prediction"]).reset_index(level="prediction")
+
+    @cached_property
+    def page(self) -> str:
+        """The comparison's page."""
+        from congruence.tasks.report.comparison import comparison_report
+
+        return comparison_report(self.comparison)
+
+    def log(self, tracking: TrackingSettings | None = None) -> str:
+        """Log each prediction and the comparison to MLflow, and return the comparison's run id."""
+        where = tracking or _tracking()
+        runs = {name: one.log(where) for name, one in self.evaluated.items()}
+        versions = [replace(version, run_id=runs[version.label]) for version in self.comparison.versions]
+        by_label = {version.label: version for version in versions}
+        logged = replace(self.comparison, versions=versions, baseline=by_label[self.baseline])
+        return str(_mlflow("congruence.tasks.mlflow.comparisons").log_comparison(logged, where))
+
+    def __repr__(self) -> str:
+        verdicts = [f"{name}: {one.evaluation.verdict}{_p(one.p_value)}" for name, one in self.evaluated.items()]
+        return "\n".join([*self.sentences, *verdicts, next(iter(self.evaluated.values())).protocol])
+
+
+def _p(p_value: float | None) -> str:
+    return "" if p_value is None else f" ({p_value_in_words(p_value)})"
+
+
+def _mlflow(module: str) -> Any:
+    """A module that needs MLflow, which a light installation lacks.
+
+    Raises:
+        InvalidInputError: MLflow is not installed.
+    """
+    if find_spec("mlflow") is None:
+        raise InvalidInputError("log: MLflow is not installed; run: pip install 'congruence[pipeline]'")
+    return importlib.import_module(module)
+
+
+def _tracking() -> TrackingSettings:
+    from congruence.tasks.mlflow.settings import TrackingSettings
+
+    return TrackingSettings()

@@ -1,0 +1,219 @@
+"""From arrays or a frame to the report: ``congruence.report``, ``evaluate`` and ``compare``.
+
+The rows are checked, standardised and measured by the functions of the pipeline (``measure``, ``score_version``), so
+that an evaluation file with the same rows gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.protocol import PROTOCOLS, EvaluationProtocol
+from congruence.tasks.comparison.versions import compare_versions
+from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.notebook.answers import ComparedPredictions, EvaluatedPrediction, EvaluatedPredictions
+from congruence.tasks.notebook.predicted import distribution_of, named
+from congruence.tasks.notebook.progress import Progress
+from congruence.tasks.notebook.table import Given, MemoryRows, rows_of
+from congruence.tasks.scores.metrics.registry import metric_names
+from congruence.tasks.scores.version import score_version
+from congruence.tasks.settings.protocol import ProtocolSettings
+from congruence.tasks.solving.measurement import measure
+
+log = logging.getLogger(__name__)
+
+
+class _Asked:
+    """What ``measure`` and ``score_version`` read of settings."""
+
+    def __init__(self, metrics: Sequence[str] | None, seed: int) -> None:
+        unknown = [name for name in metrics or () if name not in metric_names()]
+        if unknown:
+            raise InvalidInputError(f"metrics: {unknown[0]!r} is no metric; choose from {', '.join(metric_names())}")
+        self.metrics = None if metrics is None else list(metrics)
+        self.seed = seed
+
+
+def evaluate(
+    X: Any,
+    y: Any,
+    predicted: Any,
+    *,
+    groups: Any = None,
+    time: Any = None,
+    weights: Any = None,
+    slices: Any = None,
+    target_name: str | None = None,
+    unit: str = "",
+    inputs: Sequence[str] | None = None,
+    missing: str = "leave_out",
+    levels: Sequence[float] | None = None,
+    method: str | None = None,
+    protocol: Any = "exact",
+    metrics: Sequence[str] | None = None,
+    name: str = "test",
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Any:
+    """Returns how far predictive distributions are from the truth: verdict, p-value, sentences, metrics, rows, report.
+
+    Args:
+        X: inputs, a frame or a matrix (n, d). Numbers are standardised; each value of a column of at most 30 words is a
+            column of 0 and 1; dates and longer texts say nothing of which rows are near, and that is said.
+        y: targets (n,), or (n, q) for several a row, or the name of their column in X.
+        predicted: one prediction for the n rows, or several by name. A prediction is a distribution of
+            ``congruence.kernels``; a pair (mean, std); an array or frame of quantiles with ``levels``, or a frame whose
+            columns name them (``q0.1``); draws (n, k); a distribution of scipy, torch, skpro, NGBoost or TensorFlow
+            Probability; or a fitted model, which is asked with X.
+        groups, time, weights: a value a row, or the name of a column of X: rows of one group, and rows near in time,
+            may depend on each other; what each row counts in means.
+        slices: names of columns of X, or columns by name: parts of the rows that are reported one by one.
+        target_name, unit: of the targets, for sentences and labels.
+        inputs: the columns of X that say which rows are near; by default all that can.
+        missing: what nearness makes of a missing number: "leave_out" the row (up to 1 % of them), "mean" or
+            "indicator".
+        levels: of quantiles in an array or a frame.
+        method: of a fitted model whose class does not tell how it is asked, such as "predict(return_std=True)".
+        protocol: its name, ``exact`` or ``preprint``; a ``congruence.kernels.EvaluationProtocol``; or what the
+            evaluation file has under ``protocol:``. By default ``exact``: inputs of unit norm, a polynomial kernel of
+            degree 3, lambda .1.
+        metrics: names of metrics, to narrow them.
+        name: of the rows.
+        seed: of everything that is drawn.
+        progress: whether a bar shows how far it is; by default where somebody looks, after two seconds.
+
+    Returns:
+        An ``EvaluatedPrediction``; of several predictions ``EvaluatedPredictions``, these by name.
+
+    Raises:
+        InvalidInputError: rows or predictions that cannot be evaluated, by column, row and value, with the remedy.
+    """
+    given = Given(X, y, groups, time, weights, slices, target_name, unit, name, missing, inputs)
+    found = _evaluated(given, predicted, levels, method, protocol, metrics, seed, progress)
+    if len(found) == 1 and not _names(predicted, found):
+        return next(iter(found.values()))
+    return EvaluatedPredictions(found)
+
+
+def report(X: Any, y: Any, predicted: Any, **settings: Any) -> Any:
+    """Returns the report of one prediction, or, of several by name, their comparison, to be shown in the cell.
+
+    Arguments and errors are those of ``evaluate``, and ``baseline`` as in ``compare``.
+    """
+    baseline = settings.pop("baseline", None)
+    found = evaluate(X, y, predicted, **settings)
+    if isinstance(found, EvaluatedPrediction):
+        return found
+    if len(found) == 1:
+        return next(iter(found.values()))
+    return _compared(found, baseline, settings.get("seed", 0))
+
+
+def compare(X: Any, y: Any, predicted: Any, *, baseline: str | None = None, **settings: Any) -> ComparedPredictions:
+    """Returns which of several predictions is nearer to the truth, by paired differences with intervals.
+
+    Args:
+        X, y: as in ``evaluate``.
+        predicted: at least two predictions by name.
+        baseline: the name of that with which the others are compared; by default that of the least CCE.
+        settings: the other arguments of ``evaluate``.
+
+    Raises:
+        InvalidInputError: fewer than two predictions, an unknown baseline, or what ``evaluate`` refuses.
+    """
+    found = evaluate(X, y, predicted, **settings)
+    if isinstance(found, EvaluatedPrediction) or len(found) < 2:
+        raise InvalidInputError("predicted: one prediction; give at least two by name, {'a': ..., 'b': ...}")
+    return _compared(found, baseline, settings.get("seed", 0))
+
+
+def _compared(found: EvaluatedPredictions, baseline: str | None, seed: int) -> ComparedPredictions:
+    if baseline is not None and baseline not in found:
+        raise InvalidInputError(f"baseline: {baseline!r} is not among the predictions {', '.join(map(repr, found))}")
+    versions = [each.compared() for each in found.values()]
+    return ComparedPredictions(compare_versions(versions, baseline=baseline, seed=seed), found)
+
+
+def _names(predicted: Any, found: dict[str, EvaluatedPrediction]) -> bool:
+    """Whether the caller gave the one prediction a name."""
+    return isinstance(predicted, dict) and list(found) == list(predicted)
+
+
+def _evaluated(
+    given: Given,
+    predicted: Any,
+    levels: Sequence[float] | None,
+    method: str | None,
+    protocol: Any,
+    metrics: Sequence[str] | None,
+    seed: int,
+    progress: bool | None,
+) -> dict[str, EvaluatedPrediction]:
+    asked, rows = _Asked(metrics, seed), rows_of(given)
+    by_name = named(predicted, rows.split.rows)
+    with Progress(2.0 + 2.0 * len(by_name), shown=progress) as bar:
+        bar.say("reading predictions")
+        laws = {
+            label: distribution_of(label, one, rows, levels=levels, method=method) for label, one in by_name.items()
+        }
+        rows = rows.of(laws)
+        chosen = _protocol(protocol, rows)
+        bar.say(f"measuring {rows.valid.sum():,} rows", 1.0)
+        found = measure(
+            asked, chosen, rows.embeddings(), rows.all_targets(), laws,
+            keys=rows.all_keys(), weights=rows.all_design().weight, dependence=rows.dependence(),
+        )  # fmt: skip
+        evaluated = {}
+        done = 1.0 + len(laws)
+        for label, law in laws.items():
+            bar.say(f"scoring {label}", done)
+            version = ModelVersion(label, "", f"predictions:/{label}/{_digest(law)}")
+            made = score_version(asked, rows, rows.encoder, version, chosen, found.pop(label))
+            evaluated[label] = EvaluatedPrediction(made, rows.notes, _said(chosen))
+            done = 1.0
+    return evaluated
+
+
+def _protocol(protocol: Any, rows: MemoryRows) -> EvaluationProtocol:
+    """The protocol as a value, with the encoder that standardises.
+
+    Raises:
+        InvalidInputError: it needs a reference split, or is none.
+    """
+    if isinstance(protocol, str) and protocol not in PROTOCOLS:
+        raise InvalidInputError(f"protocol: {protocol!r} is none; choose from {', '.join(PROTOCOLS)}")
+    chosen: EvaluationProtocol = (
+        protocol if isinstance(protocol, EvaluationProtocol) else ProtocolSettings.model_validate(protocol).protocol()
+    )
+    if chosen.reference != "test":
+        raise InvalidInputError(
+            f"protocol: '{chosen.name}' estimates on a validation split, which an evaluation file names; "
+            "give protocol='exact'"
+        )
+    return replace(chosen, encoder=f"{rows.encoder.id} {rows.encoder.preprocessing_digest}")
+
+
+def _said(protocol: EvaluationProtocol) -> str:
+    norm = "inputs of unit norm, " if protocol.normalize else ""
+    kernel, shrinkage = protocol.input_kernel, protocol.regularization
+    return f"Protocol {protocol.name} ({protocol.digest}): {norm}{kernel}, lambda {shrinkage:g}."
+
+
+def _digest(law: Distribution) -> str:
+    """Of all parameters: two predictions of one name are told apart where they are logged."""
+    found = hashlib.sha256(type(law).__name__.encode())
+    mixture = law.mixture
+    parts = [law.parameters()] if mixture is None else [{"weights": mixture[0]}, *(p.parameters() for p in mixture[1])]
+    for part in parts:
+        for key, values in part.items():
+            found.update(key.encode())
+            found.update(np.ascontiguousarray(values).tobytes())
+    return found.hexdigest()[:16]

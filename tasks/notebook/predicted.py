@@ -1,0 +1,183 @@
+"""What a call is given as ``predicted``, as predictive distributions: ours, numbers, a library's, or a fitted model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution, Normal, Quantiles, Samples
+from congruence.kernels.errors import CongruenceError, InvalidInputError
+from congruence.tasks.contract.reading import spec_distribution
+from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.notebook.table import MemoryRows
+from congruence.tasks.readers.base import UnreadableOutputError, as_array, kinds
+from congruence.tasks.readers.read import known, output_of, read_output
+
+ONE = "model"
+"""What one prediction is called that nobody named."""
+_WAYS = (
+    "a distribution of congruence.kernels such as Normal(mean, std), a pair (mean, std), quantiles with levels=[...], "
+    "draws (n, k), a fitted model, or a distribution of scipy, torch, skpro or NGBoost"
+)
+
+
+def named(predicted: Any, rows: int) -> dict[str, Any]:
+    """What was given, by the names that it has: one prediction without a name is that of ``model``.
+
+    Raises:
+        InvalidInputError: an empty mapping, or a name that is no text.
+    """
+    if not isinstance(predicted, Mapping) or _is_output(predicted, rows):
+        return {_name_of(predicted): predicted}
+    if not predicted:
+        raise InvalidInputError("predicted: names nothing; give {'name': prediction, ...}")
+    for name in predicted:
+        if not isinstance(name, str) or not name:
+            raise InvalidInputError(f"predicted: {name!r} is no name; give {{'name': prediction, ...}}")
+    return dict(predicted)
+
+
+def _is_output(given: Mapping[Any, Any], rows: int) -> bool:
+    """Whether a mapping holds the columns of one prediction, such as mean and std, rather than several predictions."""
+    columns = (np.ndarray, pd.Series, list)
+    if not all(isinstance(value, columns) and len(value) == rows for value in given.values()):
+        return False
+    try:
+        read_output(given, rows)
+    except UnreadableOutputError:
+        return False
+    return True
+
+
+def _name_of(predicted: Any) -> str:
+    """The class of a fitted model; ``model`` for numbers and distributions."""
+    return type(predicted).__name__ if _is_model(predicted) and not isinstance(predicted, type) else ONE
+
+
+def _is_model(predicted: Any) -> bool:
+    if isinstance(predicted, Distribution) or "RegressionDistn" in kinds(
+        predicted
+    ):  # NGBoost's have a predict of their own
+        return False
+    return any(callable(getattr(predicted, name, None)) for name in ("predict", "predict_proba", "pred_dist"))
+
+
+def distribution_of(
+    name: str, predicted: Any, rows: MemoryRows, *, levels: Sequence[float] | None = None, method: str | None = None
+) -> Distribution:
+    """The predictive distributions of the rows that are evaluated.
+
+    Args:
+        name: of the version, for errors.
+        predicted: for all rows of the call; a fitted model is asked for those that are evaluated.
+        rows: of the call.
+        levels: of quantiles, where they do not say them.
+        method: of a fitted model, as in ``predictions.method`` of an evaluation file.
+
+    Raises:
+        InvalidInputError: it cannot be read, or has another number of rows; says what was found and what to give.
+    """
+    n = rows.split.rows
+    try:
+        if _is_model(predicted):
+            return _asked(predicted, rows, levels, method)
+        found = predicted if isinstance(predicted, Distribution) else _read(predicted, n, levels)
+    except (CongruenceError, UnreadableOutputError) as error:
+        raise InvalidInputError(f"predicted: {name}: {error}") from error
+    if len(found) != n:
+        raise InvalidInputError(f"predicted: {name}: {len(found)} distributions for the {n} rows of X; give one a row")
+    return found if rows.valid.all() else found[np.flatnonzero(rows.valid)]
+
+
+def _asked(model: Any, rows: MemoryRows, levels: Sequence[float] | None, method: str | None) -> Distribution:
+    inputs, count = rows.asked(), int(rows.valid.sum())
+    if method is None and known(model) is None and not hasattr(model, "predict"):
+        method = "pred_dist" if hasattr(model, "pred_dist") else "predict_proba"
+    try:
+        answer = output_of(model, inputs, method, levels)
+    except UnreadableOutputError as error:
+        kind = type(model).__name__
+        raise InvalidInputError(
+            f"{kind}: {str(error).partition('; no family is known')[0]}, which is no distribution; give method= with "
+            f"the method of {kind} that answers with one, or what it answers: {_WAYS}"
+        ) from error
+    return spec_distribution(answer, count, 0, PredictionSettings())
+
+
+def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribution:
+    if isinstance(predicted, (tuple, list)) and len(predicted) == 2 and rows != 2:
+        return _pair(predicted, rows)
+    if levels is None and (matrix := _matrix(predicted)) is not None:
+        return _numbers(matrix, rows)
+    if levels is not None and not isinstance(predicted, Mapping):
+        matrix = _matrix(predicted.to_numpy() if isinstance(predicted, pd.DataFrame) else predicted)
+        if matrix is not None:
+            return _quantiles(matrix, rows, levels)
+    try:
+        return spec_distribution(read_output(predicted, rows, levels=levels), rows)
+    except UnreadableOutputError as error:
+        said = str(error).partition("; no family is known")
+        raise InvalidInputError(
+            f"{said[0].replace('its output', 'it')}; give {_WAYS}" if said[1] else said[0]
+        ) from error
+
+
+def _pair(predicted: Any, rows: int) -> Distribution:
+    """Mean and standard deviation, each a number a row or one for all."""
+    mean, std = (np.asarray(as_array(value), dtype=np.float64) for value in predicted)
+    for what, values in (("mean", mean), ("std", std)):
+        if values.shape not in ((), (rows,)):
+            raise InvalidInputError(
+                f"(mean, std): {what} has shape {values.shape}, expected one value for each of {rows} rows"
+            )
+    return Normal(np.broadcast_to(mean, (rows,)).copy(), np.broadcast_to(std, (rows,)).copy())
+
+
+def _matrix(predicted: Any) -> Array | None:
+    """A plain array of numbers; frames say by their columns what they hold."""
+    if isinstance(predicted, (pd.DataFrame, Mapping, str)) or hasattr(predicted, "columns"):
+        return None
+    if not isinstance(predicted, (np.ndarray, list, tuple, pd.Series)) and not (
+        type(predicted).__module__.split(".")[0] in ("torch", "jax", "jaxlib") and hasattr(predicted, "ndim")
+    ):
+        return None
+    try:
+        return np.asarray(as_array(predicted))
+    except (TypeError, ValueError):
+        return None
+
+
+def _numbers(values: Array, rows: int) -> Distribution:
+    """Draws (n, k) or (n, k, q).
+
+    Raises:
+        InvalidInputError: one number a row, draws of another number of rows, or what looks like quantiles.
+    """
+    if values.ndim == 1:
+        raise InvalidInputError(
+            "one number a row is a point forecast, which does not say how far it may be off; give (mean, std), "
+            "quantiles or draws"
+        )
+    if len(values) != rows:
+        turned = (
+            f"; its second axis has {rows}: give predicted.T" if values.ndim == 2 and values.shape[1] == rows else ""
+        )
+        raise InvalidInputError(f"an array of shape {values.shape} for {rows} rows{turned}")
+    if values.ndim == 2 and values.shape[1] > 2 and (np.diff(values, axis=1) >= 0.0).all():
+        raise InvalidInputError(
+            f"an array of shape {values.shape} whose rows increase: give levels=[...] where these are quantiles, or "
+            "Samples(array) of congruence.kernels where they are draws in order"
+        )
+    return Samples(values)
+
+
+def _quantiles(values: Array, rows: int, levels: Sequence[float]) -> Distribution:
+    given = np.asarray(levels, dtype=np.float64)
+    if values.shape != (rows, len(given)):
+        raise InvalidInputError(f"quantiles of shape {values.shape} for {rows} rows and {len(given)} levels")
+    order = np.argsort(given)
+    return Quantiles.rearranged(given[order], values[:, order], "normal")

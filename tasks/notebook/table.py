@@ -1,0 +1,495 @@
+"""Rows in memory as the pipeline sees a split: which columns say what is near, which rows can be used, and a digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.streams import hashed_keys
+from congruence.kernels.weights import mean_one
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.shards import SampleDesign, Shard
+from congruence.tasks.encoders.features import FeatureEncoder
+from congruence.tasks.encoders.moments import Moments, statistics
+from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.scores.features import MOST_VALUES
+from congruence.tasks.scores.metrics.columns import is_taken
+
+MOST_INVALID = 0.01
+"""The share of rows that may be left out, as in an evaluation file."""
+_LISTED = 3
+
+
+@dataclass(frozen=True)
+class Given:
+    """The rows of a call, before anything is made of them.
+
+    Attributes:
+        X: a frame, or a matrix (n, d).
+        y: targets (n,) or (n, q), or the name of their column in X.
+        groups, time, weights: a value a row, or the name of a column of X.
+        slices: names of columns of X, or further columns by name.
+        target_name, unit: of the targets.
+        name: of the rows.
+        missing: "leave_out", "mean" or "indicator", see ``EncoderSettings``.
+        inputs: the columns of X that say what is near; by default all that can.
+        embeddings: (n, d) in place of what the columns of X give.
+    """
+
+    X: Any
+    y: Any
+    groups: Any = None
+    time: Any = None
+    weights: Any = None
+    slices: Any = None
+    target_name: str | None = None
+    unit: str = ""
+    name: str = "test"
+    missing: str = "leave_out"
+    inputs: Sequence[str] | None = None
+    embeddings: Array | None = None
+
+
+class MemorySplit:
+    """Labelled rows in memory, as scores read a split (``tasks.scores.split_rows.SplitRows``)."""
+
+    key_column = "row"
+    period = ""
+
+    def __init__(self, settings: SplitSettings, table: pd.DataFrame, design: SampleDesign) -> None:
+        self.settings, self.name, self.rows = settings, settings.name, len(table)
+        self._table, self._design = table, design
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that the rows hold."""
+        found = hashlib.sha256(repr([str(name) for name in self._table]).encode())
+        for name in self._table:
+            column = self._table[name]
+            plain = column if column.dtype.kind in "biufM" else column.astype(str)
+            found.update(pd.util.hash_pandas_object(plain, index=False).to_numpy().tobytes())
+        for values in vars(self._design).values():
+            found.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
+        return found.hexdigest()
+
+    def frame(self, shard: Shard, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """These columns of some rows."""
+        table = self._table.iloc[shard.start : shard.stop]
+        return table if columns is None else table[list(columns)]
+
+    def key_values(self, shard: Shard) -> pd.Series[Any]:
+        """The numbers of some rows, as texts."""
+        return pd.Series(np.arange(shard.start, shard.stop).astype(str), range(shard.start, shard.stop), name="key")
+
+    def design(self) -> SampleDesign:
+        """Groups, times and weights of all rows."""
+        return self._design
+
+
+@dataclass(frozen=True)
+class MemoryRows:
+    """The rows that are evaluated (``tasks.scores.split_rows.ScoredRows``).
+
+    Attributes:
+        split: all rows.
+        encoder: what makes inputs of their columns.
+        inputs: X as it was given, without the targets: what a model is asked with.
+        valid: which rows are evaluated.
+        notes: what was done to the columns and rows, in sentences.
+        predictions: what versions predict at the valid rows, by label.
+    """
+
+    split: MemorySplit
+    encoder: FeatureEncoder
+    inputs: Any = field(repr=False)
+    valid: Array = field(repr=False)
+    x: Array = field(repr=False)
+    y: Array = field(repr=False)
+    left_out: Mapping[int, str] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
+    predictions: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
+
+    def of(self, predictions: Mapping[str, Distribution]) -> MemoryRows:
+        """The same rows with these predictions."""
+        return replace(self, predictions=predictions)
+
+    def asked(self) -> Any:
+        """The inputs of the valid rows, as a model takes them."""
+        if self.valid.all():
+            return self.inputs
+        return self.inputs.loc[self.valid] if isinstance(self.inputs, pd.DataFrame) else self.inputs[self.valid]
+
+    def reasons(self) -> dict[int, str]:
+        """Why, for each row that is left out."""
+        return dict(self.left_out)
+
+    def embeddings(self) -> Array:
+        """Of the valid rows, (v, d)."""
+        return self.x
+
+    def embeddings_of(self, chosen: Array) -> Array:
+        """Of some of the valid rows, (k, d)."""
+        return np.asarray(self.x[chosen])
+
+    def all_targets(self) -> Array:
+        """Of the valid rows, (v,) or (v, q)."""
+        return self.y
+
+    def all_predictive(self, version: str) -> Distribution:
+        """What a version predicts at the valid rows."""
+        return self.predictions[version]
+
+    def all_keys(self) -> Array:
+        """Numbers that stand for the rows' numbers: those by which the pipeline draws for rows without a key."""
+        return hashed_keys(np.flatnonzero(self.valid).astype(str).astype(object))
+
+    def all_design(self) -> SampleDesign:
+        """Groups, times and weights of the valid rows."""
+        return self.split.design().rows(self.valid)
+
+    def dependence(self) -> RowDependence | None:
+        """Which of the valid rows may depend on each other."""
+        design = self.all_design()
+        return RowDependence.of(int(self.valid.sum()), groups=design.groups, time=design.time)
+
+
+def rows_of(given: Given) -> MemoryRows:
+    """The rows of a call, checked.
+
+    Raises:
+        InvalidInputError: a column, a row or a value that cannot be used, by name and number, with the remedy.
+    """
+    frame, as_given = _frame(given.X)
+    taken: dict[str, str] = {}
+    targets, names = _targets(given, frame, taken)
+    design = _design(given, frame, taken)
+    slices = _slices(given.slices, frame)
+    features = frame.drop(columns=list(taken), errors="ignore")
+    if "y" in taken.values():
+        as_given = frame.drop(columns=[name for name, role in taken.items() if role == "y"])
+    notes: list[str] = []
+    if given.embeddings is None:
+        matrix, used = _numbers(features if given.inputs is None else features[list(given.inputs)], notes)
+    else:
+        matrix, used = given.embeddings, [str(name) for name in features] or ["embeddings"]
+        features = features if len(features.columns) else pd.DataFrame({"embeddings": np.zeros(len(frame))})
+    left_out = _left_out(matrix, [name for name, _ in _expanded(features, used)], targets, names, given)
+    valid = np.ones(len(frame), dtype=bool)
+    valid[list(left_out)] = False
+    _require_some(valid, targets[valid], names)
+    if left_out:
+        notes.append(f"{len(left_out)} of {len(frame)} rows are left out: {_first(left_out)}.")
+    encoder = _encoder(matrix[valid], given)
+    table = features.copy(deep=False)
+    for name, values in slices.items():
+        table[name] = values
+    for place, name in enumerate(names):
+        table[name] = targets if targets.ndim == 1 else targets[:, place]
+    roles = {role: name for name, role in taken.items() if role != "y"}
+    settings = SplitSettings(
+        name=given.name, uri="memory", input=used, input_kind="features", target=names, slices=list(slices),
+        model_inputs=[str(name) for name in features], groups=_named(design.groups, roles, "groups"),
+        time=_named(design.time, roles, "time"), weight=_named(design.weight, roles, "weight"),
+    )  # fmt: skip
+    x = encoder.encode_matrix(np.ascontiguousarray(matrix[valid], dtype=np.float64))
+    split = MemorySplit(settings, table, design)
+    return MemoryRows(split, encoder, as_given, valid, x, targets[valid], left_out, tuple(notes))
+
+
+def _named(values: Array | None, roles: Mapping[str, str], role: str) -> str | None:
+    return None if values is None else roles.get(role, role)
+
+
+def _frame(X: Any) -> tuple[pd.DataFrame, Any]:
+    """X as a frame whose columns are named by texts, with row numbers for its index; and as a model takes it."""
+    if not isinstance(X, pd.DataFrame) and hasattr(X, "to_pandas"):
+        X = X.to_pandas()
+    if isinstance(X, pd.Series):
+        X = X.to_frame()
+    if isinstance(X, pd.DataFrame):
+        names = [str(name) for name in X.columns]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InvalidInputError(f"X: two columns are called {twice!r}; rename one of them")
+        frame = X.set_axis(names, axis=1).reset_index(drop=True)
+        return _filled(frame), X
+    if hasattr(X, "toarray"):
+        raise InvalidInputError("X: is a sparse matrix; give X.toarray(), or the columns that say which rows are near")
+    matrix = np.asarray(X)
+    if matrix.ndim == 1:
+        matrix = matrix[:, None]
+    if matrix.ndim != 2:
+        raise InvalidInputError(f"X: has shape {matrix.shape}, expected a frame or a matrix (n, d); flatten each row")
+    names = [f"x{place}" for place in range(matrix.shape[1])]
+    return _filled(pd.DataFrame(matrix, columns=names).infer_objects()), matrix
+
+
+def _filled(frame: pd.DataFrame) -> pd.DataFrame:
+    if frame.empty:
+        raise InvalidInputError(f"X: has shape {frame.shape} and holds no values; give at least two rows and a column")
+    return frame
+
+
+def _column(values: Any, frame: pd.DataFrame, what: str, index: pd.Index | None = None) -> pd.Series[Any]:
+    """A value a row: an array, or the column of X that a text names.
+
+    Raises:
+        InvalidInputError: no such column, another length, or the same rows in another order.
+    """
+    if isinstance(values, str):
+        if values not in frame:
+            raise InvalidInputError(f"{what}: X has no column {values!r}; it has {_list(frame.columns)}")
+        return frame[values]
+    found = values if isinstance(values, pd.Series) else pd.Series(np.asarray(values, dtype=None).reshape(-1))
+    if len(found) != len(frame):
+        raise InvalidInputError(f"{what}: has {len(found)} rows, but X has {len(frame)}; they must match row by row")
+    if isinstance(values, pd.Series) and index is not None:
+        _require_same_order(values.index, index, what)
+    return found.reset_index(drop=True)
+
+
+def _require_same_order(found: pd.Index, index: pd.Index, what: str) -> None:
+    if not found.equals(index) and len(found) == len(index) and found.is_unique and set(found) == set(index):
+        row = int(np.argmax(found.to_numpy() != index.to_numpy()))
+        raise InvalidInputError(
+            f"{what}: its index holds the rows of X in another order (row {row} is {found[row]!r}, in X "
+            f"{index[row]!r}); give {what}.loc[X.index]"
+        )
+
+
+def _targets(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> tuple[Array, list[str]]:
+    """The targets, NaN where there is none, and what they are called."""
+    y, index = given.y, given.X.index if isinstance(given.X, pd.DataFrame) else None
+    if isinstance(y, Distribution) or hasattr(y, "log_prob"):
+        raise InvalidInputError("y: holds predictive distributions, expected targets; the order is (X, y, predicted)")
+    if isinstance(y, str):
+        column = _column(y, frame, "y")
+        taken[y] = "y"
+        columns, names = [column], [given.target_name or y]
+        if given.target_name is None:
+            return _as_numbers(column, f"y: column {y!r}"), names
+    elif isinstance(y, pd.DataFrame):
+        if index is not None:
+            _require_same_order(y.index, index, "y")
+        columns = [y.iloc[:, place].reset_index(drop=True) for place in range(y.shape[1])]
+        names = [str(name) for name in y.columns]
+    else:
+        found = y if isinstance(y, pd.Series) else np.asarray(y)
+        if getattr(found, "ndim", 1) == 2 and found.shape[1] > 1:
+            columns = [pd.Series(found[:, place]) for place in range(found.shape[1])]
+            names = [f"{given.target_name or 'y'} {place + 1}" for place in range(found.shape[1])]
+        else:
+            columns = [_column(found, frame, "y", index)]
+            names = [given.target_name or str(getattr(found, "name", None) or "y")]
+    for place, (column, name) in enumerate(zip(columns, names, strict=True)):
+        if len(column) != len(frame):
+            raise InvalidInputError(f"y: has {len(column)} rows, but X has {len(frame)}; they must match row by row")
+        if name in frame and name not in taken:
+            if np.array_equal(frame[name].to_numpy(), column.to_numpy()):
+                raise InvalidInputError(f"X: column {name!r} holds the targets themselves; drop it, or give y={name!r}")
+            names[place] = f"{name} (target)"
+    values = [_as_numbers(column, f"y: column {name!r}") for column, name in zip(columns, names, strict=True)]
+    return (values[0] if len(values) == 1 else np.column_stack(values)), names
+
+
+def _as_numbers(column: pd.Series[Any], what: str) -> Array:
+    """A column as float64, NaN where a value is missing.
+
+    Raises:
+        InvalidInputError: a value that is no number, by its row.
+    """
+    if pd.api.types.is_numeric_dtype(column):
+        return np.asarray(column.to_numpy(float, na_value=np.nan), dtype=np.float64)
+    found = pd.to_numeric(column, errors="coerce")
+    wrong = (found.isna() & column.notna()).to_numpy()
+    if wrong.any() or column.dtype.kind == "M":
+        row = int(np.argmax(wrong))
+        raise InvalidInputError(f"{what}: row {row} is {column.iloc[row]!r}, expected a number; convert the column")
+    return np.asarray(found, dtype=np.float64)
+
+
+def _design(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> SampleDesign:
+    """Groups, times and weights; columns of X that are named for them say no longer what is near."""
+    index = given.X.index if isinstance(given.X, pd.DataFrame) else None
+    found: dict[str, Array] = {}
+    for role, what, values in (("groups", "groups", given.groups), ("time", "time", given.time),
+                               ("weight", "weights", given.weights)):  # fmt: skip
+        if values is None:
+            continue
+        column = _column(values, frame, what, index)
+        if isinstance(values, str):
+            taken[values] = role
+        missing = column.isna().to_numpy()
+        if missing.any():
+            raise InvalidInputError(f"{what}: row {int(np.argmax(missing))} is missing; give every row one")
+        if role == "groups":
+            found[role] = _codes(column)
+        elif role == "time":
+            found[role] = _times(column)
+        else:
+            numbers = _as_numbers(column, what)
+            mean_one(numbers, len(frame))  # refused by row, where they are no weights
+            found[role] = numbers
+    return SampleDesign(**found)
+
+
+def _codes(column: pd.Series[Any]) -> Array:
+    """A number for each value, the same as for the same column in a file."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column.to_numpy(np.float64).view(np.int64)
+    return pd.util.hash_array(column.astype(str).to_numpy(object), categorize=False).view(np.int64)
+
+
+def _times(column: pd.Series[Any]) -> Array:
+    """Microseconds, or the numbers of the column."""
+    if pd.api.types.is_integer_dtype(column):
+        return column.to_numpy(np.int64)
+    if pd.api.types.is_numeric_dtype(column):
+        return column.to_numpy(np.float64)
+    moments = pd.to_datetime(column, utc=True, errors="coerce")
+    unread = moments.isna().to_numpy()
+    if unread.any():
+        row = int(np.argmax(unread))
+        raise InvalidInputError(f"time: row {row} is {str(column.iloc[row])[:40]!r}, no time such as 2024-05-31T12:00")
+    return moments.dt.tz_localize(None).to_numpy().astype("datetime64[us]").astype(np.int64)
+
+
+def _slices(asked: Any, frame: pd.DataFrame) -> dict[str, Any]:
+    """The columns by whose values parts of the rows are reported."""
+    if asked is None:
+        return {}
+    if isinstance(asked, str):
+        asked = [asked]
+    if isinstance(asked, pd.Series):
+        asked = asked.to_frame(asked.name or "slice")
+    if isinstance(asked, pd.DataFrame):
+        asked = {str(name): asked[name] for name in asked}
+    named = {str(name): name for name in asked} if not isinstance(asked, Mapping) else dict(asked)
+    for name in named:
+        if is_taken(name):
+            raise InvalidInputError(f"slices: {name!r} is the name of a column of scores; rename it in the data")
+    return {str(name): _column(values, frame, f"slices: {name!r}") for name, values in named.items()}
+
+
+def _expanded(features: pd.DataFrame, used: Sequence[str]) -> list[tuple[str, str | None]]:
+    """The columns of the matrix: a feature's name, with the value that a column of 0 and 1 stands for."""
+    found: list[tuple[str, str | None]] = []
+    for name in used:
+        column = features[name]
+        if _is_number(column):
+            found.append((name, None))
+        else:
+            found += [(name, value) for value in sorted(column.dropna().astype(str).unique())]
+    return found
+
+
+def _is_number(column: pd.Series[Any]) -> bool:
+    return bool(pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column))
+
+
+def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str]]:
+    """The matrix that says what is near, (n, d), NaN where a value is missing, and the columns that it is made of.
+
+    Numbers and truth values are taken as they are; a column of few words becomes one of 0 and 1 for each; dates and
+    columns of many words say nothing that a distance could use.
+    """
+    parts, used, left, words = [], [], [], []
+    for name in map(str, features.columns):
+        column = features[name]
+        if _is_number(column):
+            parts.append(np.asarray(column.to_numpy(float, na_value=np.nan), dtype=np.float64)[:, None])
+        elif column.dtype.kind not in "mM" and column.nunique() <= MOST_VALUES:
+            values = sorted(column.dropna().astype(str).unique())
+            coded = (column.astype(str).to_numpy(object)[:, None] == np.array(values, dtype=object)).astype(np.float64)
+            coded[column.isna().to_numpy()] = np.nan
+            parts.append(coded)
+            words.append(name)
+        else:
+            left.append(name)
+            continue
+        used.append(name)
+    if words:
+        notes.append(f"Each value of {_list(words)} is a column of 0 and 1.")
+    if left:
+        notes.append(
+            f"{_list(left)} {'say' if len(left) > 1 else 'says'} nothing of which rows are near: dates, or more than "
+            f"{MOST_VALUES} words; give the parts that matter, such as hour and weekday."
+        )
+    if not parts:
+        raise InvalidInputError(
+            f"X: no column says which rows are near; {_list(features.columns)} hold dates, or more than {MOST_VALUES} "
+            "words each; add columns of numbers"
+        )
+    return np.concatenate(parts, axis=1), used
+
+
+def _left_out(
+    matrix: Array, columns: Sequence[str], targets: Array, names: Sequence[str], given: Given
+) -> dict[int, str]:
+    """The rows that cannot be used, and why: as in an evaluation file, up to 1 % of them.
+
+    Raises:
+        InvalidInputError: more than that.
+    """
+    usable = ~np.isinf(matrix) if given.missing != "leave_out" else np.isfinite(matrix)
+    goals = np.isfinite(targets if targets.ndim == 2 else targets[:, None])
+    found: dict[int, str] = {}
+    for row in np.flatnonzero(~usable.all(axis=1) | ~goals.all(axis=1)).tolist():
+        if not goals[row].all():
+            place = int(np.argmin(goals[row]))
+            value = targets[row] if targets.ndim == 1 else targets[row, place]
+            found[row] = f"target {names[place]!r} is {value}"
+        else:
+            place = int(np.argmin(usable[row]))
+            name = columns[place] if place < len(columns) else str(place)
+            found[row] = f"feature {name!r} is {'missing' if np.isnan(matrix[row, place]) else matrix[row, place]}"
+    if len(found) > MOST_INVALID * len(matrix):
+        remedy = "repair or drop these rows"
+        if given.missing == "leave_out" and np.isnan(matrix[goals.all(axis=1)]).any():
+            remedy += ", or, where the model takes missing values itself, give missing='mean' (or 'indicator')"
+        raise InvalidInputError(
+            f"X, y: {len(found)} of {len(matrix)} rows cannot be used, more than {MOST_INVALID:.0%}: "
+            f"{_first(found)}; {remedy}"
+        )
+    return found
+
+
+def _require_some(valid: Array, targets: Array, names: Sequence[str]) -> None:
+    if valid.sum() < 2:
+        raise InvalidInputError(f"X, y: {int(valid.sum())} rows can be used; give at least two, better hundreds")
+    if np.ptp(targets, axis=0).max() == 0.0:
+        raise InvalidInputError(
+            f"y: {_list(names)} is {np.ravel(targets)[0]:g} in every row, so that there is nothing to predict"
+        )
+
+
+def _encoder(matrix: Array, given: Given) -> FeatureEncoder:
+    if given.missing not in ("leave_out", "mean", "indicator"):
+        raise InvalidInputError(f"missing: is {given.missing!r}; give 'leave_out', 'mean' or 'indicator'")
+    if given.embeddings is not None:
+        return FeatureEncoder(EncoderSettings(kind="identity", standardise=False, dimension=matrix.shape[1]))
+    try:
+        mean, scale = statistics(Moments.of(np.ascontiguousarray(matrix, dtype=np.float64)))
+    except InvalidInputError as error:
+        raise InvalidInputError(f"X: {error}") from error
+    return FeatureEncoder(EncoderSettings(kind="identity", mean=mean, scale=scale, missing=given.missing))  # type: ignore[arg-type]
+
+
+def _first(left_out: Mapping[int, str]) -> str:
+    shown = [f"row {row}: {why}" for row, why in list(left_out.items())[:_LISTED]]
+    return "; ".join(shown) + (", ..." if len(left_out) > _LISTED else "")
+
+
+def _list(names: Any) -> str:
+    listed = [repr(str(name)) for name in names]
+    return ", ".join(listed[:12]) + (", ..." if len(listed) > 12 else "")

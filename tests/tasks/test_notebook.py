@@ -1,0 +1,310 @@
+"""Arrays and frames in one call: the pipeline's numbers, what may be given, what is refused, and what is shown."""
+
+from __future__ import annotations
+
+import html
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from databases import mlflow_database
+from scipy import stats
+
+import congruence
+from congruence.kernels import Mixture, Normal, Quantiles, Samples
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
+from congruence.tasks.evaluate.executors import LocalExecutor
+from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.plan import Plan
+from congruence.tasks.mlflow.reading import read_scores
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.notebook.table import Given, rows_of
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+ROWS = 240
+FEW = {"metrics": ["nll", "crps", "mae"]}
+"""Metrics that take no time, where the numbers are not what is tested."""
+
+
+def table(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(rows, 3)), columns=["a", "b", "c"])
+    frame["place"] = rng.choice(["town", "country"], rows)
+    frame["patient"] = np.arange(rows) // 4
+    frame["weight"] = rng.uniform(0.5, 2.0, rows)
+    frame["y"] = frame["a"] + np.exp(0.3 * frame["b"]) * rng.normal(size=rows)
+    return frame
+
+
+def narrow(frame: pd.DataFrame) -> Normal:
+    return Normal(frame["a"].to_numpy(float), np.full(len(frame), 0.6))
+
+
+@pytest.fixture
+def tracking(tmp_path: Path) -> TrackingSettings:
+    return TrackingSettings(uri=mlflow_database(tmp_path), artifact_location=str(tmp_path / "artifacts"))
+
+
+@pytest.mark.parametrize("design", [{}, {"groups": "patient", "weights": "weight"}], ids=["plain", "groups, weights"])
+def test_the_numbers_are_those_of_the_pipeline(tmp_path: Path, tracking: TrackingSettings, design: Any) -> None:
+    """The same rows by an evaluation file and by the call: every metric, every score of every row, every sentence."""
+    frame = table()
+    frame.loc[7, "b"] = np.nan
+    frame.to_parquet(tmp_path / "rows.parquet")
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(tracking.uri)
+    mlflow.create_experiment("models", artifact_location=(tmp_path / "models").as_uri())
+    mlflow.set_experiment("models")
+
+    def model(asked: pd.DataFrame) -> Normal:
+        return Normal(asked["a"].to_numpy(float), np.full(len(asked), 0.6))
+
+    try:
+        log_predictive_model(model, name="m", input_example=frame[["a", "b"]].head(), registered_model_name="narrow")
+    finally:
+        mlflow.set_tracking_uri(before)
+    split = {
+        "uri": str(tmp_path / "rows.parquet"), "input": ["a", "b", "c"], "input_kind": "features", "target": "y",
+        "slices": ["place"], "groups": design.get("groups"), "weight": design.get("weights"),
+    }  # fmt: skip
+    settings = EvaluationSettings.model_validate(
+        {
+            "models": ["models:/narrow/1"],
+            "splits": [split],
+            "encoder": {"kind": "identity"},
+            "home": tmp_path / "home",
+            "tracking": tracking,
+        }
+    )
+    (outcome,) = evaluate_plan(Plan(settings), LocalExecutor, Observer())
+    found = congruence.evaluate(
+        frame, "y", narrow(frame), inputs=["a", "b", "c"], slices=["place"], **design, progress=False
+    )
+    assert outcome.error is None
+    assert outcome.run_id is not None
+    assert set(found.metrics) == set(outcome.metrics)
+    for name, metric in outcome.metrics.items():
+        for bound in ("value", "low", "high"):
+            there, here = getattr(metric, bound), getattr(found.metrics[name], bound)
+            assert (there is None) == (here is None), name
+            assert there is None or here == pytest.approx(there, rel=1e-6, abs=1e-9), name
+    assert found.sentences == outcome.wrong
+    logged, own = read_scores(outcome.run_id, settings.tracking), found.to_frame()
+    assert list(logged["key"].astype(str)) == list(own["key"])
+    assert not own["valid"][7]
+    for name in ("cce", "pit", "nll", "calibration_spread"):
+        np.testing.assert_allclose(own[name].to_numpy(float), logged[name].to_numpy(float), rtol=1e-4, atol=1e-6)
+
+
+def test_one_prediction_answers_with_verdict_sentences_and_report(tmp_path: Path) -> None:
+    frame = table()
+    found = congruence.report(frame[["a", "b", "c", "place"]], frame["y"], narrow(frame), slices=["place"])
+    assert found.verdict == "wrong"
+    assert found.p_value < 0.05
+    said = repr(found)
+    assert said.startswith("model on test (240 rows): wrong")
+    assert found.sentences[0] in said
+    assert "inputs of unit norm" in said
+    assert "lambda 0.1" in said
+    assert "Each value of 'place' is a column of 0 and 1." in said
+    shown = found._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert found.page in html.unescape(shown)
+    saved = found.save(tmp_path / "report.html")
+    assert saved.read_text() == found.page
+    assert len(found.page) < 1_000_000
+    assert not re.search(r"(src|href)=\"https?:", found.page)
+
+
+def test_a_true_prediction_is_not_called_wrong() -> None:
+    frame = table()
+    truth = Normal(frame["a"], np.exp(0.3 * frame["b"]))
+    found = congruence.evaluate(frame[["a", "b", "c"]], frame["y"], {"truth": truth, "narrow": narrow(frame)})
+    assert found["truth"].verdict == "no fault found"
+    assert list(found.to_frame()["verdict"]) == ["no fault found", "wrong"]
+    assert "truth on test" in repr(found)
+    assert "cce_mean" in found._repr_html_()
+
+
+def test_predictions_are_compared_with_intervals() -> None:
+    frame = table()
+    two = {"truth": Normal(frame["a"], np.exp(0.3 * frame["b"])), "narrow": narrow(frame)}
+    found = congruence.compare(frame[["a", "b", "c"]], frame["y"], two, baseline="narrow")
+    assert found.baseline == "narrow"
+    assert found.sentences[0].startswith("truth wins")
+    differences = found.to_frame().set_index(["prediction", "metric"])
+    assert differences.loc[("truth", "nll_mean"), "high"] < 0.0
+    assert "narrow: wrong" in repr(found)
+    assert "<iframe" in found._repr_html_()
+    assert congruence.report(frame[["a", "b", "c"]], frame["y"], two, **FEW).baseline in two
+
+
+def _fitted(frame: pd.DataFrame) -> Any:
+    from sklearn.linear_model import BayesianRidge
+
+    return BayesianRidge().fit(frame[["a", "b"]], frame["y"])
+
+
+def _ngboost(frame: pd.DataFrame) -> Any:
+    from ngboost import NGBRegressor
+
+    return NGBRegressor(n_estimators=5, verbose=False).fit(frame[["a", "b"]], frame["y"])
+
+
+def _skpro(frame: pd.DataFrame) -> Any:
+    from skpro.distributions import Normal as TheirNormal
+
+    column = frame[["a"]].to_numpy()
+    return TheirNormal(mu=column, sigma=np.full_like(column, 0.6), index=frame.index, columns=pd.Index(["y"]))
+
+
+def _torch(frame: pd.DataFrame) -> Any:
+    import torch
+
+    mean = torch.as_tensor(frame["a"].to_numpy().copy())
+    return torch.distributions.Normal(mean, torch.full_like(mean, 0.6))
+
+
+LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
+GIVEN = {
+    "ours": (narrow, {}),
+    "mean and std": (lambda frame: (frame["a"], 0.6), {}),
+    "their columns": (lambda frame: {"mean": frame["a"].to_numpy(), "std": np.full(len(frame), 0.6)}, {}),
+    "quantiles": (lambda frame: narrow(frame).quantile(np.array(LEVELS)[None, :]), {"levels": LEVELS}),
+    "quantiles by name": (lambda frame: pd.DataFrame(
+        {f"q{level}": narrow(frame).quantile(level) for level in LEVELS}), {}),
+    "draws": (lambda frame: frame[["a"]].to_numpy() + 0.6 * np.random.default_rng(1).normal(size=(len(frame), 50)), {}),
+    "scipy": (lambda frame: stats.norm(frame["a"], 0.6), {}),
+    "torch": (_torch, {}),
+    "skpro": (_skpro, {}),
+    "scikit-learn": (_fitted, {}),
+    "NGBoost": (_ngboost, {}),
+    "NGBoost's answer": (lambda frame: _ngboost(frame).pred_dist(frame[["a", "b"]]), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_whatever_libraries_answer_is_read(kind: str) -> None:
+    frame = table(120)
+    make, settings = GIVEN[kind]
+    found = congruence.evaluate(frame[["a", "b"]], frame["y"], make(frame), **settings, **FEW)
+    law = found.evaluation.predictive
+    expected = Quantiles if "quantiles" in kind else Samples if kind == "draws" else Normal
+    assert type(law) is expected
+    if expected is Normal and kind not in ("scikit-learn", "NGBoost", "NGBoost's answer"):
+        np.testing.assert_allclose(law.std(), 0.6)
+    assert found.name == {"scikit-learn": "BayesianRidge", "NGBoost": "NGBRegressor"}.get(kind, "model")
+
+
+def test_a_mixture_and_a_matrix_of_inputs_are_taken() -> None:
+    frame = table(120)
+    law = Mixture(np.full((120, 2), 0.5), [narrow(frame), Normal(frame["a"], np.full(120, 2.0))])
+    found = congruence.evaluate(frame[["a", "b"]].to_numpy(), frame["y"].to_list(), law, **FEW)
+    assert found.evaluation.split.target == "y"
+    assert list(found.evaluation.features) == ["x0", "x1"]
+
+
+def test_missing_values_are_left_out_or_stay_and_a_model_is_asked_for_the_rows_that_are_left() -> None:
+    frame = table(120)
+    frame.loc[[3, 50], "b"] = np.nan
+    refused = r"2 of 120 rows cannot be used, more than 1%: row 3: feature 'b' is missing.*missing='mean'"
+    with pytest.raises(InvalidInputError, match=refused):
+        rows_of(Given(frame[["a", "b"]], frame["y"]))
+    rows = rows_of(Given(frame[["a", "b"]], frame["y"], missing="indicator"))
+    assert rows.embeddings().shape == (120, 4)
+    frame.loc[50, "b"] = 0.0
+    found = congruence.evaluate(frame[["a", "b"]], frame["y"], _fitted(table(120)), **FEW)
+    assert (found.evaluation.split.rows, found.evaluation.split.valid_rows) == (120, 119)
+    assert len(found.evaluation.predictive) == 119
+    assert "1 of 120 rows are left out: row 3: feature 'b' is missing" in repr(found)
+
+
+REFUSED = [
+    ({"y": lambda f: f["y"].head(9)}, "y: has 9 rows, but X has 240"),
+    ({"y": lambda f: f["y"].sample(frac=1, random_state=0)}, "y: its index holds the rows of X in another order"),
+    ({"y": lambda f: narrow(f)}, r"y: holds predictive distributions.*\(X, y, predicted\)"),
+    ({"y": lambda f: f["y"].astype(object).where(f.index != 5, "n/a")}, "y: column 'y': row 5 is 'n/a'"),
+    ({"y": lambda f: "price"}, "y: X has no column 'price'; it has 'a', 'b', 'c'"),
+    ({"y": lambda f: np.ones(ROWS)}, "y: 'y' is 1 in every row"),
+    ({"X": lambda f: f[["a", "y"]]}, "X: column 'y' holds the targets themselves; drop it, or give y='y'"),
+    ({"X": lambda f: pd.concat([f[["a"]]] * 2, axis=1)}, "X: two columns are called 'a'"),
+    ({"groups": lambda f: "nobody"}, "groups: X has no column 'nobody'"),
+    ({"weights": lambda f: np.where(f.index == 4, -1.0, 1.0)}, "weights: row 4 is -1"),
+    ({"time": lambda f: pd.Series(["2024-01-01"] * 239 + ["soon"])}, "time: row 239 is 'soon'"),
+    ({"slices": lambda f: ["cce"]}, "slices: 'cce' is the name of a column of scores"),
+    ({"missing": lambda f: "drop"}, "missing: is 'drop'"),
+    ({"protocol": lambda f: "best"}, "protocol: 'best' is none; choose from exact"),
+    ({"protocol": lambda f: "ecai"}, "protocol: 'ecai' estimates on a validation split"),
+    ({"metrics": lambda f: ["rmsle"]}, "metrics: 'rmsle' is no metric"),
+    ({"predicted": lambda f: narrow(f.head(9))}, "predicted: model: 9 distributions for the 240 rows of X"),
+    ({"predicted": lambda f: f["a"].to_numpy()}, "one number a row is a point forecast"),
+    ({"predicted": lambda f: np.zeros((50, ROWS))}, "its second axis has 240: give predicted.T"),
+    ({"predicted": lambda f: np.sort(np.random.default_rng(0).normal(size=(ROWS, 9)))}, r"rows increase: give levels"),
+    ({"predicted": lambda f: (f["a"], -np.ones(ROWS))}, "predicted: model: .*scale"),
+    ({"predicted": lambda f: {"one": "normal"}}, "predicted: one: it is a str.*; give a distribution of"),
+    ({"predicted": lambda f: {}}, "predicted: names nothing"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[message[:40] for _, message in REFUSED])
+def test_what_cannot_be_evaluated_is_named(changes: dict[str, Any], message: str) -> None:
+    frame = table()
+    given = {"X": lambda f: f[["a", "b", "c"]], "y": lambda f: f["y"], "predicted": narrow} | changes
+    with pytest.raises(InvalidInputError, match=message):
+        congruence.evaluate(**{name: make(frame) for name, make in given.items()})
+
+
+def test_one_prediction_is_no_comparison() -> None:
+    frame = table(60)
+    with pytest.raises(InvalidInputError, match="give at least two by name"):
+        congruence.compare(frame[["a"]], frame["y"], narrow(frame), **FEW)
+    with pytest.raises(InvalidInputError, match="baseline: 'c' is not among"):
+        congruence.compare(frame[["a"]], frame["y"], {"a": narrow(frame), "b": (0.0, 1.0)}, baseline="c", **FEW)
+
+
+def test_an_answer_is_logged_as_the_pipeline_logs_a_version(tracking: TrackingSettings) -> None:
+    frame = table(120)
+    found = congruence.compare(frame[["a", "b"]], frame["y"], {"narrow": narrow(frame), "wide": (frame["a"], 2.0)})
+    run_id = found.log(tracking)
+    assert found.log(tracking) == run_id
+    own = found.evaluated["narrow"].log(tracking)
+    client = mlflow.MlflowClient(tracking.uri)
+    assert client.get_run(own).data.metrics["cce_mean"] == found.evaluated["narrow"].metrics["cce_mean"].value
+    assert {file.path for file in client.list_artifacts(own)} >= {"report.html", "scores.parquet"}
+    assert len(read_scores(own, tracking)) == 120
+
+
+LIGHT = """
+import sys, time
+started = time.perf_counter()
+import congruence
+seconds = time.perf_counter() - started
+assert not {"numpy", "pandas", "scipy"} & set(sys.modules), "import congruence loads little"
+import numpy as np
+rng = np.random.default_rng(0)
+x = rng.normal(size=(60, 2))
+found = congruence.report(x, x[:, 0] + rng.normal(size=60), {"a": (x[:, 0], 1.0), "b": (x[:, 0], 0.3)})
+assert "<html" in found.page and "<html" in found.evaluated["b"].page
+try: found.log()
+except congruence.InvalidInputError as error: assert "congruence[pipeline]" in str(error)
+"""
+
+
+def test_a_light_installation_is_enough() -> None:
+    """Without what the pipeline needs: Prefect, Dask, MLflow, Arrow, Zarr; and without torch."""
+    absent = ["dask", "distributed", "fsspec", "mlflow", "prefect", "pyarrow", "torch", "typer", "yaml", "zarr"]
+    without = f"""
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *place: None if name.split(".")[0] in {absent} else find(name, *place)
+"""
+    done = subprocess.run([sys.executable, "-c", without + LIGHT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
