@@ -15,9 +15,11 @@ from rich.table import Table
 from congruence.flows.cli.console import results
 from congruence.flows.cli.options import open_file, start
 from congruence.kernels.resampling.paired import RESAMPLES
+from congruence.kernels.score_parts import ScoreParts
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
+from congruence.tasks.comparison.who_won import WhoWon
 from congruence.tasks.evaluate.plan import file_conditions
 from congruence.tasks.evaluate.splits import use_tracking
 from congruence.tasks.mlflow.baselines import baseline_version
@@ -148,11 +150,38 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
             }
             for label, pair in comparison.pairs.items()
         },
+        "parts": {label: parts_json(pair.won) for label, pair in comparison.pairs.items() if pair.won is not None},
+        "may_be_best": comparison.may_be_best,
+        "best_p_values": comparison.best,
         "changes": {label: list(pair.changes) for label, pair in comparison.pairs.items()},
         "notes": list(comparison.notes),
         "run_id": logged.run_id,
         "place": logged.place,
     }
+
+
+def parts_json(won: WhoWon) -> dict[str, Any]:
+    """What a difference of CRPS owes to honesty and to knowledge, over all rows and by slice."""
+
+    def plain(parts: ScoreParts) -> dict[str, Any]:
+        named = {"total": parts.total, "honesty": parts.honesty, "knowledge": parts.knowledge}
+        named |= {"gain": parts.gains[0], "gain_of_baseline": parts.gains[1]}
+        return {"rows": parts.rows, **{name: vars(part) for name, part in named.items()}}
+
+    return {
+        "sentence": won.sentence,
+        **plain(won.parts),
+        "slices": {name: plain(each) for name, each in won.slices.items()},
+    }
+
+
+def _may_be_best(comparison: Comparison) -> str:
+    left, all_of_them = comparison.may_be_best, len(comparison.versions)
+    if len(left) == all_of_them:
+        return f"Any of the {all_of_them} versions may be the best by CRPS (95 % confidence set)."
+    if len(left) == 1:
+        return f"{left[0]} is the best by CRPS (95 % confidence set)."
+    return f"May be the best by CRPS (95 % confidence set): {', '.join(left)}."
 
 
 def named_baseline(written: str | None, models: Sequence[str], tracking: TrackingSettings) -> str | None:
@@ -188,7 +217,7 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True, chosen: 
     for label, pair in comparison.pairs.items():
         if details:
             out.print(_against_baseline(label, pair))
-        for sentence in pair.changes:
+        for sentence in (*([] if pair.won is None else [pair.won.sentence]), *pair.changes):
             out.print(sentence, soft_wrap=True, markup=False)
         if not details:
             continue
@@ -196,6 +225,8 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True, chosen: 
         changed = zip(rows["key"], rows["cce_difference"], strict=True)
         listed = ", ".join(f"{key} ({change:+.3g})" for key, change in changed)
         out.print(f"differs most in CCE on: {listed}", soft_wrap=True)
+    if comparison.best:
+        out.print(_may_be_best(comparison), soft_wrap=True, markup=False)
     for note in comparison.notes:
         out.print(note, soft_wrap=True, markup=False)
     more = "" if details else "; --details: every difference with its interval and p-value"

@@ -25,6 +25,7 @@ from congruence.tasks.comparison.differences import (
     point_differences,
 )
 from congruence.tasks.comparison.explored import Explored, difference, rows_apart
+from congruence.tasks.comparison.who_won import WhoWon, best_set, in_set, who_won
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.metrics.registry import mean_columns
 
@@ -54,6 +55,7 @@ class PairedComparison:
         changes: in what ``first`` is better or worse calibrated than ``second``, and where, in words.
         refused: why nothing has an interval, where rows depend on each other in too few blocks; "" else.
         explored: some of the rows with both predictions, and where the score differs; None without a common score.
+        won: what the difference of CRPS owes to knowledge and to honesty; None where it is not known.
     """
 
     first: ComparedVersion
@@ -66,6 +68,7 @@ class PairedComparison:
     changes: tuple[str, ...] = ()
     explored: Explored | None = field(default=None, repr=False)
     refused: str = ""
+    won: WhoWon | None = None
 
     def table(self) -> pd.DataFrame:
         """One row per metric."""
@@ -80,13 +83,22 @@ class PairedComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Versions on one split under one protocol, each compared with the ``baseline``; ordered by mean CCE."""
+    """Versions on one split under one protocol, each compared with the ``baseline``; ordered by mean CCE.
+
+    ``best`` are the p-values of the versions in the model confidence set by CRPS.
+    """
 
     versions: list[ComparedVersion]
     baseline: ComparedVersion
     pairs: dict[str, PairedComparison]
     resamples: int
     seed: int
+    best: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def may_be_best(self) -> list[str]:
+        """The versions that may be the best by CRPS: in 95 of 100 splits the best is among them."""
+        return in_set(self.best)
 
     @property
     def split(self) -> SplitSummary:
@@ -148,13 +160,14 @@ def compare_versions(
     if baseline is not None and baseline not in labels:
         raise InvalidInputError(f"baseline: {baseline} is not among the compared versions {', '.join(labels)}")
     chosen = ordered[0] if baseline is None else ordered[labels.index(baseline)]
+    best = best_set(ordered)
     pairs: dict[str, PairedComparison] = {}
     for version in ordered:
         if version is not chosen:
             pairs[version.label] = compare_pair(version, chosen, resamples=resamples, seed=seed)
             version.release()
     chosen.release()
-    return Comparison(ordered, chosen, pairs, resamples, seed)
+    return Comparison(ordered, chosen, pairs, resamples, seed, best)
 
 
 def require_comparable(versions: Sequence[ComparedVersion]) -> None:
@@ -181,6 +194,7 @@ def compare_pair(
     differences: dict[str, MetricDifference] = {}
     notes: tuple[str, ...] = ()
     refused = ""
+    won = None
     try:
         try:
             differences |= cce_differences(first, second)
@@ -188,6 +202,7 @@ def compare_pair(
             notes = (str(error),)
         differences |= point_differences(first, second, rows, resamples=resamples, seed=seed)
         differences |= effect_differences(first, second, rows)
+        won = who_won(first, second, rows)
     except TooFewBlocksError as error:
         differences, refused = {}, str(error)
         notes = (*notes, refused)
@@ -205,6 +220,7 @@ def compare_pair(
         changes=changes(first, second, rows),
         explored=some,
         refused=refused,
+        won=won,
     )
 
 

@@ -77,6 +77,11 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
         matrix[version.label] = cells
     base = comparison.baseline.label
     sentences = {label: _sentence(label, base, matrix[label]) for label in comparison.pairs}
+    sentences |= {
+        label: f"{sentences[label]} {pair.won.sentence}"
+        for label, pair in comparison.pairs.items()
+        if pair.won is not None
+    }
     pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
     page = {"baseline": base, "pairs": [pair for pair in pairs if pair is not None]}
     summary = _summary(base, {label: matrix[label] for label in sentences})

@@ -24,9 +24,13 @@ from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.version_calibration import FEWEST_ROWS
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation
+from congruence.kernels.dependence.hold_out import sample
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import FoundBlocks, blocks_of_version
 from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.score_parts import FEWEST_ROWS as FEWEST_HONEST
+from congruence.kernels.score_parts import recalibrated_crps
+from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.models.version import ModelVersion
@@ -52,6 +56,7 @@ from congruence.tasks.scores.logged_table import (
     with_design,
 )
 from congruence.tasks.scores.metrics.columns import REGION, ROW_WEIGHT
+from congruence.tasks.scores.metrics.definitions import RECALIBRATED
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.scores.picture import principal_axes
 from congruence.tasks.scores.points import score_points, version_metrics
@@ -63,6 +68,9 @@ from congruence.tasks.solving.measurement import MeasurementSettings, VersionMea
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+HONEST_ROWS = 10_000
+"""Rows at the most on which a version's own recalibration is tried."""
 
 _PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")
 
@@ -138,6 +146,8 @@ def score_version(
         test=measurement.test,
         calibration=measurement.calibration,
     )
+    if "crps" in requested:
+        points |= _if_honest(given)
     searched, looked_at = rows_looked_at(points["cce"], seed)
     features = named_features(split, given.numbers[looked_at])
     measurement, regions = _named_regions(measurement, given, features, searched)
@@ -279,6 +289,30 @@ def _what_is_wrong(
         LevelRows.of(predictive.quantile_levels, jumps),
         given.blocks.blocks,
     )
+
+
+def _if_honest(given: _ValidRows) -> dict[str, Array]:
+    """The CRPS of each row if the version were recalibrated by what it says itself; NaN where there are many rows.
+
+    The rows are the same for every version, so that two of them can be set side by side.
+    """
+    targets, dependence, blocks = given.targets, given.dependence, given.blocks
+    if targets.ndim > 1 or blocks.refused or not np.any(given.predictive.std() > 0.0):
+        return {}
+    n = len(targets)
+    chosen = np.arange(n)
+    if n > HONEST_ROWS and dependence is not None:
+        chosen = sample(dependence, HONEST_ROWS, given.seed, RECALIBRATED)
+    elif n > HONEST_ROWS:
+        order = np.argsort(keyed_uniforms(given.keys, given.seed, RECALIBRATED), kind="stable")
+        chosen = np.sort(order[:HONEST_ROWS])
+    if len(chosen) < FEWEST_HONEST:
+        return {}
+    found = np.full(n, np.nan)
+    within = None if blocks.blocks is None else blocks.blocks.of_rows(chosen)
+    kept = targets[chosen], given.predictive[chosen]
+    found[chosen] = recalibrated_crps(*kept, keys=given.keys[chosen], seed=given.seed, blocks=within)
+    return {RECALIBRATED: found}
 
 
 def _preview(

@@ -15,9 +15,11 @@ from comparable import as_compared
 from databases import mlflow_database
 from mlflow import MlflowClient
 
+from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import PREPRINT
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
+from congruence.kernels.score_parts import recalibrated_crps
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.evaluations import log_evaluation
@@ -257,3 +259,35 @@ def test_versions_are_read_pair_by_pair_and_no_more_than_the_columns_needed(comp
         "released",
     }  # no rows of its own
     assert reads["7 pit"] == reads["7 std"] == reads["7 released"] == 1
+
+
+def if_honest(version):
+    """The version with the scores that it would have if its levels were read anew."""
+    scores, valid = version.scores, version.scores["valid"]
+    law = Normal(scores.loc[valid, "mean"].to_numpy(), scores.loc[valid, "std"].to_numpy())
+    found = np.full(len(scores), np.nan)
+    found[valid] = recalibrated_crps(scores.loc[valid, "target"].to_numpy(), law)
+    return replace(version, scores=scores.assign(crps_recalibrated=found))
+
+
+def test_why_the_better_version_is_better(compared):
+    """Half the spread and a bias of everything know as much, and are less honest."""
+    comparison = compare_versions([if_honest(version) for version in compared])
+    assert comparison.baseline.label == "angle/1"
+    for label in ("angle/2", "angle/3"):
+        won = comparison.pairs[label].won
+        assert won.parts.honesty.value + won.parts.knowledge.value == pytest.approx(won.parts.total.value, abs=1e-9)
+        assert won.parts.honesty.low > 0.0
+        assert f"{label} is worse than angle/1 by" in won.sentence
+        assert "less honest" in won.sentence
+        assert "knows" not in won.sentence
+        assert f"Recalibrated, {label} would gain" in won.sentence
+        assert set(won.slices) == {"half = left", "half = right"}
+    assert comparison.may_be_best == ["angle/1"]
+    page = comparison_report(comparison)
+    assert "May be the best by CRPS" in page
+    assert "is less honest" in page
+
+
+def test_without_recalibrated_scores_nobody_says_why(compared):
+    assert compare_pair(compared[1], compared[0]).won is None

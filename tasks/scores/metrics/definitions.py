@@ -34,6 +34,9 @@ _ADVICE = {
     "skew": "Large: targets have a longer tail on one side than predicted; choose a skewed family.",
     "tails": "Large: more or fewer targets far out than predicted; choose a family of other tails, or a mixture.",
 }
+RECALIBRATED = "crps_recalibrated"
+"""The column of the scores that holds the CRPS of each row's prediction when it is recalibrated, of some rows."""
+
 _DISTINCT = 0.5  # of the rows: fewer distinct values are counted, more have a density
 
 
@@ -75,6 +78,13 @@ def _skill(means: Array) -> Array:
 def _ratio(means: Array) -> Array:
     """The first mean over the second, NaN where that is not positive."""
     return np.asarray(means[..., 0] / np.where(means[..., 1] > 0.0, means[..., 1], np.nan))
+
+
+def _if_honest(rows: Rows) -> float | None:
+    if RECALIBRATED not in rows.columns:
+        return None
+    known = np.isfinite(rows.columns[RECALIBRATED])
+    return mean_over(rows.columns[RECALIBRATED][known], None if rows.weights is None else rows.weights[known])
 
 
 def _part_of_crps(part: str) -> Callable[[Rows], float | None]:
@@ -227,6 +237,14 @@ DEFINITIONS: tuple[Metric, ...] = (
         unit=SHARE, better="higher", interval=ROWS, group="Score", asked="crps", terms=_crps_beside_marginal,
         reduction=_skill,
         shown={"slices": 7},
+    ),
+    Metric(
+        "crps_recalibrated", "CRPS if honest",
+        "What the mean CRPS would be if the version's levels were read anew from what it says itself, learnt on other "
+        "rows: what it knows. The CRPS less this is what it loses by stating its own uncertainty wrongly. On at most "
+        "10,000 rows.",
+        unit=TARGET, better="lower", group="Score", asked="crps", column=RECALIBRATED, value=_if_honest,
+        shown={"compared": 7},
     ),
     Metric(
         "crps_miscalibration", "miscalibration of CRPS",
