@@ -16,9 +16,6 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, RowDependence
 from congruence.kernels.streams import keyed_uniforms, stream
 
-RUNS_TOGETHER = 5
-"""Runs of time that go into one half together: at each change of halves one of them is left out."""
-
 WINDOWS = 4
 """Stretches of time that a sample of rows is of."""
 
@@ -51,22 +48,6 @@ def hold_out(keys: Any, dependence: RowDependence | None = None) -> HoldOut:
     named = keys if dependence is None else dependence.groups
     fitting = np.asarray(keyed_uniforms(named, 0, _PURPOSE) < 0.5)
     return HoldOut(fitting, ~fitting)
-
-
-def halves_of_blocks(blocks: DependentBlocks, seed: int = 0) -> HoldOut:
-    """Two random halves of a version's own blocks: no block is divided.
-
-    Of runs of time five go together, and the run before each change of halves is in neither.
-    """
-    rng = stream(seed, "halves of blocks")
-    if blocks.kind != "time":
-        first = rng.permutation(blocks.count)[blocks.labels] < (blocks.count + 1) // 2
-        return HoldOut(first, ~first)
-    together = max(1, min(RUNS_TOGETHER, blocks.count // 4))
-    parts = rng.permutation(-(-blocks.count // together)) % 2
-    of_run = parts[np.arange(blocks.count) // together]
-    used = ~np.append(of_run[1:] != of_run[:-1], False)
-    return HoldOut((used & (of_run == 0))[blocks.labels], (used & (of_run == 1))[blocks.labels])
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,6 @@ from typing import Any, get_args
 
 import numpy as np
 
-from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
-from congruence.kernels.conditional_calibration.coverage import LevelRows
-from congruence.kernels.engine.dependence import FoundBlocks, blocks_of_version
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
 from congruence.tasks.report.page import PageData, page_data
@@ -23,12 +20,10 @@ from congruence.tasks.report.selections import Selection, of_segment, of_sentenc
 from congruence.tasks.report.totals import Totals, totals_of
 from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import CountFit, count_fit
-from congruence.tasks.scores.dependence import dependence_of
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, metric_of
-from congruence.tasks.scores.segments import FEWEST_ROWS, Segment, searched_rows, weak_segments
-from congruence.tasks.scores.summary import floor_share
+from congruence.tasks.scores.segments import FEWEST_ROWS, Segment
 from congruence.tasks.scores.verdict import CERTIFICATE_KINDS
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "rows", "evaluation")
@@ -75,7 +70,10 @@ def report_data(
     """Everything that the report shows, see ``evaluation_report``."""
     metrics, wrong = evaluation.metrics, evaluation.wrong
     page = page_data(evaluation, pictures=_pictures)
-    known = places_of(page.places)
+    # What is stated of a part is stated of a version that is wrong by all tests together.
+    found = () if wrong is None or not evaluation.verdict.is_wrong else wrong.segments
+    segments = [(each, of_segment(each)) for each in found]
+    known = places_of(page.places) | {each.name: selection for each, selection in segments}
     sentences: list[tuple[str, Selection | None]] = []
     places: list[tuple[dict[str, Any], Selection | None]] = []
     if wrong is not None:
@@ -88,8 +86,7 @@ def report_data(
         headlines=headlines(metrics, beside),
         sentences=sentences,
         places=places[:_MOST_PLACES],
-        # What is stated of a part is stated of a version that is wrong by all tests together.
-        segments=[(each, of_segment(each)) for each in (_segments(evaluation) if evaluation.verdict.is_wrong else [])],
+        segments=segments,
         searched=_searched(evaluation),
         slices=[(each, known.get(f"{each['slice']} {each['value']}")) for each in slices],
         metrics=_grouped(metrics),
@@ -169,24 +166,3 @@ def _searched(evaluation: Evaluation) -> list[str]:
     if features is None or "pit" not in evaluation.scores or len(features) < FEWEST_ROWS:
         return []
     return [str(name) for name in features]
-
-
-def _segments(evaluation: Evaluation) -> list[Segment]:
-    if not _searched(evaluation):
-        return []
-    assert evaluation.features is not None
-    scores = evaluation.valid_scores
-    rows = searched_rows(len(scores), evaluation.seed)
-    pit, cce, floor = (scores[name].iloc[rows].to_numpy(float) for name in ("pit", "cce", "cce_noise_floor"))
-    if_true = floor * floor_share(evaluation.metrics)
-    predictive, targets = evaluation.predictive, evaluation.targets
-    counts, jumps, levels, found = None, None, None, FoundBlocks()
-    if predictive is not None and targets is not None:
-        y, laws = targets[rows], predictive[rows]
-        counts, jumps = CountRows.of(y, laws), JumpScores.of(y, laws)
-        levels = LevelRows.of(laws.quantile_levels, jumps)
-        found = blocks_of_version(dependence_of(scores, rows), y, laws)
-    if found.refused:
-        return []
-    some = evaluation.features.loc[scores.index[rows]]
-    return weak_segments(some, pit, cce, if_true, counts, jumps, levels, found.blocks)

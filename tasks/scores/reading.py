@@ -19,7 +19,7 @@ from congruence.kernels.conditional_calibration.counts import (
     count_readings,
 )
 from congruence.kernels.conditional_calibration.coverage import LevelReading, LevelRows, level_reading, level_readings
-from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
+from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.dependence.blocks import DependentBlocks
@@ -29,6 +29,7 @@ from congruence.kernels.engine.dependence import BlocksInference
 from congruence.kernels.engine.results import benjamini_hochberg
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
 from congruence.tasks.scores.reading_pit import interpreted_places
+from congruence.tasks.scores.segments import Segment
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.calibration import (
@@ -42,6 +43,7 @@ from congruence.tasks.sentences.calibration import (
     p_value_in_words,
     reading_clause,
     short_name,
+    weight_of,
     what_is_wrong,
 )
 from congruence.tasks.sentences.counts import count_fault, what_is_wrong_with_counts
@@ -62,6 +64,7 @@ def read_what_is_wrong(
     jumps: JumpScores | None = None,
     levels: LevelRows | None = None,
     blocks: DependentBlocks | None = None,
+    segments: Callable[[], Sequence[Segment]] = tuple,
 ) -> WhatIsWrong:
     """Read one version.
 
@@ -81,6 +84,7 @@ def read_what_is_wrong(
             read then takes no random numbers.
         levels: the valid rows of a version that states quantiles, which are read by what these cover.
         blocks: of the valid rows, where they depend on each other.
+        segments: looks for them (``weak_segments``), where the version is wrong.
     """
     assert calibration.reading is not None
     assert calibration.curves is not None
@@ -97,11 +101,12 @@ def read_what_is_wrong(
         interpreted = interpreted_places(places, pit, of_slices or groups)
         read_places = _Read(
             min(place.q_value for place in places),
-            short_name(overall.dominant, overall.strength) if is_off(overall) else "",
-            lambda p_value: what_is_wrong(overall, places, p_value=p_value),
+            [(overall.strength**2, short_name(overall.dominant, overall.strength))] if is_off(overall) else [],
+            [(weight_of(each), f"{_fault(each)} on {each.name}") for each in places if is_named(each, LEVEL)],
+            lambda p_value, found: what_is_wrong(overall, places, _segments_of(found, places), p_value=p_value),
             lambda level: _table(places, level).assign(pit=interpreted),
         )
-    found = read_places.judged(metrics, len(pit))
+    found = read_places.judged(metrics, len(pit), segments)
     worst, curves = by_region[0], calibration.curves
     place = regions.names.index(worst.name)
     there = slice(place, place + 1)
@@ -146,7 +151,7 @@ def read_vector_targets(
     places.sort(key=lambda place: -abs(place.reading.strength))
     scale = min(calibration.test.by_order, key=lambda name: calibration.test.by_order[name])
 
-    def sentences(p_value: float) -> list[str]:
+    def sentences(p_value: float, _: Sequence[Segment]) -> list[str]:
         said = [f"The predictions are wrong given the input ({p_value_in_words(p_value)})."]
         wrong = [place for place in places if is_named(place, LEVEL)]
         said += [f"Of {place.name}, {reading_clause(place.reading)}." for place in wrong[: MOST_SENTENCES - 1]]
@@ -158,7 +163,10 @@ def read_vector_targets(
         return said
 
     p_of_places = min((place.q_value for place in places), default=None)
-    read_targets = _Read(p_of_places, "", sentences, lambda level: _table(places, level))
+    wrong = [
+        (abs(place.reading.strength), f"{_fault(place)} on {place.name}") for place in places if is_named(place, LEVEL)
+    ]
+    read_targets = _Read(p_of_places, [], wrong, sentences, lambda level: _table(places, level))
     return replace(read_targets.judged(metrics, len(targets)), method=method_of(calibration))
 
 
@@ -195,17 +203,21 @@ class _Read:
 
     Attributes:
         p_value: of all places together, the smallest of their q-values (Simes 1986).
-        overall: the fault of all rows in a few words, "" where they have none by themselves.
-        sentences: on a version that is wrong, from its p-value.
+        overall: size and words of the fault of all rows; empty where they have none by themselves.
+        wrong: the same of the places.
+        sentences: on a version that is wrong, from its p-value and segments.
         table: the places, with a fault where the q-value is at most a level.
     """
 
     p_value: float | None
-    overall: str
-    sentences: Callable[[float], list[str]]
+    overall: Sequence[tuple[float, str]]
+    wrong: Sequence[tuple[float, str]]
+    sentences: Callable[[float, Sequence[Segment]], list[str]]
     table: Callable[[float], pd.DataFrame]
 
-    def judged(self, metrics: Mapping[str, MetricValue], rows: int) -> WhatIsWrong:
+    def judged(
+        self, metrics: Mapping[str, MetricValue], rows: int, segments: Callable[[], Sequence[Segment]] = tuple
+    ) -> WhatIsWrong:
         """The sentences and the table by the verdict of all parts: no fault is named where none was found."""
         of_places = {} if self.p_value is None else {PLACES_P_VALUE: MetricValue(self.p_value)}
         verdict = verdict_of({**metrics, **of_places}, rows=rows)
@@ -213,11 +225,21 @@ class _Read:
             return WhatIsWrong((), self.table(-1.0), p_value=self.p_value)
         if not verdict.is_wrong:
             return WhatIsWrong((no_fault(rows, verdict.p_value),), self.table(-1.0), p_value=self.p_value)
-        table = self.table(LEVEL)
-        named = table[table["fault"] != ""] if len(table) else table
-        place = f"{named['fault'].iloc[0]} on {named['place'].iloc[0]}" if len(named) else ""
-        sentences = tuple(self.sentences(verdict.p_value))
-        return WhatIsWrong(sentences, table, fault=self.overall or place, p_value=self.p_value)
+        found = segments()
+        faults = [*self.overall, *self.wrong, *((each.weight, f"{each.fault} on {each.name}") for each in found)]
+        sentences = tuple(self.sentences(verdict.p_value, found))
+        largest = max(faults, default=(0.0, ""), key=lambda fault: fault[0])[1]
+        return WhatIsWrong(sentences, self.table(LEVEL), fault=largest, p_value=self.p_value, segments=tuple(found))
+
+
+def _segments_of(found: Sequence[Segment], places: Sequence[RegionReading]) -> list[RegionReading]:
+    """Those that are no place already."""
+    names = {place.name for place in places}
+    return [
+        RegionReading(each.name, 0, each.p_value, each.reading)
+        for each in found
+        if isinstance(each.reading, GroupReading) and each.place not in names
+    ]
 
 
 def _slice_groups(slices: pd.DataFrame) -> dict[str, Array]:
@@ -243,11 +265,21 @@ def _read_places(kind: _Kind[T, R], rows: T, groups: dict[str, Array], blocks: D
     readings, q_values = kind.by_group(rows, groups, blocks)
     places = [Place(name, q_values[name], found) for name, found in readings.items()]
     places.sort(key=lambda place: (not place.is_named(LEVEL), -place.reading.size))
-    overall = kind.overall(rows, None, blocks)
+    overall, names = kind.overall(rows, None, blocks), set(readings)
+
+    def sentences(p_value: float, found: Sequence[Segment]) -> list[str]:
+        segments = [
+            Place(each.name, each.p_value, each.reading)
+            for each in found
+            if each.place not in names and isinstance(each.reading, kind.reading)
+        ]
+        return kind.what_is_wrong(overall, places, segments, p_value=p_value, level=LEVEL)
+
     return _Read(
         min(q_values.values(), default=None),
-        kind.fault(overall) if overall.is_off and overall.p_value <= LEVEL else "",
-        lambda p_value: kind.what_is_wrong(overall, places, p_value=p_value, level=LEVEL),
+        [(overall.size, kind.fault(overall))] if overall.is_off and overall.p_value <= LEVEL else [],
+        [(each.reading.size, f"{kind.fault(each.reading)} on {each.name}") for each in places if each.is_named(LEVEL)],
+        sentences,
         lambda level: kind.table(places, level),
     )
 
@@ -304,10 +336,11 @@ class _Kind(Generic[T, R]):
     what_is_wrong: Callable[..., list[str]]
     table: Callable[[Sequence[Place[R]], float], pd.DataFrame]
     fault: Callable[[R], str]
+    reading: type[R]
 
 
-_COUNTS = _Kind(count_reading, count_readings, what_is_wrong_with_counts, _table_of_counts, count_fault)
-_LEVELS = _Kind(level_reading, level_readings, what_is_wrong_with_levels, _table_of_levels, level_fault)
+_COUNTS = _Kind(count_reading, count_readings, what_is_wrong_with_counts, _table_of_counts, count_fault, CountReading)
+_LEVELS = _Kind(level_reading, level_readings, what_is_wrong_with_levels, _table_of_levels, level_fault, LevelReading)
 
 
 def _table(places: Sequence[RegionReading], level: float) -> pd.DataFrame:
@@ -315,10 +348,14 @@ def _table(places: Sequence[RegionReading], level: float) -> pd.DataFrame:
         {
             "place": place.name,
             "rows": place.reading.rows,
-            "fault": short_name(place.reading.dominant, place.reading.strength) if is_named(place, level) else "",
+            "fault": _fault(place) if is_named(place, level) else "",
             "shift": place.reading.shift,
             "factor": place.reading.factor,
             "q_value": place.q_value,
         }
         for place in places
     )
+
+
+def _fault(place: RegionReading) -> str:
+    return short_name(place.reading.dominant, place.reading.strength)

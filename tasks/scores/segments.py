@@ -59,6 +59,18 @@ class Segment:
     ranges: tuple[tuple[str, float, float], ...] = ()
 
     @property
+    def place(self) -> str:
+        """The slice that it is, if it is one: "area c"."""
+        (column, equals, word), low = self.ranges[0][0].partition(" = "), self.ranges[0][1]
+        return f"{column} {word}" if equals and len(self.ranges) == 1 and low > 0.0 else ""
+
+    @property
+    def weight(self) -> float:
+        """What the fault weighs: by its size, and by the share of the rows."""
+        reading = self.reading
+        return reading.strength**2 * reading.share if isinstance(reading, GroupReading) else reading.size
+
+    @property
     def fault(self) -> str:
         """In two to four words."""
         if isinstance(self.reading, CountReading):
@@ -124,15 +136,11 @@ def weak_segments(
         if _is_worth_naming(reading):
             excess = excess_over(float(cce[segment.rows].mean()), float(expected[segment.rows].mean()))
             found.append(Segment(_name(segment), reading, segment.p_value, excess, _ranges(segment)))
-    return sorted(found, key=lambda segment: -_weight(segment.reading))
+    return sorted(found, key=lambda segment: -segment.weight)
 
 
 def _is_worth_naming(reading: Reading) -> bool:
     return reading.is_off if isinstance(reading, CountReading | LevelReading) else abs(reading.strength) >= NEGLIGIBLE
-
-
-def _weight(reading: Reading) -> float:
-    return reading.size if isinstance(reading, CountReading | LevelReading) else reading.strength**2 * reading.share
 
 
 def _feature(name: str, column: pd.Series) -> Feature:

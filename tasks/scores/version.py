@@ -62,7 +62,9 @@ from congruence.tasks.scores.picture import principal_axes
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
+from congruence.tasks.scores.segments import Segment, searched_rows, weak_segments
 from congruence.tasks.scores.split_rows import ScoredRows, SplitRows
+from congruence.tasks.scores.summary import floor_share
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
 
@@ -172,7 +174,7 @@ def score_version(
     if correlation is not None:
         summary[ROW_CORRELATION] = MetricValue(correlation.value)
     wrong = with_inference(
-        _what_is_wrong(given, points, summary, measurement, regions), measurement.inference, correlation
+        _what_is_wrong(given, points, summary, measurement, regions, features), measurement.inference, correlation
     )
     provenance, seconds = _provenance(seed, encoder, measurement), measurement.seconds
     if wrong is not None and wrong.p_value is not None:
@@ -267,6 +269,7 @@ def _what_is_wrong(
     metrics: dict[str, MetricValue],
     measurement: VersionMeasurement,
     regions: Regions | None,
+    features: pd.DataFrame,
 ) -> WhatIsWrong | None:
     """What calibration given the input says; None where it was not measured."""
     calibration, predictive, targets = measurement.calibration, given.predictive, given.targets
@@ -276,7 +279,23 @@ def _what_is_wrong(
         names = target_names(given.split, targets.shape[1])
         vectors = calibration, predictive, targets, names, metrics, given.keys, given.seed
         return read_vector_targets(*vectors, given.blocks.blocks)
-    jumps = JumpScores.of(targets, predictive)
+    counts, jumps = CountRows.of(targets, predictive), JumpScores.of(targets, predictive)
+    levels, blocks = LevelRows.of(predictive.quantile_levels, jumps), given.blocks.blocks
+
+    def segments() -> list[Segment]:
+        rows = searched_rows(len(targets), given.seed)
+        if_true = points["cce_noise_floor"][rows] * floor_share(metrics)
+        return weak_segments(
+            features.loc[given.numbers[rows]],
+            points["pit"][rows],
+            points["cce"][rows],
+            if_true,
+            None if counts is None else counts[rows],
+            None if jumps is None else jumps[rows],
+            None if levels is None else levels[rows],
+            None if blocks is None else blocks.of_rows(rows),
+        )
+
     return read_what_is_wrong(
         calibration,
         regions,
@@ -284,10 +303,11 @@ def _what_is_wrong(
         metrics,
         given.numbers,
         given.labels.drop(columns=given.split.settings.target_columns, errors="ignore"),
-        CountRows.of(targets, predictive),
+        counts,
         jumps,
-        LevelRows.of(predictive.quantile_levels, jumps),
-        given.blocks.blocks,
+        levels,
+        blocks,
+        segments,
     )
 
 

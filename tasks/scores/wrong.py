@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
+
+if TYPE_CHECKING:
+    from congruence.tasks.scores.segments import Segment
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class WhatIsWrong:
         curve: the local P-P plot there, one row.
         fault: the largest in a few words, "" where none is named.
         p_value: of the places, all of them together; None where none was read.
+        segments: ranges of features in which the version is wrong in another way than elsewhere.
     """
 
     sentences: tuple[str, ...]
@@ -48,6 +53,7 @@ class WhatIsWrong:
     curve: LocalDistribution | None = field(default=None, repr=False)
     fault: str = ""
     p_value: float | None = None
+    segments: tuple[Segment, ...] = ()
 
     def named(self) -> tuple[WrongPlace, ...]:
         """The places with a fault, those of the most rows first."""

@@ -89,33 +89,54 @@ def reading_clause(reading: GroupReading, *, interval: bool = True) -> str:
 
 
 def region_sentence(region: RegionReading) -> str:
-    """One region's fault: "On age up to 30 (12 % of the rows) the targets lie 0.4 predicted spreads above ..."."""
-    share = percent(region.reading.share)
-    return f"On {region.name} ({share} of the rows) {reading_clause(region.reading, interval=False)}."
+    """One region's fault: "On age up to 30 (240 rows, 12 %) the targets lie 0.4 predicted spreads above ..."."""
+    return f"On {_where(region)} {reading_clause(region.reading, interval=False)}."
+
+
+def _where(region: RegionReading) -> str:
+    return f"{region.name} ({region.reading.rows:,} rows, {percent(region.reading.share)})"
 
 
 def what_is_wrong(
-    overall: GroupReading, found: Sequence[RegionReading] = (), *, p_value: float, level: float = LEVEL
+    overall: GroupReading,
+    found: Sequence[RegionReading] = (),
+    segments: Sequence[RegionReading] = (),
+    *,
+    p_value: float,
+    level: float = LEVEL,
 ) -> list[str]:
-    """At most five sentences on a version that is wrong: the fault over all, the regions that differ, the rest.
+    """At most five sentences on a version that is wrong: the largest fault, the places that differ, the rest.
 
     Args:
         overall: the reading of all rows.
-        found: regions or slices, in the order to tell of them.
+        found: regions or slices.
+        segments: in which the version was found to be wrong.
         p_value: of the version, by which it is wrong.
         level: of q-values over the regions.
     """
     wrong = [region for region in found if is_named(region, level)]
-    everywhere = is_off(overall, level)
-    sentences = [_first(overall, p_value_in_words(p_value), level, everywhere, bool(wrong))]
-    apart = [region for region in wrong if not everywhere or _differs(region.reading, overall)]
-    sentences += [region_sentence(region) for region in apart[: MOST_SENTENCES - 2]]
-    if everywhere and wrong and not apart and len(wrong) < len(found):
-        sentences.append("It is largest here: " + _uncapital(region_sentence(wrong[0])))
-    if found:
-        further = len(apart[MOST_SENTENCES - 2 :])
-        sentences += rest("region", len(found), len(wrong), further, len(wrong) - len(apart) if everywhere else 0)
-    return sentences
+    told = sorted([*wrong, *segments], key=weight_of, reverse=True)
+    everywhere, p = is_off(overall, level), p_value_in_words(p_value)
+    same = 0
+    if told and (not everywhere or weight_of(told[0]) > overall.strength**2):
+        largest, *apart = told
+        sentences = [f"The predictions are wrong ({p}): on {_where(largest)} {reading_clause(largest.reading)}."]
+        if not everywhere:
+            sentences.append("Over all rows together they are right on average.")
+    else:
+        sentences = [_first(overall, p, level, everywhere)]
+        apart = [region for region in told if _differs(region.reading, overall)]
+        same = len([region for region in wrong if region not in apart])
+    shown = apart[: MOST_SENTENCES - 1 - len(sentences)]
+    sentences += [region_sentence(region) for region in shown]
+    if same and not apart and len(wrong) < len(found):
+        sentences.append("It is largest here: " + _uncapital(region_sentence(told[0])))
+    return [*sentences, *(rest("region", len(found), len(wrong), len(apart) - len(shown), same) if found else [])]
+
+
+def weight_of(place: RegionReading) -> float:
+    """What the fault of a place weighs: by its size, and by the share of the rows."""
+    return place.reading.strength**2 * place.reading.share
 
 
 def no_fault(rows: int, p_value: float) -> str:
@@ -203,11 +224,9 @@ def correlation_clause(correlation: Correlation) -> str:
     )
 
 
-def _first(overall: GroupReading, p: str, level: float, everywhere: bool, somewhere: bool) -> str:
+def _first(overall: GroupReading, p: str, level: float, everywhere: bool) -> str:
     if everywhere:
         return f"The predictions are wrong ({p}): over all rows, {reading_clause(overall)}."
-    if somewhere:
-        return f"The predictions are right on average over all rows, but not everywhere ({p})."
     if overall.p_value <= level:
         return f"The predictions are not exactly right ({p}), but the fault is small: {reading_clause(overall)}."
     return f"The predictions are wrong somewhere ({p}), but in no place by enough to name it."

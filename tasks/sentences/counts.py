@@ -48,6 +48,7 @@ def shares_clause(reading: CountReading) -> str:
 def what_is_wrong_with_counts(
     overall: CountReading,
     places: Sequence[Place[CountReading]],
+    segments: Sequence[Place[CountReading]] = (),
     *,
     p_value: float,
     level: float,
@@ -56,7 +57,8 @@ def what_is_wrong_with_counts(
 
     Args:
         overall: all rows.
-        places: slices or regions, the largest fault first.
+        places: slices or regions.
+        segments: in which the version was found to be wrong.
         p_value: of the version, by which it is wrong.
         level: of q-values over the places.
     """
@@ -64,11 +66,12 @@ def what_is_wrong_with_counts(
     p = p_value_in_words(p_value)
     return sentences_on(
         places,
+        segments,
         level,
+        p=p,
+        size=overall.size,
         everywhere=_overall(overall, p) if everywhere else [],
-        right_on_average=(
-            f"The predictions are right on average over all rows ({_ratio(overall)}), but not everywhere ({p})."
-        ),
+        right_on_average=f"Over all rows together they are right on average ({_ratio(overall)}).",
         nothing_named=_nothing_named(overall, p),
         clause=count_clause,
         differs=lambda reading: _differs(reading, overall),

@@ -27,6 +27,7 @@ def level_clause(reading: LevelReading) -> str:
 def what_is_wrong_with_levels(
     overall: LevelReading,
     places: Sequence[Place[LevelReading]],
+    segments: Sequence[Place[LevelReading]] = (),
     *,
     p_value: float,
     level: float,
@@ -35,7 +36,8 @@ def what_is_wrong_with_levels(
 
     Args:
         overall: all rows.
-        places: slices or regions, the largest fault first.
+        places: slices or regions.
+        segments: in which the version was found to be wrong.
         p_value: of the version, by which it is wrong.
         level: of q-values over the places.
     """
@@ -44,9 +46,12 @@ def what_is_wrong_with_levels(
     first = f"The predictions are wrong ({p}): over all rows, {level_clause(overall)}."
     return sentences_on(
         places,
+        segments,
         level,
+        p=p,
+        size=overall.size,
         everywhere=[first, *_list(overall)] if everywhere else [],
-        right_on_average=f"The predictions are right on average over all rows, but not everywhere ({p}).",
+        right_on_average="Over all rows together they are right on average.",
         nothing_named=_nothing_named(p),
         clause=level_clause,
         differs=lambda reading: _differs(reading, overall),

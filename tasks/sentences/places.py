@@ -51,34 +51,47 @@ class Place(Generic[R]):
 
 def sentences_on(
     places: Sequence[Place[R]],
+    segments: Sequence[Place[R]],
     level: float,
     *,
+    p: str,
+    size: float,
     everywhere: Sequence[str],
     right_on_average: str,
     nothing_named: str,
     clause: Callable[[R], str],
     differs: Callable[[R], bool],
 ) -> list[str]:
-    """Returns at most five sentences: on all rows, on the places that tell something else, and on the rest of them.
+    """Returns at most five sentences: the largest fault, the places that tell something else, and the rest of them.
 
     Args:
-        places: slices or regions, the largest fault first.
-        level: of q-values over them.
+        places: slices or regions.
+        segments: in which the version was found to be wrong.
+        level: of q-values over the places.
+        p: the version's p-value, in words.
+        size: of the fault of all rows.
         everywhere: the sentences on a fault of all rows; none where all rows together have none.
-        right_on_average: the sentence in their place where places have a fault.
+        right_on_average: the sentence that says so.
         nothing_named: the only sentence where neither has.
         clause: the fault of a reading with its size.
         differs: whether a reading has another fault than all rows.
     """
-    named = [place for place in places if place.is_named(level)]
-    if not everywhere and not named:
+    wrong = [place for place in places if place.is_named(level)]
+    told = sorted([*wrong, *segments], key=lambda place: -place.reading.size)
+    if not everywhere and not told:
         return [nothing_named]
-    sentences = list(everywhere) or [right_on_average]
-    apart = [place for place in named if not everywhere or differs(place.reading)]
+    same, words = 0, [f"n {_where(place)} {clause(place.reading)}." for place in told]
+    if not everywhere or (told and told[0].reading.size > size):
+        sentences = [f"The predictions are wrong ({p}): o{words[0]}", *([] if everywhere else [right_on_average])]
+        apart = words[1:]
+    else:
+        sentences = list(everywhere)
+        apart = [said for said, place in zip(words, told, strict=True) if differs(place.reading)]
+        same = len([place for place in wrong if not differs(place.reading)])
     shown = apart[: MOST_SENTENCES - 1 - len(sentences)]
-    sentences += [
-        f"On {place.name} ({place.reading.rows:,} rows, {percent(place.reading.share)}) {clause(place.reading)}."
-        for place in shown
-    ]
-    same = len(named) - len(apart) if everywhere else 0
-    return [*sentences, *rest("place", len(places), len(named), len(apart) - len(shown), same)][:MOST_SENTENCES]
+    sentences += [f"O{said}" for said in shown]
+    return [*sentences, *rest("place", len(places), len(wrong), len(apart) - len(shown), same)][:MOST_SENTENCES]
+
+
+def _where(place: Place[R]) -> str:
+    return f"{place.name} ({place.reading.rows:,} rows, {percent(place.reading.share)})"

@@ -14,7 +14,7 @@ from congruence.kernels.dependence.blocks import (
     RowDependence,
     blocks_of_groups,
 )
-from congruence.kernels.dependence.hold_out import folds, halves_of_blocks, hold_out, sample
+from congruence.kernels.dependence.hold_out import folds, hold_out, sample
 
 N = 1000
 SHOP = np.arange(N) % 73
@@ -43,17 +43,6 @@ def test_the_later_rows_are_held_out_with_more_than_the_longest_run_of_time_betw
     assert not set(hours[between]) & set(hours[~between])
     assert between.sum() >= N // FEWEST_BLOCKS - 3
     assert min(parts.fitting.sum(), parts.held_out.sum()) >= 0.44 * N
-
-
-def test_halves_of_a_versions_blocks_divide_no_group_and_leave_a_run_between_parts_of_time() -> None:
-    by_group = blocks_of_groups(SHOP, N)
-    first, second = halves_of_blocks(by_group).parts
-    assert len(first) + len(second) == N
-    assert not set(SHOP[first]) & set(SHOP[second])
-    runs = DependentBlocks(np.arange(400) // 10, 40, "time")
-    first, second = halves_of_blocks(runs).parts
-    assert min(len(first), len(second)) >= 120
-    assert distance(first, second) > 10
 
 
 def test_folds_divide_no_group_and_their_cuts_of_time_have_a_run_beside_them() -> None:

@@ -48,8 +48,7 @@ def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -
     assert (first["place"], first["ratio"]) == ("area c", 0.0)
     assert first["expected"] == pytest.approx(56.0, abs=2.0)
     assert first["q_value"] < 1e-6
-    named = [sentence for sentence in wrong.sentences if sentence.startswith("On ")]
-    assert named[0].startswith("On area c (1,000 rows, 25 %) 0 are observed where 56")
+    assert ": on area c (1,000 rows, 25 %) 0 are observed where 56" in wrong.sentences[0]
 
     rows = searched_rows(ROWS, 0)
     assert counts is not None

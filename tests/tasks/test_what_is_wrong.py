@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,14 @@ from comparable import as_compared
 from databases import mlflow_database
 from mlflow import MlflowClient
 from PIL import Image
+from scipy import stats
 
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration import prepare_calibration
 from congruence.kernels.conditional_calibration.counts import CountRows
+from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
+from congruence.kernels.conditional_calibration.regions import RegionReading
 from congruence.kernels.streams import hashed_keys
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.gate import apply_gate
@@ -45,7 +49,9 @@ from congruence.tasks.scores.logged_table import over_all_rows
 from congruence.tasks.scores.metrics.registry import metric_names, metric_of
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
+from congruence.tasks.scores.segments import weak_segments
 from congruence.tasks.scores.summary import calibration_metrics
+from congruence.tasks.sentences.calibration import what_is_wrong
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
 
@@ -391,7 +397,34 @@ def test_sentences_and_table_on_counts_with_many_zeros_agree_and_speak_of_counts
         named = wrong.places.loc[wrong.places["fault"] != "", "place"].tolist()
         text = " ".join(wrong.sentences)
         assert "Region R21" in named
-        assert "On Region R21" in text
+        assert "on Region R21" in text
         assert "0 are observed where 40 are expected" in text
         assert "tails" not in text
         assert wrong.places["observed"].sum() == y.sum()
+
+
+def test_the_largest_fault_comes_first_by_size_and_share_of_the_rows() -> None:
+    """Two slices with opposite biases: over all rows they look like one spread that is too small."""
+    z = np.random.default_rng(3).normal(size=2000)
+    names = np.array(["a", "b"])[np.arange(2000) % 2]
+    pit = stats.norm.cdf(z + np.where(names == "a", 0.6, -0.6))
+    groups = {f"shop {name}": names == name for name in "ab"}
+    readings, q_values = group_readings(pit, groups)
+    places = [RegionReading(name, 0, q_values[name], reading) for name, reading in readings.items()]
+    said = what_is_wrong(group_reading(pit), places, p_value=0.0001)
+    assert re.match(
+        r"The predictions are wrong \(p < 0.001\): on shop [ab] \(1,000 rows, 50 %\) the targets lie 0\.[56]", said[0]
+    )
+    assert re.match(r"On shop [ab] \(1,000 rows, 50 %\) the targets lie 0\.[56]", said[1])
+    assert len(said) == 2
+
+
+def test_a_segment_of_few_rows_is_the_first_sentence_where_it_is_the_largest_fault() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=2000)
+    pit = stats.norm.cdf(rng.normal(size=2000) + 4.0 * (x > 2.33))
+    (segment, *_) = weak_segments(pd.DataFrame({"x0": x}), pit, np.ones(2000), np.ones(2000))
+    place = RegionReading(segment.name, 0, segment.p_value, segment.reading)
+    said = what_is_wrong(group_reading(pit), [], [place], p_value=0.0001)
+    assert re.match(r"The predictions are wrong \(p < 0.001\): on x0 above 2\.3\d? \(2\d rows, 1 %\)", said[0])
+    assert re.search(r"the targets lie [34](\.\d)? predicted spreads above", said[0])
