@@ -12,7 +12,8 @@ from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.calibration.totals import actual_over_expected, has_total
 from congruence.kernels.conditional_calibration.regions import GroupCalibrations, calibration_by_group
 from congruence.tasks.report.packing import LETTERS, rounded
-from congruence.tasks.scores.summary import is_numeric, slice_groups, tenths
+from congruence.tasks.scores.segments import is_numeric
+from congruence.tasks.scores.summary import slice_groups, tenths
 
 FEW_VALUES = 12
 """Numbers of at most as many distinct values are taken value by value."""

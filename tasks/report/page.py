@@ -27,8 +27,8 @@ from congruence.tasks.report.selections import SLICE
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.columns import REGION, column_labels
 from congruence.tasks.scores.metrics.rows import Rows
-from congruence.tasks.scores.segments import searched_rows
-from congruence.tasks.scores.summary import is_numeric, slice_groups
+from congruence.tasks.scores.segments import is_numeric, searched_rows
+from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.sentences.calibration import short_name
 
 EVIDENCE = "evidence"

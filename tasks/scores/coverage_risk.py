@@ -21,7 +21,8 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.scores import central_intervals
 from congruence.kernels.streams import stream
 from congruence.tasks.scores.evaluation import MetricValue, finite_metrics
-from congruence.tasks.scores.summary import is_numeric, slice_groups
+from congruence.tasks.scores.segments import is_numeric
+from congruence.tasks.scores.summary import slice_groups
 
 LEVEL = 0.9
 FEWEST_ROWS, MOST_ROWS = 500, 10_000

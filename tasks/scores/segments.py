@@ -7,6 +7,7 @@ values of neighbours rest on the same targets. The p-value is of the whole searc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,6 @@ from congruence.kernels.conditional_calibration.segments import (
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.engine.results import excess_over
 from congruence.kernels.streams import stream
-from congruence.tasks.scores.summary import is_numeric
 from congruence.tasks.sentences.calibration import LEVEL, NEGLIGIBLE, reading_clause, short_name
 from congruence.tasks.sentences.counts import count_clause, count_fault
 from congruence.tasks.sentences.levels import level_clause, level_fault
@@ -141,6 +141,11 @@ def weak_segments(
 
 def _is_worth_naming(reading: Reading) -> bool:
     return reading.is_off if isinstance(reading, CountReading | LevelReading) else abs(reading.strength) >= NEGLIGIBLE
+
+
+def is_numeric(values: pd.Series[Any]) -> bool:
+    """Whether a column holds numbers, rather than truth values or words."""
+    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
 
 
 def _feature(name: str, column: pd.Series) -> Feature:

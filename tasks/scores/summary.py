@@ -96,11 +96,6 @@ def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
     return (np.cumsum(used, dtype=np.int32) - 1)[groups], every[used]
 
 
-def is_numeric(values: pd.Series[Any]) -> bool:
-    """Whether a column holds numbers, rather than truth values or words."""
-    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-
-
 def tenths(values: Array) -> tuple[Array, list[str], list[float]]:
     """The bin of each of n numbers by tenths of them, the names of the bins, and the edges between one and the next.
 
