@@ -23,6 +23,7 @@ from mlflow.entities import Run, ViewType
 from PIL import Image
 
 from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.mlflow.finished import run_metrics
 
 BUCKET = "congruence"
 ROWS, FILES, SHARD_ROWS = 160, 4, 20
@@ -139,10 +140,10 @@ class Stage:
 
     def evaluations(self, split: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
         client = MlflowClient(self.known["MLFLOW_TRACKING_URI"])
-        experiment = client.get_experiment_by_name(f"congruence/{split}/y")
+        experiment = client.get_experiment_by_name("congruence/evaluations")
         if experiment is None:
             return []
-        kind = "tags.`congruence.kind` = 'evaluation'"
+        kind = f"tags.`congruence.kind` = 'evaluation' and tags.`congruence.split` = '{split}'"
         return list(client.search_runs([experiment.experiment_id], filter_string=kind, run_view_type=view))
 
     def done(self, split: str, label: str) -> bool:
@@ -163,7 +164,7 @@ class Stage:
         tags = client.get_model_version(*label.split("/")).tags
         left = [key for key in tags if "error" in key]
         assert not left, left
-        return {name: run.data.metrics[name] for name in NUMBERS}
+        return {name: metric.value for name, metric in run_metrics(run).items() if name in NUMBERS}
 
 
 def _picture(angle: float, rng: np.random.Generator) -> bytes:

@@ -85,7 +85,7 @@ def score(
             they are there.
         split: name of the labelled split; by default ``reference:``, else the first of the file.
         output: folder to write to; by default one under ``scores`` in the home folder.
-        log: log a run to MLflow as well, in the experiment ``<experiment>/<labelled split>/scores``.
+        log: log a run to MLflow as well, in the experiment ``<experiment>/new-inputs``.
         withhold: a share of the inputs such as "5 %", or levels such as {"unusual": "1 %", "wrong": "5 %"}; by default
             that of the evaluation file.
 

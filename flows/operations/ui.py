@@ -33,14 +33,14 @@ def list_pages(home: Path, base: str) -> list[str]:
         return []
     from mlflow.exceptions import MlflowException
 
-    from congruence.tasks.mlflow.pages import KEY, experiments_of_evaluations, list_page
+    from congruence.tasks.mlflow.pages import evaluation_lists
     from congruence.tasks.mlflow.settings import TrackingSettings
 
     try:
-        found = experiments_of_evaluations(TrackingSettings(uri=uri))
+        found = evaluation_lists(TrackingSettings(uri=uri))
     except MlflowException:
         return []  # the server says what is wrong with its database
-    return [f"  {name}: {base}/{list_page(experiment, KEY)}" for name, experiment in found.items()]
+    return [f"  evaluations on {name}: {base}/{page}" for name, page in found.items()]
 
 
 _LOOKED_AT = 100

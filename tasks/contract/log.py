@@ -50,7 +50,7 @@ _MEANS = {"poisson": "rate", "negative_binomial": "mean", "double_poisson": "mea
 def log_predictive_model(
     model: Any,
     *,
-    name: str,
+    name: str | None = None,
     input_example: pd.DataFrame,
     family: str | None = None,
     columns: Mapping[str, Column] | None = None,
@@ -83,6 +83,9 @@ def log_predictive_model(
         matrix, a dict of tensors or a ``torch.distributions`` object;
       - any ``mlflow.pyfunc.PythonModel``.
 
+    MLflow's page of models compares logged models by ``name``, which is that of the registered model unless another is
+    given.
+
     A model of rates becomes one of counts by ``exposure``, the column of the rows that its rate is multiplied by
     (insured years, kilometres): ``log_predictive_model(glm, family="poisson", exposure="Exposure", ...)``. The example
     holds that column; a model that was fitted without it is not given it.
@@ -96,6 +99,7 @@ def log_predictive_model(
     Raises:
         ContractError: the output does not fit the family, or no family is known.
     """
+    name = name or logged_model_name(registered_model_name or "model")
     predictor = _predictor(model, preprocess, method, family)
     exposures = None if exposure is None else exposure_in(input_example, exposure)
     input_example = _without_exposure(predictor, input_example, exposure)
@@ -136,6 +140,11 @@ def log_predictive_model(
             code_paths=list(code_paths) if code_paths else None,
         )
     return info
+
+
+def logged_model_name(registered: str) -> str:
+    """The name of a logged model after that of its registered model, without the signs that MLflow refuses there."""
+    return re.sub(r"""[/:.%"']""", "-", registered)
 
 
 def _without_exposure(predictor: Any, example: pd.DataFrame, exposure: str | None) -> pd.DataFrame:

@@ -186,7 +186,7 @@ def _register(kind: str, model: FramePredictor, table: Frame) -> None:
         mlflow.log_params({"kind": kind, "training_rows": len(table)})
         info = log_predictive_model(
             model,
-            name=kind,
+            name=MODEL_NAME,
             family="mixture" if mixture else "normal",
             component="normal" if mixture else None,
             input_example=table[["image", "angle", "digit"]].head(5).astype({"digit": "float64"}),

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, connect, with_retries
 from congruence.tasks.mlflow.finished import Conditions, complete_runs, run_metrics
-from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
+from congruence.tasks.mlflow.identity import facts
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, resolve
@@ -46,26 +46,24 @@ def gate_baseline(
         "looking for evaluations", lambda: complete_runs(client, candidate.split.name, settings), settings
     )
     wanted = Conditions(candidate.split.digest, candidate.protocol_digest)
-    own = [run for run in runs if run.data.tags[PREFIX + "model_uri"] == version.uri]
-    fitting = [run for run in own if wanted.admit(run.data.tags)]
+    fitting = [run for run in runs if facts(run)["model_uri"] == version.uri and wanted.admit(run)]
     if not fitting:
         raise TrackingError(
             f"{version.uri}: the gate's baseline has no evaluation on split '{candidate.split.name}' "
             f"({candidate.split.digest[:16]}) under protocol {candidate.protocol_digest}; evaluate it too: congruence "
             f"evaluate FILE -m {version.uri}"
         )
-    digests = [run.data.tags.get(PREFIX + "settings_digest", "") for run in fitting]
+    digests = [facts(run).get("settings_digest", "") for run in fitting]
     same = digests.index(candidate.settings_digest) if candidate.settings_digest in digests else 0
     return read_version(str(fitting[same].info.run_id), settings)
 
 
 def beside_baseline(
-    client: MlflowClient, evaluation: Evaluation, experiment: str, baseline: str, settings: TrackingSettings
+    client: MlflowClient, evaluation: Evaluation, baseline: str, settings: TrackingSettings
 ) -> tuple[str, dict[str, MetricValue]] | None:
     """Name and metrics of the version in use, on the same split under the same protocol.
 
-    None where there is none, where it is the evaluated version itself, or where it has not been evaluated yet. It is
-    looked for in the experiment of that id, which is that of all evaluations on the split and target.
+    None where there is none, where it is the evaluated version itself, or where it has not been evaluated yet.
     """
     try:
         version = baseline_version(evaluation.model.name, baseline, settings, first_version="pass")
@@ -73,10 +71,9 @@ def beside_baseline(
         return None
     if version is None or version.uri == evaluation.model.uri:
         return None
-    said = f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}model_uri` = '{version.uri}'"
-    runs = client.search_runs([experiment], filter_string=said, order_by=["attributes.start_time DESC"])
+    runs = complete_runs(client, evaluation.split.name, settings)
     wanted = Conditions(evaluation.split.digest, evaluation.protocol.digest)
-    run = next((run for run in runs if wanted.admit(run.data.tags)), None)
+    run = next((run for run in runs if facts(run)["model_uri"] == version.uri and wanted.admit(run)), None)
     return None if run is None else (version.label, run_metrics(run))
 
 

@@ -39,8 +39,7 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
         PREFIX + "protocol_digest": baseline.protocol_digest,
     }
     name = f"{len(comparison.versions)} versions on {split.name}, against {baseline.label}"
-    experiment = settings.comparison_experiment_name(split.name)
-    run = log_once(experiment, name, identity, tags, partial(_compared, comparison), settings)
+    run = log_once(settings.comparisons, name, identity, tags, partial(_compared, comparison), settings)
     return str(run.info.run_id)
 
 
@@ -135,8 +134,8 @@ def log_decision(decision: GateDecision, settings: TrackingSettings) -> str:
         PREFIX + "version": model.version,
         "cce_gate": decision.outcome,
     }
-    experiment, name = settings.gate_experiment_name(model.name), f"{model.label} {decision.outcome}"
-    run = log_once(experiment, name, identity, opened, lambda _: _decided(decision), settings)
+    name = f"{model.label} {decision.outcome}"
+    run = log_once(settings.comparisons, name, identity, opened, lambda _: _decided(decision), settings)
     run_id = str(run.info.run_id)
     held = len(decision.checks)
     reasons = (

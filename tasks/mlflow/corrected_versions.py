@@ -17,12 +17,14 @@ from typing import Any
 
 import mlflow
 import pandas as pd
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature, infer_signature
 from mlflow.types import ColSpec, Schema
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.contract.log import without_notices
+from congruence.tasks.contract.log import logged_model_name, without_notices
 from congruence.tasks.contract.model import fetch
 from congruence.tasks.contract.resolved import METADATA_KEY
 from congruence.tasks.contract.settings import PredictionSettings
@@ -48,7 +50,6 @@ from congruence.tasks.recalibration.rows import FITTED_ON, FITTED_UNTIL, describ
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 MADE_FROM = PREFIX + "recalibration"
-EXPERIMENT = "recalibrations"
 EXAMPLE_ROWS = 5
 
 
@@ -197,8 +198,7 @@ def _register(
     read_by: PredictionSettings,
 ) -> ModelVersion:
     client, parent = connect(tracking), origin.parent
-    name = f"{tracking.experiment}/{EXPERIMENT}/{parent.name}"
-    place = with_retries("opening the experiment", lambda: experiment_id(client, name, tracking), tracking)
+    place = with_retries("opening the experiment", lambda: _place(client, parent, tracking), tracking)
     rows = f"{fitted.rows:,} rows of {origin.split.name}"
     what = f"{parent.label} recalibrated: {fitted.said}"
     name = f"{parent.label} recalibrated"  # what it changes fills lines, and is the description's
@@ -206,7 +206,7 @@ def _register(
         mlflow.log_params({"parent": parent.uri, "rows": fitted.rows, "split": origin.split.name, "seed": origin.seed})
         mlflow.log_param("split_digest", origin.split.digest)
         info = mlflow.pyfunc.log_model(
-            name="recalibrated",
+            name=logged_model_name(parent.name),
             python_model=recalibrated_model.__file__,
             artifacts={FOLDER: str(folder)},
             signature=signature,
@@ -237,6 +237,20 @@ def _register(
     link = [{"name": parent.name, "version": made.version}]
     client.set_logged_model_tags(info.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(link)})
     return resolve(f"models:/{parent.name}/{made.version}")
+
+
+def _place(client: MlflowClient, parent: ModelVersion, tracking: TrackingSettings) -> str:
+    """The experiment of the parent's logged model, whose page compares them; that of evaluations where it is gone."""
+    if parent.model_id is not None:
+        try:
+            found = client.get_experiment(client.get_logged_model(parent.model_id).experiment_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+        else:
+            if found.lifecycle_stage == "active":
+                return str(found.experiment_id)
+    return experiment_id(client, tracking.evaluations, tracking)
 
 
 def _requirements(parent: Path) -> list[str]:

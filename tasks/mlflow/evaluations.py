@@ -17,10 +17,10 @@ from mlflow.exceptions import MlflowException
 
 from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
 from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, with_retries
-from congruence.tasks.mlflow.finished import SECONDS, SLICES, VERDICT, WRONG, WRONG_PLACES
+from congruence.tasks.mlflow.finished import SECONDS, VERDICT, WRONG
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.pages import KEY, list_page, run_page
-from congruence.tasks.mlflow.reading import INFLUENCE_FILE, NOISE_FILE, ROWS_DIGEST, SCORES_FILE
+from congruence.tasks.mlflow.pages import list_page, run_page, view_key
+from congruence.tasks.mlflow.reading import INFLUENCE_FILE, NOISE_FILE, PROVENANCE_FILE, SCORES_FILE
 from congruence.tasks.mlflow.runs import (
     DATASET_DIGEST,
     among_writers,
@@ -41,15 +41,14 @@ from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.columns import version_columns
-from congruence.tasks.scores.metrics.registry import metric_of, shown
+from congruence.tasks.scores.metrics.registry import logged_name, metric_of, shown
 from congruence.tasks.sentences.calibration import capital
 
 SLICES_FILE = "tables/slices.json"
 POINTS_FILE = "tables/points.json"
-PROVENANCE_FILE = "provenance.json"
 REPORT_FILE = "report.html"
 log = logging.getLogger(__name__)
-_MOST_PLACES = 20  # in a tag
+_MOST_PLACES = 20
 
 
 def log_evaluation(
@@ -90,10 +89,9 @@ def _log(
 ) -> str:
     run = with_retries("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
     run_id = str(run.info.run_id)
-    experiment = str(run.info.experiment_id)
     beside = with_retries(
         "reading the baseline's score",
-        lambda: beside_baseline(client, evaluation, experiment, baseline, settings),
+        lambda: beside_baseline(client, evaluation, baseline, settings),
         settings,
     )
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
@@ -106,11 +104,8 @@ def _log(
     tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
     tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
     tags |= {"mlflow.note.content": _note(evaluation, run, settings), VERDICT: str(evaluation.verdict)}
-    tags[ROWS_DIGEST] = rows_digest(evaluation)
-    tags[SLICES] = json.dumps(evaluation.slice_names)
     if evaluation.wrong is not None:
         tags[WRONG] = "\n".join(evaluation.wrong.sentences)
-        tags[WRONG_PLACES] = json.dumps([vars(place) for place in evaluation.wrong.named()[:_MOST_PLACES]])
     try:
         with_retries("tagging the run", lambda: set_tags(client, run_id, tags), settings)
     except TrackingError as error:
@@ -182,7 +177,8 @@ def _logged_as(client: MlflowClient, evaluation: Evaluation) -> str:
 
 
 def provenance(evaluation: Evaluation) -> dict[str, Any]:
-    """Where the numbers come from: model, split, protocol with digest, and what the evaluation recorded."""
+    """Where the numbers come from: model, split, protocol with digest, what was recorded, the numbers at all digits."""
+    wrong = evaluation.wrong
     return {
         "model": {name: value for name, value in vars(evaluation.model).items() if name != "tags"},
         "split": vars(evaluation.split),
@@ -192,6 +188,8 @@ def provenance(evaluation: Evaluation) -> dict[str, Any]:
             **evaluation.protocol.describe(),
         },
         "metrics": {name: vars(metric) for name, metric in evaluation.metrics.items()},
+        "slices": evaluation.slice_names,
+        "wrong_places": None if wrong is None else [vars(place) for place in wrong.named()[:_MOST_PLACES]],
         "seconds": evaluation.seconds,
         **evaluation.provenance,
     }
@@ -220,6 +218,7 @@ def _params(evaluation: Evaluation) -> dict[str, Any]:
         "split_digest": split.digest,
         "rows": split.rows,
         "valid_rows": split.valid_rows,
+        "rows_digest": rows_digest(evaluation),
         "protocol": protocol.name,
         "protocol_digest": protocol.digest,
         **{f"protocol.{name}": value for name, value in protocol.describe().items()},
@@ -242,24 +241,34 @@ def _metrics(run: Run, evaluation: Evaluation) -> list[Metric]:
         "run_id": str(run.info.run_id),
     }
     metrics = []
+    headline = shown("mlflow")
     for name, metric in evaluation.metrics.items():
-        bounds = {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
-        metrics += [Metric(key, value, when, 0, **shared) for key, value in bounds.items() if value is not None]
-    metrics += [Metric(SECONDS + name, value, when, 0) for name, value in evaluation.seconds.items()]
+        # The logged model's page lists everything that it has in one table: it has the headline alone.
+        about = shared if name in headline else {}
+        metrics.append(Metric(logged_name(name), _four_digits(metric.value), when, 0, **about))
+        for bound, value in (("low", metric.low), ("high", metric.high)):
+            if value is not None:
+                metrics.append(Metric(logged_name(name, bound), _four_digits(value), when, 0))
+    metrics += [Metric(SECONDS + name, _four_digits(value), when, 0) for name, value in evaluation.seconds.items()]
     return metrics
+
+
+def _four_digits(value: float) -> float:
+    """A number as MLflow's page shows it, which rounds nothing; all digits are in the provenance."""
+    return float(f"{value:.4g}") if abs(value) < 1000 else float(f"{value:.0f}")
 
 
 def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
     split, metrics = evaluation.split, evaluation.metrics
     experiment, run_id = str(run.info.experiment_id), str(run.info.run_id)
     report = f"[report]({run_page(experiment, run_id, f'artifacts/{REPORT_FILE}')})"
-    versions = f"[all versions on this split]({list_page(experiment, KEY)})"
+    versions = f"[all versions on this split]({list_page(experiment, view_key(split.name, split.target))})"
     lines = [
         f"**{capital(str(evaluation.verdict))}** ({evaluation.model.label} on {split.name}: {split.valid_rows:,} of "
         f"{split.rows:,} rows evaluated under protocol `{evaluation.protocol.name}`, `{evaluation.protocol.digest}`).",
         *([] if evaluation.wrong is None else ["", " ".join(evaluation.wrong.sentences)]),
         "",
-        *(_described(name, metrics[name]) for name in shown("headlines") if name in metrics),
+        *(_described(name, metrics[name]) for name in shown("mlflow") if name in metrics),
         "",
         f"{f'Read the {report} first' if settings.report else 'It has no report'}; beside it stand {versions}. The "
         f"extremes are in `{POINTS_FILE}`, every row's key, target and scores in `{SCORES_FILE}`; "
@@ -271,7 +280,7 @@ def _note(evaluation: Evaluation, run: Run, settings: TrackingSettings) -> str:
 def _described(name: str, metric: MetricValue) -> str:
     means = metric_of(name)
     kind = f" ({means.interval})" if metric.low is not None and means.interval else ""
-    return f"- {means.label} (`{name}`): {metric}{kind}"
+    return f"- {means.label} (`{logged_name(name)}`): {metric}{kind}"
 
 
 def _finish_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
@@ -295,6 +304,6 @@ def _log_to_source_run(client: MlflowClient, evaluation: Evaluation, run_id: str
         return
     when = int(client.get_run(run_id).info.start_time)
     split, metrics = evaluation.split.name, evaluation.metrics
-    names = [name for name in shown("headlines") if name in metrics]
-    headlines = [Metric(f"{split}/{name}", metrics[name].value, when, 0) for name in names]
+    names = [name for name in shown("mlflow") if name in metrics]
+    headlines = [Metric(f"{split}/{name}", _four_digits(metrics[name].value), when, 0) for name in names]
     client.log_batch(model.run_id, metrics=headlines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlflow import MlflowClient
@@ -10,12 +10,10 @@ from mlflow.entities import Run
 
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.mlflow.connection import active_run, connect, with_retries
-from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, all_runs, experiments_of
+from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, all_runs, experiments_of, facts, quoted
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import MetricValue, logged_verdict
-
-SLICES = "congruence.slices"
-"""The tag of a run with the names of the split's slice columns, a JSON list."""
+from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name
 
 VERDICT = "verdict"
 """The tag of a run with the verdict in words: "wrong: predicted spread too small"."""
@@ -23,10 +21,9 @@ VERDICT = "verdict"
 WRONG = "what_is_wrong"
 """The tag of a run with what is wrong with its version, a sentence a line."""
 
-WRONG_PLACES = PREFIX + "wrong_places"
-"""The tag of a run with the places that are named wrong, the largest first, a JSON list."""
-
-SECONDS = "seconds_"  # no slash: MLflow would draw the group before all other metrics
+SECONDS = "seconds/"
+_FORMER_SECONDS = "seconds_"
+_BOUNDS = "intervals"
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ def finished_evaluation(run_id: str, settings: TrackingSettings) -> FinishedEval
 def _read(run: Run) -> FinishedEvaluation:
     return FinishedEvaluation(
         str(run.info.run_id),
-        run.data.tags[PREFIX + "model_uri"],
+        facts(run)["model_uri"],
         run_metrics(run),
         run_verdict(run),
         tuple(run.data.tags.get(WRONG, "").splitlines()),
@@ -74,21 +71,38 @@ def _read(run: Run) -> FinishedEvaluation:
 
 def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) -> list[Run]:
     """Complete evaluations on a split of this name, whatever their target, latest first."""
-    return runs_in(client, experiments_of(client, split, settings))
+    return runs_in(client, experiments_of(client, split, settings), f" and tags.`{PREFIX}split` = {quoted(split)}")
 
 
-def runs_in(client: MlflowClient, experiments: Sequence[str]) -> list[Run]:
+def runs_in(client: MlflowClient, experiments: Sequence[str], wanted: str = "") -> list[Run]:
     """Complete evaluations in the experiments of these ids, latest first."""
-    return all_runs(client, experiments, f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'")
+    return all_runs(
+        client, experiments, f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'{wanted}"
+    )
 
 
 def run_metrics(run: Run) -> dict[str, MetricValue]:
-    """The metrics of an evaluation's run with their intervals."""
+    """The metrics of an evaluation's run with their intervals, at the digits that it shows; see ``logged_name``."""
     values = run.data.metrics
+    found = {}
+    for logged, value in values.items():
+        section, _, name = logged.rpartition("/")
+        if section in SECTIONS and section != _BOUNDS:
+            found[name] = MetricValue(value, *(values.get(logged_name(name, bound)) for bound in ("low", "high")))
+    return found or _former_metrics(values)
+
+
+def _former_metrics(values: Mapping[str, float]) -> dict[str, MetricValue]:
+    """Of a run of a former release, whose metrics stood under their short names, all digits and no sections."""
+
+    def is_bound(name: str) -> bool:
+        stem, _, side = name.rpartition("_")
+        return side in ("low", "high") and stem in values
+
     return {
         name: MetricValue(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
         for name, value in values.items()
-        if "/" not in name and not name.startswith(SECONDS) and not _is_bound(name, values)
+        if "/" not in name and not name.startswith(_FORMER_SECONDS) and not is_bound(name)
     }
 
 
@@ -96,11 +110,6 @@ def run_verdict(run: Run) -> Verdict:
     """The verdict of an evaluation's run."""
     rows = int(run.data.params.get("valid_rows", 0))
     return logged_verdict(run.data.tags.get(VERDICT, ""), run_metrics(run), rows)
-
-
-def _is_bound(name: str, names: Collection[str]) -> bool:
-    stem, _, side = name.rpartition("_")
-    return side in ("low", "high") and stem in names
 
 
 _WORDS = {
@@ -125,20 +134,22 @@ class Conditions:
     settings_digest: str | None = None
 
     @classmethod
-    def of(cls, tags: Mapping[str, str]) -> Conditions:
-        """Those of a logged evaluation, from its run's tags."""
-        return cls(**{name: tags.get(PREFIX + name, "") for name in _WORDS})
+    def of(cls, run: Run) -> Conditions:
+        """Those of a logged evaluation."""
+        known = facts(run)
+        return cls(**{name: known.get(name, "") for name in _WORDS})
 
-    def admit(self, tags: Mapping[str, str]) -> bool:
-        """Whether a logged evaluation was made under these, by its run's tags."""
-        return not self.unmet(tags)
+    def admit(self, run: Run) -> bool:
+        """Whether a logged evaluation was made under these."""
+        return not self.unmet(run)
 
-    def unmet(self, tags: Mapping[str, str]) -> list[str]:
+    def unmet(self, run: Run) -> list[str]:
         """In what a logged evaluation differs, in words."""
+        known = facts(run)
         return [
-            f"{words} {self._shown(tags.get(PREFIX + name, ''))} instead of {self._shown(wanted)}"
+            f"{words} {self._shown(known.get(name, ''))} instead of {self._shown(wanted)}"
             for name, words in _WORDS.items()
-            if (wanted := getattr(self, name)) is not None and tags.get(PREFIX + name, "") != wanted
+            if (wanted := getattr(self, name)) is not None and known.get(name, "") != wanted
         ]
 
     @staticmethod

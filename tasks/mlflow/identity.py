@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.store.entities import PagedList
 
-from congruence.tasks.mlflow.connection import active_experiment, connect, with_retries
+from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.mlflow_requests import all_pages
@@ -27,6 +27,8 @@ STATE = PREFIX + "state"
 OPEN, COMPLETE = "open", "complete"
 PERIOD = PREFIX + "period"
 OWN = PREFIX + "own_settings"
+_TAGS = ("kind", "model", "version", "split", "period")
+"""What a run says in tags, by which people search; the rest it says in parameters."""
 GATE_PROTOCOL = "cce_gate_protocol"
 FORMAT = "4"  # to be counted up where the same settings give other numbers: evaluations of before are made again
 
@@ -39,7 +41,7 @@ class EvaluationIdentity:
     ``settings_digest`` covers the settings that change a number beyond split and protocol (``tasks.settings_digest``).
     ``own_settings`` is the digest of how this version is read, where an entry of ``models:`` says that: versions that
     are read in different ways compare, as each is read as it is meant.
-    ``target`` names the columns that are predicted, for the experiment's name; which they are, the split's digest says.
+    ``target`` names the columns that are predicted, for the list of runs; which they are, the split's digest says.
     ``period`` is that of the split's files, where they come by date: such an evaluation is a look (``tasks.monitor``).
     """
 
@@ -76,6 +78,16 @@ class EvaluationIdentity:
     @property
     def tags(self) -> dict[str, str]:
         """The identifying tags of its run."""
+        return {name: value for name, value in self._facts.items() if name.removeprefix(PREFIX) in _TAGS}
+
+    @property
+    def params(self) -> dict[str, str]:
+        """What else identifies it: parameters of its run."""
+        rest = {name.removeprefix(PREFIX): value for name, value in (self._facts | {"target": self.target}).items()}
+        return {name: value for name, value in rest.items() if value and name not in _TAGS}
+
+    @property
+    def _facts(self) -> dict[str, str]:
         return {
             PREFIX + "kind": "evaluation",
             PREFIX + "model": self.model.name,
@@ -93,7 +105,13 @@ class EvaluationIdentity:
     @property
     def digest(self) -> str:
         """32 hexadecimal digits."""
-        return identity_digest(self.tags)
+        return identity_digest(self._facts)
+
+
+def facts(run: Run) -> dict[str, str]:
+    """What a run of an evaluation says of it: its parameters and our tags; former releases said all of it in tags."""
+    tags = {name.removeprefix(PREFIX): value for name, value in run.data.tags.items() if name.startswith(PREFIX)}
+    return {**run.data.params, **tags}
 
 
 def dates_in_words(period: str) -> str:
@@ -141,17 +159,28 @@ def all_runs(client: MlflowClient, experiments: Sequence[str], wanted: str) -> l
 
 
 def experiments_of(client: MlflowClient, split: str, settings: TrackingSettings) -> list[str]:
-    """The ids of the experiments of the evaluations on a split of this name: one for each target."""
-    name = settings.experiment_name(split)
-    return [*active_experiment(client, name), *_beginning_with(client, f"{name}/")]
+    """The ids of the experiments that may hold evaluations on a split of this name.
+
+    It is one; former releases had one for each split and target.
+    """
+    former = f"{settings.experiment}/{split}"
+    names = _experiments(client, settings)
+    return [id for name, id in names.items() if name in (settings.evaluations, former) or name.startswith(f"{former}/")]
 
 
 def all_experiments(client: MlflowClient, settings: TrackingSettings) -> list[str]:
     """The ids of all experiments in which evaluations may be."""
-    return list(_beginning_with(client, settings.experiment_name("")))
+    return list(_experiments(client, settings).values())
 
 
-def _beginning_with(client: MlflowClient, start: str) -> Iterator[str]:
+def quoted(value: str) -> str:
+    """A text in a filter of MLflow's search."""
+    return f'"{value}"' if "'" in value else f"'{value}'"
+
+
+def _experiments(client: MlflowClient, settings: TrackingSettings) -> dict[str, str]:
+    """The ids of our experiments by name."""
+    start = f"{settings.experiment}/"
     asked = start.partition("'")[0]  # a quotation mark would end the pattern, and "_" stands for any character in it
     found = all_pages(lambda token: client.search_experiments(filter_string=f"name LIKE '{asked}%'", page_token=token))
-    return (str(experiment.experiment_id) for experiment in found if experiment.name.startswith(start))
+    return {each.name: str(each.experiment_id) for each in found if each.name.startswith(start)}

@@ -10,7 +10,7 @@ from mlflow.entities import Run
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.finished import run_metrics, run_verdict, runs_in
-from congruence.tasks.mlflow.identity import GATE_PROTOCOL, OPEN, PREFIX, STATE, all_experiments, all_runs
+from congruence.tasks.mlflow.identity import GATE_PROTOCOL, OPEN, PREFIX, STATE, all_experiments, all_runs, facts
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import matching_versions
@@ -99,7 +99,9 @@ def _latest(runs: Iterable[Run]) -> dict[tuple[str, str], Run]:
     """The first run of each version on each split; they come latest first."""
     found: dict[tuple[str, str], Run] = {}
     for run in runs:
-        found.setdefault((run.data.tags[PREFIX + "model_uri"], run.data.tags[PREFIX + "split"]), run)
+        known = facts(run)
+        if "model_uri" in known:  # its process opened it, and has not said yet of which version
+            found.setdefault((known["model_uri"], known["split"]), run)
     return found
 
 
@@ -110,7 +112,8 @@ def _open(run: Run, split: str) -> OpenEvaluation:
 
 
 def _listed(run: Run, split: str) -> ListedEvaluation:
-    name, digest = run.data.params.get("protocol", ""), run.data.tags[PREFIX + "protocol_digest"]
+    known = facts(run)
+    name, digest = known.get("protocol", ""), known["protocol_digest"]
     return ListedEvaluation(
         split=split,
         run_id=str(run.info.run_id),

@@ -1,14 +1,15 @@
 """MLflow's pages, for people: their addresses, and how the list of evaluations opens.
 
-Columns, order and charts are a saved view of the experiment. MLflow keeps a view as an experiment tag
-``mlflow.sharedViewState.<key>`` and opens it by ``?viewStateShareKey=<key>``; its page offers it by name under "Views",
-too. The tag holds JSON: the view's name, when it was made, and its state as text, which may be deflated. Servers from
-before views had names read the state's fields from the tag itself, so they stand there as well.
+Columns, order and charts are a saved view of the experiment, one for each split. MLflow keeps a view as an experiment
+tag ``mlflow.sharedViewState.<key>`` and opens it by ``?viewStateShareKey=<key>``; its page offers it by name under
+"Views", too. The tag holds JSON: the view's name, when it was made, and its state as text, which may be deflated.
+Servers from before views had names read the state's fields from the tag itself, so all but the charts stand there, too.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 import zlib
@@ -18,9 +19,9 @@ from urllib.parse import quote
 from mlflow import MlflowClient
 
 from congruence.tasks.mlflow.connection import connect, tracking_address, with_retries
+from congruence.tasks.mlflow.identity import PREFIX, quoted
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.mlflow_requests import all_pages
-from congruence.tasks.scores.metrics.registry import metric_of, shown
+from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name, metric_of, shown
 
 # Without it a link opens in MLflow's view of language models, which has neither the registry nor the list of runs.
 _VIEW = "workflowType=machine_learning"
@@ -44,7 +45,7 @@ def run_page(experiment: str, run_id: str, page: str = "") -> str:
 
 
 def list_page(experiment: str, view: str) -> str:
-    """An experiment's list of runs in one of its saved views (``views.KEY``), as ``run_page`` is written."""
+    """An experiment's list of runs in one of its saved views (``view_key``), as ``run_page`` is written."""
     return f"#/experiments/{experiment}/runs?viewStateShareKey={quote(view)}&{_VIEW}"
 
 
@@ -60,100 +61,113 @@ def place_of(run_id: str, settings: TrackingSettings) -> str:
     return run_place(settings, str(run.info.experiment_id), run_id)
 
 
-KEY = "congruence"
-TAG = f"mlflow.sharedViewState.{KEY}"
+_VIEWS = "mlflow.sharedViewState."
 DESCRIPTION = "mlflow.note.content"
-STATUS = "verdict"
+VERDICT = "verdict"
 
 _MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that the tag does not either
-_CHARTS, _OTHERS = "congruence-charts", "congruence-others"
-_METRICS_SECTION = "Model metrics"  # MLflow's own name: charts of metrics that the view does not know go there
-_STATUS_WIDTH, _METRIC_WIDTH = 200, 98  # pixels: a metric has ten digits there, of which four are enough
+_COLUMNS = 7  # of the headline: more do not fit a screen
+_VERDICT_WIDTH, _METRIC_WIDTH = 200, 165  # pixels: MLflow writes the section before each name
 
-_prepared: set[tuple[str | None, str]] = set()
+_prepared: set[tuple[str | None, str, str, str]] = set()
 
 
-def view_of_evaluations() -> str:
-    """The value of the tag ``TAG``: evaluations sorted by mean CCE, in its columns and the status, with its charts.
+def view_key(split: str, target: str = "") -> str:
+    """What the view of the evaluations on a split, of one target, is called in addresses."""
+    return "congruence-" + hashlib.sha256(f"{split}\n{target}".encode()).hexdigest()[:8]
 
-    MLflow puts metrics without a chart into its own section, which starts folded.
+
+def view_of_evaluations(split: str, target: str = "") -> str:
+    """The value of the tag of a view: evaluations on a split, the most skilful first, with the headline and its charts.
+
+    MLflow gives every other metric a chart in the section of its name; these sections start folded.
     """
-    metrics = [f"metrics.`{name}`" for name in shown("list")]
-    status = f"tags.`{STATUS}`"
+    headline = shown("mlflow")
+    metrics = [f"metrics.`{logged_name(name)}`" for name in headline[:_COLUMNS]]
+    verdict = f"tags.`{VERDICT}`"
+    wanted = [f"tags.`{PREFIX}split` = {quoted(split)}", *([f"params.`target` = {quoted(target)}"] if target else [])]
     state: dict[str, Any] = {
+        "searchFilter": " and ".join(wanted),
         "orderByKey": metrics[0],
-        "orderByAsc": True,
-        "selectedColumns": [*metrics, status],
-        "columnOrder": [status, *metrics],
-        "columnWidths": {**dict.fromkeys(metrics, _METRIC_WIDTH), status: _STATUS_WIDTH},
+        "orderByAsc": False,
+        "selectedColumns": [*metrics, verdict],
+        "columnOrder": [verdict, *metrics],
+        "columnWidths": {**dict.fromkeys(metrics, _METRIC_WIDTH), verdict: _VERDICT_WIDTH},
         "runsHiddenMode": "FIRST_20_RUNS",
-        "compareRunCharts": [_chart(name) for name in shown("charts")],
+        "compareRunCharts": [_chart(name) for name in headline],
         "compareRunSections": [
-            {"uuid": _CHARTS, "name": "Evaluation", "display": True, "isReordered": True},
-            {"uuid": _OTHERS, "name": _METRICS_SECTION, "display": False, "isReordered": True},
+            {"uuid": _uuid(name), "name": name, "display": name == SECTIONS[0], "isReordered": True}
+            for name in SECTIONS
         ],
         "isAccordionReordered": True,
     }
-    envelope = {"name": "Evaluations", "createdAt": _MADE, "updatedAt": _MADE, "state": _deflated(_compact(state))}
-    return _compact(state | envelope)
+    name = f"{split}: {target}" if target else split
+    envelope = {"name": name, "createdAt": _MADE, "updatedAt": _MADE, "state": _deflated(_compact(state))}
+    older = {name: value for name, value in state.items() if not name.startswith("compareRun")}  # a tag is short
+    return _compact(older | envelope)
 
 
-def prepare_experiment(client: MlflowClient, experiment: str, kind: str, settings: TrackingSettings) -> None:
-    """Give an experiment its description and, where it holds evaluations, its view; once per process.
+def prepare_experiment(
+    client: MlflowClient, experiment: str, kind: str, settings: TrackingSettings, split: str = "", target: str = ""
+) -> None:
+    """Give an experiment its description and, where it holds evaluations, the view of a split; once per process.
 
     A description that somebody wrote stays. ``kind`` is that of its runs, see ``_DESCRIPTIONS``.
     """
-    if (settings.uri, experiment) in _prepared:
+    asked = (settings.uri, experiment, split, target)
+    if asked in _prepared:
         return
-    found = client.get_experiment(experiment)
-    if DESCRIPTION not in found.tags:
-        split, _, target = found.name.removeprefix(settings.experiment_name("")).partition("/")
-        client.set_experiment_tag(experiment, DESCRIPTION, describe(split, experiment, kind, target))
-    if kind == "evaluation" and found.tags.get(TAG) != view_of_evaluations():
-        client.set_experiment_tag(experiment, TAG, view_of_evaluations())
-    _prepared.add((settings.uri, experiment))
+    tags = client.get_experiment(experiment).tags
+    if DESCRIPTION not in tags:
+        client.set_experiment_tag(experiment, DESCRIPTION, _DESCRIPTIONS.get(kind, "Runs of congruence."))
+    if kind == "evaluation" and tags.get(tag := _VIEWS + view_key(split, target)) != (
+        view := view_of_evaluations(split, target)
+    ):
+        client.set_experiment_tag(experiment, tag, view)
+    _prepared.add(asked)
 
 
-def describe(name: str, experiment: str, kind: str, target: str = "") -> str:
-    """What an experiment holds and how to read it, in Markdown: of evaluations with the name of their split."""
-    said = _DESCRIPTIONS.get(kind, "Runs of congruence.")
-    if kind != "evaluation":
-        return said
-    of = f" of {target}" if target else ""
-    opened = f"**[Open the list by CCE]({list_page(experiment, KEY)})**"  # first: the page folds all but a line
-    return f"{opened}, beside what it would be if the version were true.\n\n{said.format(split=name, of=of)}"
+def evaluation_lists(settings: TrackingSettings) -> dict[str, str]:
+    """The pages that list evaluations, by the names of their views: one for each split and target."""
+    found = connect(settings).get_experiment_by_name(settings.evaluations)
+    if found is None or found.lifecycle_stage != "active":
+        return {}
+    views = {tag.removeprefix(_VIEWS): text for tag, text in found.tags.items() if tag.startswith(_VIEWS)}
+    pages = {json.loads(text).get("name", key): list_page(found.experiment_id, key) for key, text in views.items()}
+    return dict(sorted(pages.items()))
 
 
-def experiments_of_evaluations(settings: TrackingSettings) -> dict[str, str]:
-    """The ids of the experiments that hold evaluations, by name."""
-    client = connect(settings)
-    found = all_pages(lambda token: client.search_experiments(page_token=token))
-    return dict(sorted((each.name, str(each.experiment_id)) for each in found if TAG in each.tags))
-
-
+_COMPARISONS = (
+    "Comparisons of versions on the same split, with paired differences and their intervals: read `comparison.html` of "
+    "a run first. Beside them the decisions of the gate, with their reasons in `gate.json`: a version passed, failed, "
+    "or is undecided because the split is too small to tell."
+)
 _DESCRIPTIONS = {
-    "evaluation": "Evaluations{of} on the split **{split}**: one run for each model version and protocol. A run "
-    "begins with its verdict; its `report.html` says what is wrong, and where. The numbers also stand on the page of "
-    "each version and of its logged model.",
-    "comparison": "Comparisons of versions on the same split, with paired differences and their intervals: read "
-    "`comparison.html` of a run first.",
+    "evaluation": "**Choose a split under “Views”**: its list has one run for each model version and protocol, the "
+    "most skilful first.\n\nA run begins with its verdict; its `report.html` says what is wrong, and where. The "
+    "headline also stands on the page of each version and of its logged model.",
+    "comparison": _COMPARISONS,
+    "gate": _COMPARISONS,
     "scores": "New inputs judged by a labelled split: how far a version can be trusted on each, and which to "
     "withhold. Read `report.html` of a run first.",
-    "gate": "Decisions of the gate: one run for each, with the table of its reasons in `gate.json`. A version passed, "
-    "failed, or is undecided because the split is too small to tell.",
 }
 
 
+def _uuid(section: str) -> str:
+    return f"congruence-{section}"
+
+
 def _chart(name: str) -> dict[str, Any]:
+    logged = logged_name(name)
     return {
         "type": "BAR",
         "uuid": f"congruence-{name}",
-        "metricKey": name,
+        "metricKey": logged,
         "displayName": metric_of(name).label,
-        "metricSectionId": _CHARTS,
+        "metricSectionId": _uuid(SECTIONS[0]),
         "runsCountToCompare": 20,
         "deleted": False,
-        "isGenerated": False,
+        "isGenerated": True,  # else MLflow would draw the metric once more
     }
 
 

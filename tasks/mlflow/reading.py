@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,8 +21,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.mlflow.connection import TrackingError, connect, fetched_artifact, with_retries
-from congruence.tasks.mlflow.finished import ANY, SLICES, VERDICT, WRONG_PLACES, Conditions, complete_runs, run_metrics
-from congruence.tasks.mlflow.identity import COMPLETE, PREFIX, STATE
+from congruence.tasks.mlflow.finished import ANY, VERDICT, Conditions, complete_runs, run_metrics
+from congruence.tasks.mlflow.identity import COMPLETE, STATE, facts
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import read_parquet
 from congruence.tasks.models.version import ModelVersion
@@ -30,7 +31,7 @@ from congruence.tasks.scores.wrong import WrongPlace
 
 SCORES_FILE = "scores.parquet"
 INFLUENCE_FILE, NOISE_FILE = "influence.parquet", "influence_noise.parquet"
-ROWS_DIGEST = PREFIX + "rows_digest"
+PROVENANCE_FILE = "provenance.json"
 
 
 class LoggedTable:
@@ -112,15 +113,15 @@ def logged_versions(split: str, settings: TrackingSettings, *, conditions: Condi
     """
     client = connect(settings)
     runs = with_retries("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
-    admitted = [run for run in runs if conditions.admit(run.data.tags)]
+    admitted = [run for run in runs if conditions.admit(run)]
     if not admitted:
         raise TrackingError(
             f"split '{split}': no complete evaluation"
             + (" as asked" if runs else "")
-            + f" in the experiments {settings.experiment_name(split)}; run `congruence evaluate` first"
+            + f" in MLflow's experiment {settings.evaluations}; run `congruence evaluate` first"
         )
-    latest = replace(Conditions.of(admitted[0].data.tags), settings_digest=None)
-    kept = {run.data.tags[PREFIX + "model_uri"]: run for run in reversed(admitted) if latest.admit(run.data.tags)}
+    latest = replace(Conditions.of(admitted[0]), settings_digest=None)
+    kept = {facts(run)["model_uri"]: run for run in reversed(admitted) if latest.admit(run)}
     return [read_version(str(run.info.run_id), settings) for run in sorted(kept.values(), key=_version_order)]
 
 
@@ -131,37 +132,47 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         TrackingError: MLflow does not answer, or the run holds no complete evaluation.
     """
     run = _complete_run(run_id, settings)
-    tags, params, client = run.data.tags, run.data.params, connect(settings)
-    places = tags.get(WRONG_PLACES)
+    known, client = facts(run), connect(settings)
     found = with_retries("looking for the influence", lambda: client.list_artifacts(run_id), settings)
     files = {item.path for item in found}  # no influence where CCE was not asked for
+    recorded = _recorded(run_id, settings) if PROVENANCE_FILE in files else {}
+    # Runs of former releases have these two in tags, and say "slices" and "wrong_places" of them, too.
+    slices, places = (recorded.get(name, json.loads(known.get(name, "null"))) for name in ("slices", "wrong_places"))
+    exact = {name: MetricValue(**metric) for name, metric in recorded.get("metrics", {}).items()}
     scores, noise = LoggedTable(run_id, SCORES_FILE, settings), LoggedTable(run_id, NOISE_FILE, settings)
     return ComparedVersion(
         model=ModelVersion(
-            name=tags[PREFIX + "model"],
-            version=tags[PREFIX + "version"],
-            uri=tags[PREFIX + "model_uri"],
-            model_id=tags[PREFIX + "model_id"] or None,
+            name=known["model"],
+            version=known["version"],
+            uri=known["model_uri"],
+            model_id=known.get("model_id") or None,
         ),
         split=SplitSummary(
-            name=tags[PREFIX + "split"],
-            digest=tags[PREFIX + "split_digest"],
-            rows=int(params["rows"]),
-            valid_rows=int(params["valid_rows"]),
+            name=known["split"],
+            digest=known["split_digest"],
+            rows=int(known["rows"]),
+            valid_rows=int(known["valid_rows"]),
         ),
-        protocol_name=params["protocol"],
-        protocol_digest=tags[PREFIX + "protocol_digest"],
-        metrics=run_metrics(run),
+        protocol_name=known["protocol"],
+        protocol_digest=known["protocol_digest"],
+        metrics=exact or run_metrics(run),
         scores=scores,
         run_id=run_id,
-        settings_digest=tags.get(PREFIX + "settings_digest", ""),
+        settings_digest=known.get("settings_digest", ""),
         influence=LoggedInfluence(scores) if INFLUENCE_FILE in files else None,
         influence_noise=_released(noise, "noise") if NOISE_FILE in files else None,
-        rows_digest=tags.get(ROWS_DIGEST, ""),
-        slices=tuple(json.loads(tags.get(SLICES, "[]"))),
-        said=tags.get(VERDICT, ""),
-        wrong_places=None if places is None else tuple(WrongPlace(**place) for place in json.loads(places)),
+        rows_digest=known.get("rows_digest", ""),
+        slices=tuple(slices or ()),
+        said=run.data.tags.get(VERDICT, ""),
+        wrong_places=None if places is None else tuple(WrongPlace(**place) for place in places),
     )
+
+
+def _recorded(run_id: str, settings: TrackingSettings) -> dict[str, Any]:
+    """A run's provenance, which has its metrics at all digits."""
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        recorded: dict[str, Any] = json.loads(fetched_artifact(run_id, PROVENANCE_FILE, folder, settings).read_text())
+    return recorded
 
 
 def read_scores(
@@ -207,7 +218,7 @@ def _released(table: LoggedTable, name: str) -> Array:
 
 def _complete_run(run_id: str, settings: TrackingSettings) -> Run:
     run = with_retries("reading the run", lambda: connect(settings).get_run(run_id), settings)
-    if run.data.tags.get(STATE) != COMPLETE or run.data.tags.get(PREFIX + "kind") != "evaluation":
+    if run.data.tags.get(STATE) != COMPLETE or facts(run).get("kind") != "evaluation":
         raise TrackingError(
             f"run {run.info.run_id}: holds no complete evaluation; run `congruence evaluate` on its version"
         )
@@ -228,14 +239,15 @@ def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
 
 
 def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, MetricValue]:
-    """The metrics of a logged evaluation with their intervals, without its scores."""
+    """The metrics of a logged evaluation with their intervals at the digits that MLflow shows, without its scores."""
     client = connect(settings)
     return run_metrics(with_retries("reading the run", lambda: client.get_run(run_id), settings))
 
 
 def _version_order(run: Run) -> tuple[str, int, str]:
-    version = run.data.tags[PREFIX + "version"]
-    return run.data.tags[PREFIX + "model"], int(version) if version.isdigit() else 0, str(run.info.run_id)
+    known = facts(run)
+    version = known["version"]
+    return known["model"], int(version) if version.isdigit() else 0, str(run.info.run_id)
 
 
 Shared = tuple[str, str]
@@ -261,8 +273,8 @@ def comparable_versions(
     runs = with_retries("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
     found: dict[str, dict[Shared, Run]] = defaultdict(dict)
     for run in runs:  # latest first
-        if conditions.admit(run.data.tags):
-            found[run.data.tags[PREFIX + "model_uri"]].setdefault(_shared(run), run)
+        if conditions.admit(run):
+            found[facts(run)["model_uri"]].setdefault(_shared(run), run)
     for version in versions:
         if version.uri not in found:
             raise TrackingError(_not_evaluated(version, split, conditions, runs))
@@ -274,17 +286,17 @@ def comparable_versions(
 
 
 def _shared(run: Run) -> Shared:
-    tags = run.data.tags
-    return tags[PREFIX + "split_digest"], tags[PREFIX + "protocol_digest"]
+    known = facts(run)
+    return known["split_digest"], known["protocol_digest"]
 
 
 def _not_evaluated(version: ModelVersion, split: str, conditions: Conditions, runs: Sequence[Run]) -> str:
     said = f"{version.label}: not evaluated on split '{split}'"
     if conditions.protocol_digest is not None:
         said += f" under protocol {conditions.protocol_digest}"
-    own = [run.data.tags for run in runs if run.data.tags[PREFIX + "model_uri"] == version.uri]
+    own = [run for run in runs if facts(run)["model_uri"] == version.uri]
     if own:
-        closest = min((conditions.unmet(tags) for tags in own), key=len)
+        closest = min((conditions.unmet(run) for run in own), key=len)
         said += f" as asked; its closest evaluation has another {'; another '.join(closest)}"
     return f"{said}; run `congruence evaluate FILE -m {version.uri}` first"
 

@@ -33,9 +33,8 @@ def log_reliability(found: Reliability, files: Sequence[Path], settings: Trackin
     }
     # Labels that were added to the inputs change what is logged, and the digest of the inputs does not say so.
     identity = tags | {"losses": sorted(found.curves), "rule": str(found.rule)}
-    experiment = settings.scores_experiment_name(found.reference.name)
     name = f"{found.model.label} on {found.inputs.rows:,} new inputs"
-    run = log_once(experiment, name, identity, tags, lambda _: _content(found, files, settings), settings)
+    run = log_once(settings.new_inputs, name, identity, tags, lambda _: _content(found, files, settings), settings)
     return str(run.info.run_id)
 
 

@@ -72,8 +72,8 @@ def has_ended(process: str) -> bool | None:
 
 def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> Run:
     """The one run of this evaluation. Of several made at the same moment the oldest stays, the others are deleted."""
-    experiment = experiment_id(client, settings.experiment_name(identity.split_name, identity.target), settings)
-    prepare_experiment(client, experiment, "evaluation", settings)
+    experiment = experiment_id(client, settings.evaluations, settings)
+    prepare_experiment(client, experiment, "evaluation", settings, identity.split_name, identity.target)
     places = experiments_of(client, identity.split_name, settings)
     runs = _without_failed(client, runs_of(client, identity.digest, places))
     if not runs:
@@ -86,6 +86,7 @@ def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings:
     first, *others = runs
     for run in others:
         client.delete_run(run.info.run_id)
+    log_params(client, first, identity.params)
     return _taken_up(client, first)
 
 
@@ -159,13 +160,17 @@ def settle_complete(client: MlflowClient, run_id: str) -> None:
     if run.data.tags.get(STATE) != COMPLETE:
         return
     if ERROR in run.data.tags:
-        try:
-            client.delete_tag(run_id, ERROR)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # the other one was here before
-                raise
+        _delete_tag(client, run_id, ERROR)
     if run.info.status != "FINISHED":
         client.set_terminated(run_id, "FINISHED", end_time=run.info.end_time)
+
+
+def _delete_tag(client: MlflowClient, run_id: str, tag: str) -> None:
+    try:
+        client.delete_tag(run_id, tag)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # another one was here before
+            raise
 
 
 def log_params(client: MlflowClient, run: Run, params: Mapping[str, object]) -> bool:
@@ -199,6 +204,7 @@ def close_run(client: MlflowClient, run_id: str, state: str) -> None:
     client.set_terminated(run_id, "FINISHED", end_time=int(time.time() * 1000))
     client.set_tag(run_id, STATE, state)
     settle_complete(client, run_id)
+    _delete_tag(client, run_id, PROCESS)
 
 
 DATASET_DIGEST = 36

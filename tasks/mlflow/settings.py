@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -17,7 +16,9 @@ class TrackingSettings(Strict):
     Attributes:
         uri: MLflow tracking server or database; MLflow's current one by default.
         registry_uri: the model registry, where it is another server.
-        experiment: evaluations of split S, which predict the column T, go to the experiment ``<experiment>/S/T``.
+        experiment: evaluations go to the experiment ``<experiment>/evaluations``, with a view for each split;
+            comparisons and decisions of the gate to ``<experiment>/comparisons``, new inputs to
+            ``<experiment>/new-inputs``.
         artifact_location: folder or bucket of new experiments; for an SQLite database ``mlartifacts`` beside it.
         headline_split: the split whose numbers stand in the tags ``cce``, ``cce_status`` and ``what_is_wrong`` of a
             model version; by default the one evaluated last.
@@ -54,21 +55,17 @@ class TrackingSettings(Strict):
             )
         return asked
 
-    def experiment_name(self, split: str, target: str = "") -> str:
-        """The experiment of the evaluations on a split: those of another target, which do not compare, have their own.
+    @property
+    def evaluations(self) -> str:
+        """The experiment of evaluations."""
+        return f"{self.experiment}/evaluations"
 
-        Without a target it is the part that the names of all of them begin with.
-        """
-        return f"{self.experiment}/{split}" + ("/" + re.sub(r"[^\w.+-]+", "-", target)[:100] if target else "")
+    @property
+    def comparisons(self) -> str:
+        """The experiment of comparisons and of the gate's decisions, so that the columns of evaluations stay clear."""
+        return f"{self.experiment}/comparisons"
 
-    def comparison_experiment_name(self, split: str) -> str:
-        """The experiment of the comparisons on a split, apart so that the columns of the evaluations stay clear."""
-        return f"{self.experiment}/{split}/comparisons"
-
-    def scores_experiment_name(self, split: str) -> str:
+    @property
+    def new_inputs(self) -> str:
         """The experiment of new inputs that were judged by a split."""
-        return f"{self.experiment}/{split}/scores"
-
-    def gate_experiment_name(self, model: str) -> str:
-        """The experiment of the gate's decisions on a registered model's versions, whatever the splits."""
-        return f"{self.experiment}/gates/{model}"
+        return f"{self.experiment}/new-inputs"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from mlflow import MlflowClient
 
 from congruence.tasks.mlflow.connection import connect, with_retries
-from congruence.tasks.mlflow.pages import KEY, list_page, run_link, run_page, web_page
+from congruence.tasks.mlflow.pages import list_page, run_link, run_page, view_key, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.masking import mask_text
@@ -74,7 +74,8 @@ def _entry(evaluation: Evaluation, experiment: str, run_id: str, report: bool) -
     if evaluation.wrong is not None:
         words += ". " + " ".join(evaluation.wrong.sentences)
     pages = {"Report": run_page(experiment, run_id, "artifacts/report.html")} if report else {}
-    pages |= {"Run": run_page(experiment, run_id), "All versions on this split": list_page(experiment, KEY)}
+    view = view_key(evaluation.split.name, evaluation.split.target)
+    pages |= {"Run": run_page(experiment, run_id), "All versions on this split": list_page(experiment, view)}
     links = " | ".join(f"[{name}]({page})" for name, page in pages.items())
     said = mask_text(" ".join(words.split())).rstrip(".")
     return f"- **{evaluation.split.name}**: {said}. {links}"

@@ -20,7 +20,17 @@ from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.finished import WRONG, run_metrics
-from congruence.tasks.mlflow.identity import COMPLETE, PERIOD, PREFIX, STATE, all_runs, dates_in_words, experiments_of
+from congruence.tasks.mlflow.identity import (
+    COMPLETE,
+    PERIOD,
+    PREFIX,
+    STATE,
+    all_runs,
+    dates_in_words,
+    experiments_of,
+    facts,
+    quoted,
+)
 from congruence.tasks.mlflow.reading import logged_pit, read_scores
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.files import whole_file
@@ -68,7 +78,7 @@ class LoggedLook:
             since,
             until,
             int(run.info.start_time),
-            tags[PREFIX + "split_digest"],
+            facts(run)["split_digest"],
             int(run.data.params["valid_rows"]),
             run_metrics(run),
             tuple(tags.get(WRONG, "").splitlines()),
@@ -127,19 +137,15 @@ def _logged(version: ModelVersion, split: str, settings: EvaluationSettings) -> 
     """The evaluations of a version on dates of a split, in the order in which they were made."""
     client = connect(settings.tracking)
     tags = {PREFIX + "kind": "evaluation", STATE: COMPLETE, PREFIX + "model": version.name}
-    tags[PREFIX + "version"] = version.version
-    wanted = " and ".join(f"tags.`{key}` = {_quoted(value)}" for key, value in tags.items())
+    tags |= {PREFIX + "version": version.version, PREFIX + "split": split}
+    wanted = " and ".join(f"tags.`{key}` = {quoted(value)}" for key, value in tags.items())
 
     def search() -> list[Run]:
         return all_runs(client, experiments_of(client, split, settings.tracking), wanted)
 
     runs = with_retries("reading the account of looks", search, settings.tracking)
-    dated = [run for run in runs if PERIOD in run.data.tags and run.data.tags[PREFIX + "split"] == split]
+    dated = [run for run in runs if PERIOD in run.data.tags]
     return sorted(map(LoggedLook.of, dated), key=lambda look: (look.made, look.run_id))
-
-
-def _quoted(value: str) -> str:
-    return f'"{value}"' if "'" in value else f"'{value}'"
 
 
 def _disjoint(looks: Iterable[LoggedLook]) -> list[LoggedLook]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from congruence.tasks.mlflow.connection import connect, with_retries
-from congruence.tasks.mlflow.identity import PREFIX, all_experiments, all_runs
+from congruence.tasks.mlflow.identity import PREFIX, all_experiments, all_runs, quoted
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.monitor.account import Account
@@ -55,10 +55,9 @@ def over_time_run(name: str, settings: TrackingSettings) -> tuple[str, str] | No
         TrackingError: MLflow does not answer.
     """
     client = connect(settings)
-    quoted = f'"{name}"' if "'" in name else f"'{name}'"
 
     def search() -> list[tuple[str, str]]:
-        runs = all_runs(client, all_experiments(client, settings), f"tags.`{_OVER_TIME}` = {quoted}")
+        runs = all_runs(client, all_experiments(client, settings), f"tags.`{_OVER_TIME}` = {quoted(name)}")
         return [(str(run.info.experiment_id), str(run.info.run_id)) for run in runs]
 
     return next(iter(with_retries("looking for the page over time", search, settings)), None)

@@ -128,10 +128,18 @@ def logged(home: Path) -> dict[str, dict[str, float]]:
     mlflow.set_tracking_uri(f"sqlite:///{home / 'mlflow.db'}")
     runs = mlflow.search_runs(search_all_experiments=True, output_format="list")
     return {
-        run.info.run_name: run.data.metrics
+        run.info.run_name: recorded(run)
         for run in runs
         if run.data.tags.get("congruence.kind") == "evaluation" and run.data.tags.get("congruence.state") == "complete"
     }
+
+
+def recorded(run: Any) -> dict[str, float]:
+    """The metrics of a run at all digits, which MLflow's own have not."""
+    import mlflow
+
+    found = mlflow.artifacts.load_dict(f"{run.info.artifact_uri}/provenance.json")["metrics"]
+    return {name: metric["value"] for name, metric in found.items()}
 
 
 def compare(folder: Path, first: str, second: str) -> None:

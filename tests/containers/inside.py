@@ -31,7 +31,7 @@ class Inside(Stage):
             "embed": any("/embeddings/c." in key for key in keys),
             "predict": predicted >= 1,
             "solve": predicted >= ROWS // SHARD_ROWS,
-            "log": any(run.data.params for run in self.evaluations(name)),
+            "log": any("rows" in run.data.params for run in self.evaluations(name)),
         }
         return [stage for stage, is_reached in found.items() if is_reached]
 

@@ -320,7 +320,7 @@ def test_decisions_in_mlflow(logged, tmp_path):
     tags = client.get_model_version("angle", "1").tags
     assert tags["cce_gate"] == "failed"
     (refused,) = client.search_runs(
-        [client.get_experiment_by_name("congruence/gates/angle").experiment_id], "tags.cce_gate = 'failed'"
+        [client.get_experiment_by_name("congruence/comparisons").experiment_id], "tags.cce_gate = 'failed'"
     )
     assert refused.info.run_id in tags["cce_gate_run"]
     assert refused.data.metrics == {"rules_failed": 3, "rules_undecided": 0, "rules_passed": 0}

@@ -17,14 +17,14 @@ from congruence.flows.operations import doctor
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.pages import KEY, list_page, run_link
+from congruence.tasks.mlflow.pages import list_page, run_link, view_key
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.metrics.registry import shown
+from congruence.tasks.scores.metrics.registry import logged_name, shown
 
-HEADLINES = ("cce_mean", "cce_noise_floor", "nll_mean", "ece")
+HEADLINES = ("headline/cce_mean", "calibration/cce_noise_floor", "headline/nll_mean", "headline/ece")
 
 
 class Constant(mlflow.pyfunc.PythonModel):
@@ -59,8 +59,8 @@ def version(number):
 
 def runs_of(settings, split):
     client = MlflowClient(settings.uri)
-    experiment = client.get_experiment_by_name(settings.experiment_name(split))
-    return client.search_runs([experiment.experiment_id])
+    experiment = client.get_experiment_by_name("congruence/evaluations")
+    return client.search_runs([experiment.experiment_id], f"tags.`congruence.split` = '{split}'")
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_eva
     client = MlflowClient(server.uri)
     with ThreadPoolExecutor(1) as pool:
         patient = pool.submit(log_evaluation, evaluation, settings.model_copy(update={"report": True}))
-        while client.get_experiment_by_name("congruence/interrupted") is None and not patient.done():
+        while client.get_experiment_by_name("congruence/evaluations") is None and not patient.done():
             time.sleep(0.05)
         server.kill()
         with pytest.raises(TrackingError, match=r"is unreachable: .* run the same command to resume"):
@@ -82,7 +82,7 @@ def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_eva
     (run,) = runs_of(settings, "interrupted")
     assert run.info.run_id == run_id
     assert run.info.status == "FINISHED"
-    assert len(client.get_metric_history(run_id, "cce_mean")) == 1
+    assert len(client.get_metric_history(run_id, "headline/cce_mean")) == 1
     assert read_version(run_id, settings).scores["cce"].equals(evaluation.scores["cce"].astype("float32"))
     again = log_evaluation(other, settings)
     assert find_evaluation(EvaluationIdentity.of(other), settings) == again
@@ -105,7 +105,7 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
     for number, scale in ((1, 1.0), (2, 0.5), (3, 3.0)):
         evaluation = make_evaluation(model=version(number), scale=scale, split="seen")
         runs[str(number)] = log_evaluation(evaluation, reported if number == 1 else settings)
-    experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/seen").experiment_id
+    experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/evaluations").experiment_id
 
     compared = f"runs={quote(json.dumps(list(runs.values())))}&experiments={quote(json.dumps([experiment]))}"
     page = browser.read(f"{server.uri}/#/compare-runs?{compared}&workflowType=machine_learning", *HEADLINES)
@@ -135,7 +135,7 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
     model = version(1)
     training = MlflowClient(server.uri).get_logged_model(model.model_id).experiment_id
     page = browser.read(f"{server.uri}/#/experiments/{training}/models/{model.model_id}", "cce_mean", "angle/1 on seen")
-    assert "cce_noise_floor" in page
+    assert "cce_noise_floor" not in page  # the headline alone
     assert "angle/1 on seen" in page
     browser.picture(tmp_path / "model.png")
 
@@ -184,10 +184,10 @@ def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
         metrics = evaluation.metrics | {"cce_expected": MetricValue(0.05, 0.04, 0.06), "cce_p_value": MetricValue(0.4)}
         evaluation = make_evaluation(model=version(number), scale=scale, split="listed", metrics=metrics)
         run_id = log_evaluation(evaluation, settings)
-    drawn = sum(name in MlflowClient(server.uri).get_run(run_id).data.metrics for name in shown("charts"))
+    drawn = sum(logged_name(name) in MlflowClient(server.uri).get_run(run_id).data.metrics for name in shown("mlflow"))
     assert drawn > 6
-    experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/listed").experiment_id
-    listed = f"{server.uri}/{list_page(experiment, KEY)}"
+    experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/evaluations").experiment_id
+    listed = f"{server.uri}/{list_page(experiment, view_key('listed'))}"
     page = browser.read(listed, "cce_mean", "verdict", "angle/1 on listed")
     # In the order in which they are seen, which is not that of the document; only what the window holds is there.
     seen = (
@@ -195,12 +195,12 @@ def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
         ".sort((a, b) => a.getBoundingClientRect().left - b.getBoundingClientRect().left)"
         ".map(cell => cell.innerText.trim()).filter(name => name).join()"
     )
-    assert browser.wait(f"{seen}.includes('verdict,cce_mean,cce_expected,p_value')"), browser.evaluate(seen)
+    assert browser.wait(f"{seen}.includes('verdict,headline/crps_skill,headline/crps_mean')"), browser.evaluate(seen)
     assert page.index("angle/2 on listed") < page.index("angle/1 on listed")  # the better one first
-    assert "Open the list by CCE" in page
+    assert "Choose a split" in page
     assert "does not exist" not in page
     browser.picture(tmp_path / "list.png")
-    page = browser.read(f"{listed}&compareRunsMode=CHART", "Evaluation", f"({drawn})", "Model metrics")
+    page = browser.read(f"{listed}&compareRunsMode=CHART", "headline", f"({drawn})")
     assert f"({drawn})" in page  # charts in the section that is unfolded: of the metrics that a run has
     browser.picture(tmp_path / "charts.png")
 

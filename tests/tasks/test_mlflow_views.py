@@ -37,22 +37,23 @@ def tracked(tmp_path: Path) -> Iterator[TrackingSettings]:
 
 
 def test_the_view_is_what_servers_with_and_without_named_views_read() -> None:
-    text = pages.view_of_evaluations()
+    text = pages.view_of_evaluations("test", "price")
     assert len(text) <= LONGEST_TAG
     tag = json.loads(text)
     packed = tag["state"].removeprefix("deflate;")
     state = json.loads(zlib.decompress(base64.b64decode(packed)))
-    assert tag["name"] == "Evaluations"
+    assert tag["name"] == "test: price"
     assert isinstance(tag["createdAt"], int)
-    assert {name: tag[name] for name in state} == state
-    assert state["selectedColumns"][0] == state["orderByKey"] == "metrics.`cce_mean`"
+    assert tag | {"state": ""} == {name: state.get(name, tag[name]) for name in tag} | {"state": ""}
+    assert state["searchFilter"] == "tags.`congruence.split` = 'test' and params.`target` = 'price'"
+    assert state["selectedColumns"][0] == state["orderByKey"] == "metrics.`headline/crps_skill`"
     assert "tags.`verdict`" in state["selectedColumns"]
     sections = {section["uuid"]: section for section in state["compareRunSections"]}
-    assert [section["name"] for section in sections.values() if section["display"]] == ["Evaluation"]
+    assert [section["name"] for section in sections.values() if section["display"]] == ["headline"]
     charts = state["compareRunCharts"]
-    assert len(charts) == 12
-    assert len({chart["uuid"] for chart in charts}) == 12
-    assert {sections[chart["metricSectionId"]]["name"] for chart in charts} == {"Evaluation"}
+    assert [chart["metricKey"] for chart in charts][:2] == ["headline/crps_skill", "headline/crps_mean"]
+    assert len({chart["uuid"] for chart in charts}) == len(charts) == 12
+    assert {sections[chart["metricSectionId"]]["name"] for chart in charts} == {"headline"}
 
 
 def test_an_evaluation_prepares_its_experiment_and_describes_its_version(
@@ -60,11 +61,11 @@ def test_an_evaluation_prepares_its_experiment_and_describes_its_version(
 ) -> None:
     client = MlflowClient()
     run_id = log_evaluation(make_evaluation(model=VERSION), tracked)
-    experiment = client.get_experiment_by_name("congruence/test")
-    assert experiment.tags[pages.TAG] == pages.view_of_evaluations()
-    opened = f"#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=congruence"
-    assert "the split **test**" in experiment.tags["mlflow.note.content"]
-    assert opened in experiment.tags["mlflow.note.content"]
+    experiment = client.get_experiment_by_name("congruence/evaluations")
+    key = pages.view_key("test")
+    assert experiment.tags[f"mlflow.sharedViewState.{key}"] == pages.view_of_evaluations("test")
+    opened = f"#/experiments/{experiment.experiment_id}/runs?viewStateShareKey={key}"
+    assert "Choose a split" in experiment.tags["mlflow.note.content"]
     note = client.get_run(run_id).data.tags["mlflow.note.content"]
     assert note.startswith("**No fault found in 118 rows**")
     assert opened in note
@@ -82,21 +83,23 @@ def test_the_ui_names_a_page_for_each_split(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tracked.uri))
     assert list_pages(tmp_path, "http://127.0.0.1:5000") == []
     log_evaluation(make_evaluation(model=VERSION), tracked)
-    experiment = MlflowClient().get_experiment_by_name("congruence/test").experiment_id
+    experiment = MlflowClient().get_experiment_by_name("congruence/evaluations").experiment_id
     (line,) = list_pages(tmp_path, "http://127.0.0.1:5000")
     assert line.split() == [
-        "congruence/test:",
-        f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?viewStateShareKey=congruence"
+        "evaluations",
+        "on",
+        "test:",
+        f"http://127.0.0.1:5000/#/experiments/{experiment}/runs?viewStateShareKey={pages.view_key('test')}"
         "&workflowType=machine_learning",
     ]
 
 
 def test_a_description_that_somebody_wrote_stays(make_evaluation: Any, tracked: TrackingSettings) -> None:
     client = MlflowClient()
-    experiment = client.create_experiment("congruence/test", tags={"mlflow.note.content": "Ours."})
+    experiment = client.create_experiment("congruence/evaluations", tags={"mlflow.note.content": "Ours."})
     log_evaluation(make_evaluation(model=VERSION), tracked)
     assert client.get_experiment(experiment).tags["mlflow.note.content"] == "Ours."
-    assert pages.TAG in client.get_experiment(experiment).tags
+    assert f"mlflow.sharedViewState.{pages.view_key('test')}" in client.get_experiment(experiment).tags
 
 
 def test_a_version_has_one_entry_for_each_split_and_what_people_wrote_stays(make_evaluation: Any) -> None:

@@ -55,7 +55,7 @@ def metric() -> Iterator[Metric]:
         column_label="Winkler score",
         point=winkler,
         margin="5 %",
-        shown={"headlines": 9, "list": 8, "charts": 13, "slices": 13, "compared": 7},
+        shown={"headlines": 9, "mlflow": 13, "slices": 13, "compared": 7},
     )
     register(added)
     yield added
@@ -114,8 +114,8 @@ def test_it_is_computed_logged_and_shown(evaluations: list[Evaluation], tmp_path
     data = report_data(truth)
     assert [metric.name for metric, _ in data.metrics["Score"]][-1] == NAME
     assert (NAME, "Winkler score") in [(column["name"], column["label"]) for column in data.page.plain["columns"]]
-    assert shown("list")[-1] == shown("headlines")[-1] == NAME
-    assert f"metrics.`{NAME}`" in pages.view_of_evaluations()
+    assert shown("mlflow")[-1] == shown("headlines")[-1] == NAME
+    assert f"headline/{NAME}" in pages.view_of_evaluations("test")
 
 
 def test_it_may_be_asked_for_and_is_explained() -> None:

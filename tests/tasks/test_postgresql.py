@@ -43,10 +43,10 @@ def test_an_evaluation_lands_once(make_evaluation: Any, settings: TrackingSettin
     evaluation = make_evaluation(model=resolve("models:/angle/1"))
     with ThreadPoolExecutor(3) as threads:
         logged = set(threads.map(lambda _: log_evaluation(evaluation, settings), range(3)))
-    experiment = client.get_experiment_by_name("congruence/test")
+    experiment = client.get_experiment_by_name("congruence/evaluations")
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.run_id in logged
-    assert len(client.get_metric_history(run.info.run_id, "cce_mean")) == 1
+    assert len(client.get_metric_history(run.info.run_id, "headline/cce_mean")) == 1
     assert read_version(run.info.run_id, settings).metrics == evaluation.metrics
     tags = client.get_model_version("angle", "1").tags
     assert float(tags["cce"]) > 0

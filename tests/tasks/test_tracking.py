@@ -28,13 +28,16 @@ from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
 from congruence.tasks.mlflow.finished import complete_runs
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
+from congruence.tasks.mlflow.listing import list_evaluations
 from congruence.tasks.mlflow.machine import performance_report, system_metrics
+from congruence.tasks.mlflow.pages import evaluation_lists
 from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.runs import RunContent, log_once, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.version_tags import log_failure
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.metrics.registry import SECTIONS, shown
 from congruence.tasks.scores.wrong import WhatIsWrong
 
 counter = itertools.count()
@@ -77,8 +80,8 @@ def split():
 
 
 def runs_of(client, settings, split):
-    experiment = client.get_experiment_by_name(settings.experiment_name(split))
-    return client.search_runs([experiment.experiment_id])
+    experiment = client.get_experiment_by_name("congruence/evaluations")
+    return client.search_runs([experiment.experiment_id], f"tags.`congruence.split` = '{split}'")
 
 
 def artifacts(client, run_id, folder=None):
@@ -95,9 +98,13 @@ def test_everything_is_there(make_evaluation, versions, settings, client, split)
     run = client.get_run(run_id)
     assert run.info.status == "FINISHED"
     assert run.info.run_name == f"angle/1 on {split}"
-    assert run.data.metrics["cce_mean"] == evaluation.metrics["cce_mean"].value
-    assert run.data.metrics["cce_mean_low"] == evaluation.metrics["cce_mean"].low
-    assert run.data.metrics["seconds_embed"] == 1.5
+    cce = evaluation.metrics["cce_mean"]
+    assert run.data.metrics["headline/cce_mean"] == float(f"{cce.value:.4g}")
+    assert run.data.metrics["intervals/cce_mean_low"] == float(f"{cce.low:.4g}")
+    assert run.data.metrics["seconds/embed"] == 1.5
+    assert {name.partition("/")[0] for name in run.data.metrics} <= {*SECTIONS, "seconds"}
+    assert len([name for name in run.data.metrics if name.startswith("headline/")]) <= 12
+    assert len([name for name in run.data.tags if not name.startswith("mlflow.")]) <= 10
     assert run.data.params["protocol_digest"] == evaluation.protocol.digest
     assert run.data.params["split_digest"] == "s" * 64
     assert run.data.params["encoder.id"] == "identity"
@@ -119,16 +126,20 @@ def test_metrics_reach_the_model_with_their_dataset(make_evaluation, versions, s
         for metric in client.get_logged_model(versions[0].model_id).metrics
         if metric.dataset_name == split
     }
-    assert mine["cce_mean"] == evaluation.metrics["cce_mean"].value
-    assert mine["ece"] == evaluation.metrics["ece"].value
+    assert mine == {
+        f"headline/{name}": float(f"{evaluation.metrics[name].value:.4g}")
+        for name in shown("mlflow")
+        if name in evaluation.metrics
+    }
+    assert {"headline/cce_mean", "headline/ece"} <= set(mine)
     found = client.search_logged_models(
         [client.get_run(versions[0].run_id).info.experiment_id],
-        filter_string="metrics.cce_mean < 100",
+        filter_string="metrics.`headline/cce_mean` < 100",
         datasets=[{"dataset_name": split, "dataset_digest": "s" * 36}],
     )
     assert versions[0].model_id in [model.model_id for model in found]
     source = client.get_run(versions[0].run_id).data.metrics
-    assert source[f"{split}/cce_mean"] == evaluation.metrics["cce_mean"].value
+    assert source[f"{split}/cce_mean"] == mine["headline/cce_mean"]
 
 
 def test_the_version_shows_what_is_wrong_with_it_until_that_is_no_longer_known(
@@ -232,7 +243,7 @@ def test_a_run_cut_off_at_any_step_is_finished_once(make_evaluation, versions, s
     assert log_evaluation(evaluation, settings) is not None
     (run,) = runs_of(client, settings, split)
     assert run.info.status == "FINISHED"
-    for name in ("cce_mean", "nll_mean", "seconds_solve"):
+    for name in ("headline/cce_mean", "headline/nll_mean", "seconds/solve"):
         assert len(client.get_metric_history(run.info.run_id, name)) == 1
     assert len(run.inputs.dataset_inputs) == 1
     models = [m for m in client.get_logged_model(versions[0].model_id).metrics if m.dataset_name == split]
@@ -281,7 +292,7 @@ def test_system_metrics_are_mlflow_s_own_where_its_switch_asks_for_them(
     assert client.get_run(run_id).data.metrics["system/system_memory_usage_megabytes"] > 0
     evaluation = make_evaluation(model=versions[0], split=split)
     assert log_evaluation(evaluation, settings) == run_id
-    assert logged_metrics(run_id, settings) == evaluation.metrics
+    assert set(logged_metrics(run_id, settings)) == set(evaluation.metrics)
 
 
 @pytest.mark.parametrize("drawn", [True, False])
@@ -445,15 +456,46 @@ def test_the_table_holds_what_a_page_can_show():
     assert shown["data"][1][:3] == [None, None, None]
 
 
-def test_evaluations_of_another_target_stand_in_another_experiment(settings, client, versions, split, make_evaluation):
-    assert settings.experiment_name("test", "price (EUR)/m2+rooms") == "congruence/test/price-EUR-m2+rooms"
+def test_evaluations_of_another_target_have_a_view_of_their_own(settings, client, versions, split, make_evaluation):
     earlier, age, claims = (
         replace(make_evaluation(model=versions[0]), split=SplitSummary(split, digest * 64, 120, 118, target))
         for digest, target in (("a", ""), ("b", "age"), ("c", "ClaimNb"))
     )
     made = [log_evaluation(evaluation, settings) for evaluation in (earlier, age, claims)]
-    places = [client.get_experiment(client.get_run(run).info.experiment_id).name for run in made]
-    assert places == [f"congruence/{split}", f"congruence/{split}/age", f"congruence/{split}/ClaimNb"]
+    assert {client.get_experiment(client.get_run(run).info.experiment_id).name for run in made} == {
+        "congruence/evaluations"
+    }
     for evaluation, run in zip((earlier, age, claims), made, strict=True):
         assert find_evaluation(EvaluationIdentity.of(evaluation), settings) == run
     assert {run.info.run_id for run in complete_runs(client, split, settings)} == set(made)
+    views = [name for name in evaluation_lists(settings) if name.startswith(split)]
+    assert views == [split, f"{split}: ClaimNb", f"{split}: age"]
+
+
+def test_a_run_of_a_former_release_is_found_and_read(settings, client, versions, split, make_evaluation):
+    """As it logged: an experiment a split, short names of metrics, all that identifies in tags."""
+    evaluation = make_evaluation(model=versions[0], split=split)
+    run_id = log_evaluation(evaluation, settings)
+    new = client.get_run(run_id)
+    identity = EvaluationIdentity.of(evaluation)
+    tags = {f"congruence.{name}": value for name, value in identity.params.items()} | identity.tags
+    tags |= {"congruence.identity": identity.digest, "congruence.state": "complete", "congruence.model_id": ""}
+    tags |= {"congruence.slices": json.dumps(["half"]), "congruence.wrong_places": "[]"}
+    kept = {name: new.data.params[name] for name in ("rows", "valid_rows", "protocol", "split_digest")}
+    former = client.create_run(client.create_experiment(f"congruence/{split}"), tags=tags).info.run_id
+    for name, value in kept.items():
+        client.log_param(former, name, value)
+    for name, metric in evaluation.metrics.items():
+        for suffix, value in (("", metric.value), ("_low", metric.low), ("_high", metric.high)):
+            if value is not None:
+                client.log_metric(former, name + suffix, value)
+    client.log_metric(former, "seconds_solve", 1.0)
+    client.set_terminated(former)
+    client.delete_run(run_id)
+    assert find_evaluation(identity, settings) == former
+    assert logged_metrics(former, settings) == evaluation.metrics
+    assert [item.run_id for item in logged_versions(split, settings)] == [former]
+    version = read_version(former, settings)
+    assert (version.metrics, version.slices, version.wrong_places) == (evaluation.metrics, ("half",), ())
+    (listed,) = (each for each in list_evaluations(["angle"], settings) if each.model.version == "1")
+    assert former in [each.run_id for each in listed.evaluations]

@@ -144,14 +144,14 @@ DEFINITIONS: tuple[Metric, ...] = (
         "would be if the version were true. Of predicted quantiles and bins, with our interpolation between them.",
         unit=DISTANCE, better="lower", interval=NEW_TARGETS, group="Distance", asked="cce", column="cce",
         measured=True, margin="5 %",
-        shown={"headlines": 1, "list": 1, "charts": 1, "slices": 1, "compared": 1, "wins": 1, "over_time": 2},
+        shown={"headlines": 1, "mlflow": 5, "slices": 1, "compared": 1, "wins": 1, "over_time": 2},
     ),
     Metric(
         "cce_expected", "expected if true",
         "What the mean CCE would be if this version were the truth: at a finite number of rows it is never 0. A CCE "
         "inside its band cannot be distinguished from that of a true version.",
         unit=DISTANCE, interval=BAND, group="Distance", asked="cce", measured=True,
-        shown={"headlines": 2, "list": 2, "charts": 2},
+        shown={"headlines": 2},
     ),
     Metric(
         "cce_excess", "excess",
@@ -159,7 +159,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "below what is expected. Never above the CCE; compares across splits of different sizes.",
         unit=DISTANCE, better="lower", interval=NEW_TARGETS, group="Distance", asked="cce", terms=_excess,
         reduction=_beyond, measured=True,
-        shown={"headlines": 3, "charts": 3, "slices": 3, "over_time": 1},
+        shown={"headlines": 3, "mlflow": 6, "slices": 3, "over_time": 1},
     ),
     Metric(
         "p_value", "p",
@@ -167,7 +167,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "extremes, masses, and places, each with its share of the level (weighted Bonferroni). Below 0.05 the version "
         "is wrong; of true versions that happens to at most 5 in 100.",
         group="Distance", measured=True,
-        shown={"headlines": 4, "list": 3, "charts": 4},
+        shown={"headlines": 4, "mlflow": 7},
     ),
     Metric(
         "cce_p_value", "p of congruence",
@@ -193,7 +193,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "Exact Monte-Carlo test of “given its input, every target follows its predicted law”, by PIT values over "
         "the inputs: a part of p. It sees faults of spread and shape that CCE does not; by how much say the effects.",
         group="Calibration", asked="calibration", measured=True,
-        shown={"charts": 5},
+        shown={"mlflow": 8},
     ),
     Metric(
         "places_p_value", "p of places",
@@ -209,7 +209,7 @@ DEFINITIONS: tuple[Metric, ...] = (
             unit=SHARE, better="lower", interval=ROWS, group="Calibration", asked="calibration", measured=True,
             influence=f"calibration_influence_{order}",
             margin=0.01,  # of the variance of the score: a spread wrong by a tenth has 0.015
-            shown={"charts": 6, "over_time": 3} if order in ("bias", "spread") else {"over_time": 3},
+            shown={"mlflow": 9, "over_time": 3} if order in ("bias", "spread") else {"over_time": 3},
         )
         for name, order in EFFECTS.items()
     ),
@@ -220,7 +220,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         unit="nats per row", better="lower", interval=ROWS, group="Score", asked="nll", column="nll",
         column_label="NLL", marginal=_entropy,
         margin="5 % of skill",  # a value may be 0 or negative, and a number of nats is large beside rare counts
-        shown={"headlines": 6, "list": 4, "charts": 8, "slices": 4, "compared": 2, "wins": 2, "over_time": 4},
+        shown={"headlines": 6, "mlflow": 3, "slices": 4, "compared": 2, "wins": 2, "over_time": 4},
     ),
     Metric(
         "crps_mean", "CRPS",
@@ -228,7 +228,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "interpolation between them.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="crps", column="crps", column_label="CRPS",
         margin="5 % of skill", marginal=_mean_marginal_crps,
-        shown={"headlines": 7, "list": 5, "charts": 9, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},
+        shown={"headlines": 7, "mlflow": 2, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},
     ),
     Metric(
         "crps_skill", "CRPS skill",
@@ -236,7 +236,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "than that law, negative worse.",
         unit=SHARE, better="higher", interval=ROWS, group="Score", asked="crps", terms=_crps_beside_marginal,
         reduction=_skill,
-        shown={"slices": 7},
+        shown={"mlflow": 1, "slices": 7},
     ),
     Metric(
         "crps_recalibrated", "CRPS if honest",
@@ -270,7 +270,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="mae", column="absolute_error",
         column_label="absolute error", margin="5 % of skill",
         marginal=lambda y: float(np.mean(np.abs(y - np.mean(y)))),
-        shown={"headlines": 8, "list": 7, "charts": 11, "slices": 6, "compared": 5, "wins": 4, "over_time": 6},
+        shown={"headlines": 8, "mlflow": 12, "slices": 6, "compared": 5, "wins": 4, "over_time": 6},
     ),
     Metric(
         "rmse", "RMSE",
@@ -285,7 +285,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         unit=SHARE, better="lower", interval=ROWS, group="Calibration", asked="ece", column="pit",
         prepare=_below_levels, centers=tuple(even_levels().tolist()),
         margin=0.01,  # a share would vanish for a calibrated baseline
-        shown={"headlines": 5, "list": 6, "charts": 10, "slices": 11, "compared": 4, "wins": 5},
+        shown={"headlines": 5, "mlflow": 11, "slices": 11, "compared": 4, "wins": 5},
     ),
     Metric(
         "ert_90", "ERT 90 %",
@@ -395,7 +395,7 @@ DEFINITIONS: tuple[Metric, ...] = (
                 "Share of outcomes inside the central interval of that many percent: should be that many percent; "
                 "of counts more, as an interval that ends on whole numbers holds at least its share.",
                 unit=SHARE, better=level, interval=ROWS, group="Calibration", asked="coverage", terms=_covered(level),
-                shown={"charts": 12, "slices": 12, "over_time": 7} if level == 0.9 else {"slices": 12},
+                shown={"mlflow": 4, "slices": 12, "over_time": 7} if level == 0.9 else {"slices": 12},
             ),
             Metric(
                 f"width_{100 * level:.0f}", f"width {100 * level:.0f} %",

@@ -17,10 +17,10 @@ Better = Literal["lower", "higher", "neither"] | float
 Group = Literal["Distance", "Score", "Sharpness", "Calibration", "Totals and counts", "Others"]
 
 
-Place = Literal["headlines", "list", "charts", "slices", "compared", "wins", "over_time"]
-"""Where metrics are shown: the table of an evaluation in the terminal, the note of its run and the run that trained the
-version; columns and charts of MLflow's list; the table of slices; the tables and the picture of a comparison; the
-sentences on who wins; the page of looks over time."""
+Place = Literal["headlines", "mlflow", "slices", "compared", "wins", "over_time"]
+"""Where metrics are shown: the table of an evaluation in the terminal; the headline in MLflow, which is columns and
+charts of the list, the note of a run, the logged model and the run that trained it; the table of slices; the tables and
+the picture of a comparison; the sentences on who wins; the page of looks over time."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,15 @@ class Metric:
     margin: float | str | None = None
     marginal: Callable[[Array], float] | None = None
     shown: Mapping[Place, int] = field(default_factory=dict)
+
+    @property
+    def section(self) -> str:
+        """Where MLflow shows it: its page groups metrics by what stands before "/"."""
+        if "mlflow" in self.shown:
+            return "headline"
+        if self.group == "Sharpness" or self.asked == "coverage":
+            return "coverage"
+        return {"Score": "scores", "Totals and counts": "scores", "Others": "others"}.get(self.group, "calibration")
 
     @property
     def is_of_means(self) -> bool:

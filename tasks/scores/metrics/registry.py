@@ -42,6 +42,15 @@ def shown(place: Place) -> tuple[str, ...]:
     return tuple(sorted(numbers, key=lambda name: numbers[name]))
 
 
+SECTIONS = ("headline", "scores", "calibration", "coverage", "intervals", "others")
+"""The sections that MLflow groups an evaluation's metrics into, in the order in which they are read."""
+
+
+def logged_name(name: str, bound: str = "") -> str:
+    """What the metric ``name`` is called in MLflow, or the end of its interval: ``bound`` is "low" or "high"."""
+    return f"intervals/{name}_{bound}" if bound else f"{metric_of(name).section}/{name}"
+
+
 def metric_names() -> tuple[str, ...]:
     """The names that the evaluation file's ``metrics:`` may have."""
     return (*dict.fromkeys(metric.asked for metric in METRICS.values() if metric.asked), _NO_NUMBER)

@@ -20,7 +20,7 @@ WIDE = {"family": "normal", "columns": {"scale": 2.0}}
 
 
 def runs(registry: Any) -> list[str]:
-    experiment = MlflowClient().get_experiment_by_name("congruence/circle/y")
+    experiment = MlflowClient().get_experiment_by_name("congruence/evaluations")
     return [run.info.run_id for run in MlflowClient().search_runs([experiment.experiment_id])] if experiment else []
 
 

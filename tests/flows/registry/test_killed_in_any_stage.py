@@ -24,6 +24,7 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from prefect.settings import PREFECT_API_URL
 
+from congruence.tasks.mlflow.finished import run_metrics
 from congruence.tasks.mlflow.listing import list_evaluations
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.files import ENDING
@@ -35,7 +36,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 
 
 def _params_of_runs(experiment: str) -> bool:
-    return any(run.data.params for run in runs_of(experiment))
+    return any("rows" in run.data.params for run in runs_of(experiment))
 
 
 MOMENTS: dict[str, Callable[[Path, str], bool]] = {
@@ -162,13 +163,13 @@ def wait_for(condition: Any, process: subprocess.Popen[bytes], seconds: float = 
         time.sleep(0.01)
 
 
-def runs_of(experiment: str, part: str = "") -> list[mlflow.entities.Run]:
+def runs_of(experiment: str) -> list[mlflow.entities.Run]:
     client = MlflowClient()
-    found = client.get_experiment_by_name(f"{experiment}/circle/y{part}")
+    found = client.get_experiment_by_name(f"{experiment}/evaluations")
     return [] if found is None else list(client.search_runs([found.experiment_id], run_view_type=ViewType.ACTIVE_ONLY))
 
 
 def metrics_of_runs(experiment: str) -> dict[str, float]:
     (run,) = runs_of(experiment)
     assert run.info.status == "FINISHED"
-    return {name: run.data.metrics[name] for name in NUMBERS}
+    return {name: metric.value for name, metric in run_metrics(run).items() if name in NUMBERS}

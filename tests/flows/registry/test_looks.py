@@ -113,7 +113,9 @@ def test_the_version_in_use_is_looked_at_on_new_dates_and_found_changed(
     assert "used/1 on daily-used" in page
     assert "changed since 2026-03-02" in page
     assert "right so far (1 look)" in page
-    runs = mlflow.search_runs(experiment_names=["congruence/daily-used/y"])
+    runs = mlflow.search_runs(
+        experiment_names=["congruence/evaluations"], filter_string="tags.`congruence.split` = 'daily-used'"
+    )
     assert sorted(runs["tags.mlflow.runName"]) == [
         "used/1 on daily-used, 2026-03-01",
         "used/1 on daily-used, 2026-03-02 to 2026-03-03",

@@ -81,7 +81,7 @@ def test_losses_fall_when_the_worst_are_withheld(scored: ScoredInputs) -> None:
 def test_mlflow_has_the_same_once(registry: Any, scored: ScoredInputs) -> None:
     client = MlflowClient()
     run = client.get_run(scored.run_id)
-    assert client.get_experiment(run.info.experiment_id).name == "congruence/circle/scores"
+    assert client.get_experiment(run.info.experiment_id).name == "congruence/new-inputs"
     found = scored.reliability
     assert run.info.status == "FINISHED"
     assert run.data.params["inputs_digest"] == found.inputs.digest

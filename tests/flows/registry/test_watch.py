@@ -26,7 +26,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def runs() -> int:
-    experiment = MlflowClient().get_experiment_by_name("congruence/circle/y")
+    experiment = MlflowClient().get_experiment_by_name("congruence/evaluations")
     return len(MlflowClient().search_runs([experiment.experiment_id])) if experiment else 0
 
 
