@@ -30,7 +30,7 @@ _IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".g
 ENCODERS = {
     "image": (
         "encoder: {kind: open_clip, model: ViT-B-32, pretrained: laion2b_s34b_b79k}\n"
-        "# model: compact ships with the package and knows digits only; kind: timm takes image backbones"
+        "# offline: {kind: statistics} needs no weights; image backbones: kind timm; model compact knows digits only"
     ),
     "text": "encoder: {kind: open_clip_text, model: ViT-B-32, pretrained: laion2b_s34b_b79k}",
     "features": "encoder: {kind: identity}    # each feature, standardised by its mean and scale on the split",

@@ -62,7 +62,7 @@ def thumbnails(split: Split) -> Callable[[Sequence[int]], list[Image.Image]]:
 
 
 def _picture(read: Reader) -> Image.Image:
-    """As the encoder sees it: of 16 bits the high byte, palettes expanded."""
+    """As the encoder sees it."""
     try:
         picture = decode_image(read(), _MOST_PIXELS).convert("RGB")
     except InvalidRow:

@@ -73,3 +73,23 @@ class Encoder(ABC):
 def text_digest(*parts: object) -> str:
     """A short digest of the text of the parts."""
     return hashlib.sha256("\n".join(str(part) for part in parts).encode()).hexdigest()[:16]
+
+
+_KNOWN = {
+    "open_clip": "CLIP {}, which knows what its training pictures and their captions say",
+    "open_clip_text": "the text tower of CLIP {}, which knows short captions of pictures",
+    "timm": "{}, which knows the classes that it was trained on",
+    "statistics": "plain picture statistics, which know how a picture looks and not what is on it",
+    "identity": "the features themselves",
+}
+
+
+def what_it_knows(encoder_id: str) -> str:
+    """Which encoder looked at the inputs, by its id, and what it knows of them."""
+    kind, _, rest = encoder_id.partition(":")
+    model = rest.partition(":")[0]
+    if model.endswith("/random"):
+        return f"{model} without training, which knows nothing"
+    if kind == "open_clip" and model == "compact":
+        return "the compact CLIP, which knows handwritten digits and nothing else"
+    return _KNOWN[kind].format(model) if kind in _KNOWN else f"{encoder_id}, an encoder of your own"

@@ -122,5 +122,6 @@ def _remedy(model: str, repository: str, cause: str) -> str:
     return (
         f"the weights of {model} are not on this machine and {cause}: run `hf download {repository}` where there is a "
         f"network and copy its cache to {cache}, or set encoder.pretrained to the path of a checkpoint, or use "
-        "encoder.model: compact, which ships with the package"
+        "encoder: {kind: statistics}, which needs no weights (model: compact, which ships with the package, knows "
+        "digits alone)"
     )

@@ -35,6 +35,10 @@ def load_encoder(settings: EncoderSettings) -> Encoder:
         from congruence.tasks.encoders.timm_encoder import TimmImageEncoder
 
         return TimmImageEncoder(settings)
+    if settings.kind == "statistics":
+        from congruence.tasks.encoders.picture_statistics import PictureStatisticsEncoder
+
+        return PictureStatisticsEncoder(settings)
     if settings.needs_statistics:
         raise InvalidInputError(
             "encoder: mean and scale of the features are neither given nor fitted; fit them with "

@@ -9,9 +9,9 @@ from congruence.tasks.settings.strict import Strict
 COMPACT = "compact"
 RANDOM = "random"
 
-Kind = Literal["open_clip", "open_clip_text", "timm", "identity", "custom"]
+Kind = Literal["open_clip", "open_clip_text", "timm", "statistics", "identity", "custom"]
 
-_NEEDS_NO_MODEL = ("identity", "custom")
+_NEEDS_NO_MODEL = ("statistics", "identity", "custom")
 _IDENTITY_ONLY = ("dimension", "mean", "scale", "standardise", "missing")
 _TORCH_ONLY = ("pretrained", "precision", "device")
 
@@ -19,10 +19,11 @@ _TORCH_ONLY = ("pretrained", "precision", "device")
 class EncoderSettings(Strict):
     """The encoder of an evaluation.
 
-    kind: `open_clip` (images), `open_clip_text`, `timm` (image backbones), `identity` (tabular features, standardised),
-        `custom` (your own, by import path).
-    model: for open_clip `compact` (shipped with the package), a model such as `ViT-B-32`, `local-dir:/folder` or
-        `hf-hub:owner/name`; for timm a model such as `resnet18.a1_in1k`.
+    kind: `open_clip` (images), `open_clip_text`, `timm` (image backbones), `statistics` (images without weights:
+        brightness, contrast, layout, colour, edges, frequencies), `identity` (tabular features, standardised), `custom`
+        (your own, by import path).
+    model: for open_clip `compact` (shipped with the package; knows digits alone), a model such as `ViT-B-32`,
+        `local-dir:/folder` or `hf-hub:owner/name`; for timm a model such as `resnet18.a1_in1k`.
     pretrained: a tag such as `laion2b_s34b_b79k`, the path of a checkpoint, or `random` for untrained weights
         (benchmarks, tests); timm models carry their tag in the name.
     precision: `fp32`; `bf16`, autocast on a GPU (the CPU runs it too, seldom faster); `pure_bf16`, weights and all.

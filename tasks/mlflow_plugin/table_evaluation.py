@@ -116,8 +116,8 @@ def _encoder(frame: pd.DataFrame, settings: TableEvaluationSettings) -> Encoder 
         reader = "without an encoder" if encoder is None else f"encoder {encoder.id}"
         raise InvalidInputError(
             f"evaluator_config.input_kind: is {kind!r}, but {reader} the inputs are read as {read!r}; set "
-            f"evaluator_config['encoder'] to one that reads {kind!r}, such as {{'kind': 'open_clip', 'model': "
-            f"'compact'}} for images, or input_kind to {read!r}"
+            f"evaluator_config['encoder'] to one that reads {kind!r}, such as {{'kind': 'statistics'}} for images, or "
+            f"input_kind to {read!r}"
         )
     return encoder
 

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 
 from congruence.kernels.verdict import Verdict
+from congruence.tasks.encoders.base import what_it_knows
 from congruence.tasks.report.decision import Decision, Headline, decision, headlines
 from congruence.tasks.report.page import PageData, page_data
 from congruence.tasks.report.quantiles import quantiles_read
@@ -118,6 +119,7 @@ def evaluation_report(
         evaluation=evaluation,
         data=report_data(evaluation, counts=counts, beside=beside),
         logged_as=logged_as,
+        looked=what_it_knows(str(encoder)) if (encoder := evaluation.provenance.get("encoder")) else "",
         model=evaluation.model,
         of_quantiles=quantiles_read(evaluation.metrics, evaluation.predictive),
         preview=evaluation.preview,

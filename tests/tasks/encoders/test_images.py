@@ -43,33 +43,58 @@ def reason(raw: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("format", "mode"),
+    ("format", "mode", "shown"),
     [
-        ("JPEG", "RGB"),
-        ("JPEG", "L"),
-        ("JPEG", "CMYK"),
-        ("PNG", "RGBA"),
-        ("PNG", "LA"),
-        ("WEBP", "RGB"),
-        ("TIFF", "CMYK"),
+        ("JPEG", "RGB", "RGB"),
+        ("JPEG", "L", "L"),
+        ("JPEG", "CMYK", "RGB"),
+        ("PNG", "RGBA", "RGB"),
+        ("PNG", "LA", "RGB"),
+        ("PNG", "P", "RGB"),
+        ("WEBP", "RGB", "RGB"),
+        ("TIFF", "CMYK", "RGB"),
     ],
 )
-def test_common_formats_keep_their_mode(format: str, mode: str) -> None:
+def test_common_formats_are_colours_or_grey_as_a_viewer_shows_them(format: str, mode: str, shown: str) -> None:
     decoded = decode_image(saved(gradient(mode), format), LIMIT)
-    assert (decoded.mode, decoded.size) == (mode, (32, 24))
+    assert (decoded.mode, decoded.size) == (shown, (32, 24))
+    apart = np.asarray(decoded.convert("L"), int) - np.asarray(gradient("L"), int)
+    assert np.abs(apart).mean() < 3.0
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_stands_upright_as_exif_says(format: str, orientation: int) -> None:
+    """The pixels are stored turned, so that a viewer that turns them back shows the gradient."""
+    turn = Image.Transpose
+    turned = {2: turn.FLIP_LEFT_RIGHT, 3: turn.ROTATE_180, 4: turn.FLIP_TOP_BOTTOM, 5: turn.TRANSPOSE}
+    turned |= {6: turn.ROTATE_90, 7: turn.TRANSVERSE, 8: turn.ROTATE_270}
+    stored = gradient() if orientation == 1 else gradient().transpose(turned[orientation])
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    decoded = decode_image(saved(stored, format, exif=exif), LIMIT)
+    assert decoded.size == (32, 24)
+    assert np.abs(np.asarray(decoded.convert("L"), int) - np.asarray(gradient("L"), int)).mean() < 3.0
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_is_white(mode: str) -> None:
+    hidden = Image.new("RGBA", (8, 8), (200, 0, 0, 0))
+    hidden.paste((0, 0, 200, 255), (0, 0, 4, 8))
+    decoded = decode_image(saved(hidden.convert(mode) if mode != "P" else hidden.quantize(4), "PNG"), LIMIT)
+    assert decoded.getpixel((6, 4)) == (255, 255, 255)
+    assert decoded.getpixel((1, 4)) != (255, 255, 255)
+
+
+def test_damaged_exif_data_are_no_reason_to_leave_a_picture_out() -> None:
+    data = saved(gradient(), "JPEG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\x00")
+    assert decode_image(data, LIMIT).size == (32, 24)
 
 
 def test_sixteen_bits_keep_their_brightness() -> None:
     values = np.linspace(0, 65535, 32 * 24).reshape(24, 32).astype(np.uint16)
     decoded = decode_image(saved(Image.fromarray(values), "PNG"), LIMIT)
     np.testing.assert_array_equal(np.asarray(decoded), values >> 8)
-
-
-def test_a_palette_with_transparency_shows_its_colours() -> None:
-    palette = gradient().quantize(16)
-    decoded = decode_image(saved(palette, "PNG", transparency=bytes(range(16))), LIMIT)
-    assert decoded.mode == "RGB"
-    np.testing.assert_array_equal(np.asarray(decoded), np.asarray(palette.convert("RGB")))
 
 
 def test_a_bitmap_becomes_grey() -> None:

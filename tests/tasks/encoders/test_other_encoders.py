@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.base import Encoder, what_it_knows
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.moments import standardisation
@@ -115,7 +115,7 @@ def test_features_that_cannot_be_used_say_why(raw: object, says: str) -> None:
 
 OWN_ENCODER = """
 import numpy as np
-from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.base import Encoder, what_it_knows
 
 class Brightness(Encoder):
     id, preprocessing_digest, dimension, input_kind = "brightness", "none", 1, "image"
@@ -190,3 +190,36 @@ def test_tabular_features_need_no_torch() -> None:
         "load_encoder(EncoderSettings(kind='identity', scale=[1.0, 2.0])); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def _drawn(rng: np.random.Generator, brightness: float = 0.5, noise: float = 0.0, tint: float = 0.0) -> bytes:
+    across = np.linspace(-0.2, 0.2, 48)[None, :, None] * np.ones((40, 48, 3))
+    pixels = brightness + across + noise * rng.normal(size=(40, 48, 1)) + tint * np.array([1.0, 0.0, -1.0])
+    buffer = io.BytesIO()
+    Image.fromarray((255 * np.clip(pixels, 0, 1)).astype(np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_picture_statistics_tell_how_pictures_look_apart_and_need_no_weights() -> None:
+    rng = np.random.default_rng(0)
+    encoder = load_encoder(EncoderSettings(kind="statistics"))
+    ways: list[dict[str, float]] = [{}, {"brightness": 0.2}, {"noise": 0.1}, {"tint": 0.1}]
+    rows = [encoder.preprocess(_drawn(rng, **each)) for each in ways for _ in range(10)]
+    x = encoder.encode(rows)
+    assert (x.shape, x.dtype, encoder.weight_files) == ((40, encoder.dimension), np.float32, ())
+    assert np.isfinite(encoder.encode([encoder.preprocess(_drawn(rng, brightness=2.0))])).all()  # white all over
+    apart = np.linalg.norm(x[:, None] - x[None], axis=-1)
+    same = np.equal.outer(np.repeat(np.arange(4), 10), np.repeat(np.arange(4), 10))
+    assert apart[same].max() < apart[~same].min()
+    with pytest.raises(InvalidRow):
+        encoder.preprocess(b"no picture")
+    with pytest.raises(ValidationError, match="kind 'statistics' takes no model"):
+        EncoderSettings(kind="statistics", model="compact")
+
+
+def test_every_encoder_says_what_it_knows() -> None:
+    assert what_it_knows(load_encoder(EncoderSettings(kind="statistics")).id).endswith("not what is on it")
+    assert "digits and nothing else" in what_it_knows("open_clip:compact:1a2b:fp32")
+    assert what_it_knows("open_clip:ViT-B-32/random:1a2b:fp32").endswith("knows nothing")
+    assert what_it_knows("timm:resnet18.a1_in1k:1a2b:fp32").startswith("resnet18.a1_in1k, which knows the classes")
+    assert what_it_knows("mine: {x}") == "mine: {x}, an encoder of your own"
