@@ -1,4 +1,4 @@
-"""What the documentation's build makes itself: pictures and numbers of the faults, plots, and the references.
+"""What the documentation's build makes itself: pictures and numbers of the faults, and plots.
 
 A page asks for a part by a line such as ``<!-- made: gallery -->``.
 """
@@ -152,15 +152,8 @@ _ADVICE = {
 }
 
 
-def _reference(name: str) -> str:
-    return str(getattr(_beside("references"), name)())
-
-
 _PARTS = {
     "gallery": _gallery,
-    "commands": lambda: _reference("commands"),
-    "settings": lambda: _reference("settings"),
-    "metrics": lambda: _reference("metrics"),
     "kinds": lambda: str(_beside("kinds").page()),
     "verdicts": lambda: str(_beside("verdicts").page()),
 }

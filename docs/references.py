@@ -1,4 +1,7 @@
-"""The reference pages that the program itself knows: commands, keys of the evaluation file, metrics."""
+"""The reference pages that the program itself knows: commands, keys of the evaluation file, metrics.
+
+They are kept as text, which a forge shows, below a line in each page; ``python docs/references.py`` writes them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import inspect
 import re
 import textwrap
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -56,10 +60,10 @@ def settings() -> str:
     while waiting:
         path, model = waiting.pop(0)
         first = seen.setdefault(model, path)
-        title = f"`{path}` {{ #{path} }}" if path else "The file"
+        title = path or "The file"
         said, documented = _documented(model)
         if first != path:
-            parts.append(f"## {title}\n\nIts keys are those of [`{first}`](#{first}).\n")
+            parts.append(f"## {title}\n\nIts keys are those of [`{first}`](#{_anchor(first)}).\n")
             continue
         parts.append(f"## {title}\n\n{said}\n")
         rows = []
@@ -69,10 +73,15 @@ def settings() -> str:
             waiting.extend((place, found) for found in inner)
             if inner:
                 opening = _documented(inner[0])[0].split("\n\n")[0]
-                description = f"[{place}](#{place}): {description or opening}"
+                description = f"[{place}](#{_anchor(place)}): {description or opening}"
             rows.append((f"`{name}`", f"`{_type(info.annotation)}`", _default_of(info), description))
         parts.append(_table(("key", "type", "default", "meaning"), rows))
     return "\n".join(parts)
+
+
+def _anchor(path: str) -> str:
+    """As pages and forges make it of a heading."""
+    return path.replace(".", "")
 
 
 def metrics() -> str:
@@ -80,6 +89,7 @@ def metrics() -> str:
     rows = [
         (
             f"`{metric.name}`",
+            metric.section,
             metric.label,
             metric.unit,
             _better(metric),
@@ -87,7 +97,7 @@ def metrics() -> str:
         )
         for metric in METRICS.values()
     ]
-    return _table(("metric", "in tables", "unit", "better", "how to read it"), rows)
+    return _table(("metric", "section", "in tables", "unit", "better", "how to read it"), rows)
 
 
 def _better(metric: Metric) -> str:
@@ -194,3 +204,20 @@ def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
                 found.setdefault(ast.unparse(field.target), str(text.value.value))
     return found
+
+
+PAGES: dict[str, Callable[[], str]] = {"commands": commands, "settings": settings, "metrics": metrics}
+MADE = "<!-- what follows is written by: python docs/references.py -->\n"
+
+
+def page(name: str) -> tuple[Path, str]:
+    """A reference page: its file, and its text as it should be."""
+    path = Path(__file__).parent / "reference" / f"{name}.md"
+    head, _, _ = path.read_text().partition(MADE)
+    return path, f"{head}{MADE}\n{PAGES[name]().strip()}\n"
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        path, text = page(name)
+        path.write_text(text)

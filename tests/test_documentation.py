@@ -121,6 +121,12 @@ def beside_the_pages(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize("name", ["commands", "settings", "metrics"])
+def test_the_pages_of_the_reference_are_as_the_program_is(name: str) -> None:
+    path, text = beside_the_pages("references").page(name)
+    assert path.read_text() == text, "run: .venv/bin/python docs/references.py"
+
+
 def test_every_key_of_the_evaluation_file_has_a_meaning_in_the_reference() -> None:
     told = beside_the_pages("references").settings()
     rows = [line.split(" | ") for line in told.splitlines() if line.startswith("| `")]

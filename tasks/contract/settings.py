@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from congruence.kernels import distributions
 from congruence.tasks.readers.base import parse_call
@@ -111,6 +111,14 @@ class PredictionSettings(Strict):
     exposure: str | None = None
     """Column of how long, or of how much, each count is: the predicted mean is multiplied by it."""
 
+    @field_validator("family", "component", mode="before")
+    @classmethod
+    def _spelled_as_here(cls, name: Any) -> Any:
+        """``lognormal``, ``LogNormal`` and ``log-normal`` are ``log_normal``."""
+        if not isinstance(name, str) or name == AUTO:
+            return name
+        return {_letters(known): known for known in families()}.get(_letters(name), name)
+
     @model_validator(mode="after")
     def _consistent(self) -> PredictionSettings:
         _require_family("family", self.family, {AUTO, *families()})
@@ -165,6 +173,10 @@ class PredictionSettings(Strict):
         name = SHARED.get(self.family)
         value = getattr(self, name) if name is not None else None
         return {} if name is None or value is None else {name: value}
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def _require_family(key: str, value: str, known: set[str]) -> None:

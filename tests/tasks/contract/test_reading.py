@@ -183,6 +183,12 @@ def test_rows_are_numbered_as_in_the_split() -> None:
         read({"loc": LOC, "scale": [1, 0, 1]}, start=1000, family="normal")
 
 
+@pytest.mark.parametrize("spelled", ["log_normal", "lognormal", "LogNormal", "log-normal"])
+def test_a_family_is_found_however_it_is_spelled(spelled: str) -> None:
+    settings = PredictionSettings.model_validate({"family": spelled})
+    assert settings == PredictionSettings(family="log_normal")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
