@@ -71,7 +71,7 @@ def test_an_evaluation_prepares_its_experiment_and_describes_its_version(
     assert opened in note
     text = client.get_model_version("angle", "1").description
     assert text.startswith("Trained on *Tuesday*.\n\n")
-    assert "- **test**: CCE" in text
+    assert "- **test**: no fault found in 118 rows" in text
     assert f"/runs/{run_id}" in text
     assert "report.html" not in text  # none was logged
     assert "cce_excess" not in client.get_model_version("angle", "1").tags
