@@ -69,7 +69,7 @@ def test_an_evaluation_is_made_again_on_request(registry: Any) -> None:
     assert after.status == "found"
     assert after.run_id != before.run_id
     assert before.run_id not in runs(registry)
-    assert after.metrics["cce_mean"].value == pytest.approx(before.metrics["cce_mean"].value)
+    assert after.metrics["cce_mean"].value == pytest.approx(before.metrics["cce_mean"].value, rel=1e-3)
     assert any(path.stat().st_mtime_ns != times[path] for path in kept)
 
 
