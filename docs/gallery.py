@@ -38,7 +38,8 @@ from congruence.kernels.conditional_calibration.regions import read_regions, reg
 from congruence.kernels.verdict import Verdict
 from congruence.tasks import plots
 from congruence.tasks.plots.style import figure_of, new_figure, png
-from congruence.tasks.sentences.calibration import no_fault, what_is_wrong
+from congruence.tasks.sentences.calibration import no_fault
+from congruence.tasks.sentences.findings import what_is_wrong
 
 ROWS = 1000
 
@@ -150,7 +151,7 @@ def examine(fault: Fault) -> tuple[dict[str, Any], Figure]:
     p_value = verdict.p_value or 1.0
     said = [no_fault(len(y), p_value)]
     if verdict.is_wrong:
-        said = what_is_wrong(group_reading(pit), places, p_value=p_value)
+        said = what_is_wrong(group_reading(pit), places)
     numbers = {
         "name": fault.name,
         "what": fault.what,

@@ -1,37 +1,15 @@
-"""What a reader should do with a version, in a word and a sentence, by its metrics and the preview of a correction."""
+"""The numbers at the top of a report, with what they are beside."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from congruence.kernels.verdict import NOT_JUDGED, Verdict
-from congruence.tasks.scores.correction import CorrectionPreview
-from congruence.tasks.scores.evaluation import ROW_CORRELATION, MetricValue
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.verdict import significant
 
 _PERCENT = 0.02
-
-NEGLIGIBLE = 0.0025
-"""The share of the scores' variance below which a fault hardly matters: a shift of .05 predicted spreads, squared."""
-
-NAME_WHAT_ROWS_SHARE = (
-    "Rows are correlated, so no correction was tried. In the split, name the column that orders them (time:) or that "
-    "holds those that belong together (groups:), and evaluate again: p-values and intervals then go by blocks of rows, "
-    "and a correction is tried where a fault is found."
-)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What to do: ``kind``, the same in words, why, and what must be done before anything else can be said."""
-
-    kind: Literal["use", "recalibrate", "do not use", "unknown"]
-    words: str
-    reason: str
-    first: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,27 +21,6 @@ class Headline:
     value: str
     interval: str
     comment: str
-
-
-def decision(verdict: Verdict, metrics: Mapping[str, MetricValue], preview: CorrectionPreview | None) -> Decision:
-    """Use it, recalibrate it, or do not use it as it is."""
-    if verdict.state == NOT_JUDGED:
-        first = NAME_WHAT_ROWS_SHARE if ROW_CORRELATION in metrics else ""
-        return Decision("unknown", "Not judged", f"{verdict.reason}.".capitalize(), first)
-    if not verdict.is_wrong:
-        return Decision("use", "Use", "Nothing in these rows contradicts the version.")
-    skill = metrics.get("crps_skill")
-    if skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0:
-        return Decision("do not use", "Do not use", "It scores no better than predicting the same law for every row.")
-    effects = [metrics[name] for name in EFFECTS if name in metrics]
-    ends = [effect.value if effect.high is None else effect.high for effect in effects]
-    excess = metrics.get("cce_excess")
-    if effects and max(ends) <= NEGLIGIBLE and (excess is None or not excess.low):
-        return Decision("use", "Use", "A fault is certain, but too small to matter.")
-    if preview is not None and preview.improves:
-        return Decision("recalibrate", "Recalibrate", "A correction improves it on rows that it was not fitted on.")
-    tried = "No correction of its levels helps: " if preview is not None else ""
-    return Decision("do not use", "Do not use as it is", f"{tried}What is wrong needs another model.".capitalize())
 
 
 def headlines(

@@ -13,19 +13,21 @@ import numpy as np
 
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.encoders.base import what_it_knows
-from congruence.tasks.report.decision import Decision, Headline, decision, headlines
+from congruence.tasks.report.decision import Headline, headlines
 from congruence.tasks.report.page import PageData, page_data
 from congruence.tasks.report.quantiles import quantiles_read
 from congruence.tasks.report.rendering import records, render
 from congruence.tasks.report.selections import Selection, of_segment, of_sentence, places_of
 from congruence.tasks.report.totals import Totals, totals_of
 from congruence.tasks.runtime.masking import mask_secrets
+from congruence.tasks.scores.advice import Advice, advise
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, metric_of
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment
 from congruence.tasks.scores.verdict import CERTIFICATE_KINDS
+from congruence.tasks.sentences.calibration import capital, p_value_in_words
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "rows", "evaluation")
 """The page's scripts, in the order in which they stand in it."""
@@ -39,7 +41,7 @@ class ReportData:
     """All that the page of one version shows.
 
     Attributes:
-        verdict, decision, headlines: what stands at the top.
+        verdict, advice, headlines: what stands at the top.
         sentences: what is wrong, each with the rows that it speaks of.
         places: slices or regions, the most wrong first, each with its rows.
         segments: weak segments, likewise; ``searched`` the features that they were looked for in.
@@ -49,7 +51,7 @@ class ReportData:
     """
 
     verdict: Verdict
-    decision: Decision
+    advice: Advice | None
     headlines: list[Headline]
     sentences: list[tuple[str, Selection | None]]
     places: list[tuple[dict[str, Any], Selection | None]]
@@ -60,6 +62,12 @@ class ReportData:
     totals: Totals | None = field(repr=False)
     counts: CountFit | None = field(repr=False)
     page: PageData = field(repr=False)
+
+    @property
+    def heading(self) -> str:
+        """The verdict with its p-value."""
+        p_value = self.verdict.p_value
+        return capital(str(self.verdict)) + ("" if p_value is None else f" ({p_value_in_words(p_value)})")
 
 
 def report_data(
@@ -83,7 +91,7 @@ def report_data(
     slices = records(evaluation.slices.head(_MOST_PLACES))
     return ReportData(
         verdict=evaluation.verdict,
-        decision=decision(evaluation.verdict, metrics, evaluation.preview),
+        advice=advise(evaluation.verdict, metrics, evaluation.preview),
         headlines=headlines(metrics, beside),
         sentences=sentences,
         places=places[:_MOST_PLACES],

@@ -10,6 +10,7 @@ import pandas as pd
 
 from congruence.tasks.scores.metrics.columns import REGION
 from congruence.tasks.scores.segments import Segment
+from congruence.tasks.sentences.findings import place_in_words
 
 SLICE = "slice:"
 """Before the name of a slice column, which may be a feature, too."""
@@ -23,12 +24,14 @@ Selection = dict[str, Any]
 
 
 def places_of(columns: Mapping[str, Sequence[str]]) -> dict[str, Selection]:
-    """The selection of each place by its name, from the values of the page's slice and region columns."""
+    """The selection of each place by its name, and by that in a sentence, from the page's slice and region columns."""
     found: dict[str, Selection] = {}
     for column, values in columns.items():
         for value in values:
-            name = value if column == REGION else f"{column} {value}"
-            found[name] = _one({"column": column if column == REGION else f"{SLICE}{column}", "value": value})
+            is_region = column == REGION
+            names = (value, place_in_words(value)) if is_region else (f"{column} {value}", f"{column} is {value}")
+            chosen = _one({"column": column if is_region else f"{SLICE}{column}", "value": value})
+            found |= {name.removeprefix("where "): chosen for name in names}
     return found
 
 
@@ -39,6 +42,7 @@ def of_sentence(sentence: str, places: pd.DataFrame, known: Mapping[str, Selecti
     rows, the rows around which a fault was found.
     """
     names = [name for name in known if _names(sentence, name)]
+    names = [name for k, name in enumerate(names) if known[name] not in [known[other] for other in names[:k]]]
     if ALL_RIGHT in sentence and not places.empty:
         names = [name for name in places.loc[places["fault"] == "", "place"] if name in known]
     elif not names:

@@ -30,25 +30,21 @@ from congruence.kernels.engine.results import benjamini_hochberg
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
 from congruence.tasks.scores.reading_pit import interpreted_places
 from congruence.tasks.scores.segments import Segment
+from congruence.tasks.scores.sizes import TargetRows
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.calibration import (
     LEVEL,
-    MOST_SENTENCES,
     correlation_clause,
     inference_sentence,
     is_named,
     is_off,
     no_fault,
-    p_value_in_words,
-    reading_clause,
     short_name,
-    weight_of,
-    what_is_wrong,
 )
-from congruence.tasks.sentences.counts import count_fault, what_is_wrong_with_counts
-from congruence.tasks.sentences.levels import level_fault, what_is_wrong_with_levels
-from congruence.tasks.sentences.places import Place, PlaceReading
+from congruence.tasks.sentences.counts import count_fault, count_finding
+from congruence.tasks.sentences.findings import Finding, Place, PlaceReading, group_finding, told
+from congruence.tasks.sentences.levels import level_fault, level_finding
 
 _PLACES = ["place", "rows", "fault", "shift", "factor", "q_value"]
 
@@ -64,6 +60,7 @@ def read_what_is_wrong(
     jumps: JumpScores | None = None,
     levels: LevelRows | None = None,
     blocks: DependentBlocks | None = None,
+    targets: TargetRows | None = None,
     segments: Callable[[], Sequence[Segment]] = tuple,
 ) -> WhatIsWrong:
     """Read one version.
@@ -84,26 +81,37 @@ def read_what_is_wrong(
             read then takes no random numbers.
         levels: the valid rows of a version that states quantiles, which are read by what these cover.
         blocks: of the valid rows, where they depend on each other.
+        targets: the valid rows in the targets' own unit; sizes are in predicted spreads without them.
         segments: looks for them (``weak_segments``), where the version is wrong.
     """
     assert calibration.reading is not None
     assert calibration.curves is not None
     read = pit if jumps is None else jumps
     by_region, groups = read_regions(regions, read, blocks), regions.rows()
-    of_slices = _slice_groups(slices)
+    of_slices = _slices_of(slices)
+    words = of_slices.words if of_slices.groups else {}
+    chosen = of_slices.groups or groups
     if counts is not None:
-        read_places: _Read = _read_places(_COUNTS, counts, of_slices or groups, blocks)
+        read_places: _Read = _read_places(_COUNTS, counts, chosen, words, blocks)
     elif levels is not None:
-        read_places = _read_places(_LEVELS, levels, of_slices or groups, blocks)
+        read_places = _read_places(_LEVELS, levels, chosen, words, blocks)
     else:
-        places = _read_groups(of_slices, read, blocks) or by_region
+        places = _read_groups(of_slices.groups, read, blocks) or by_region
         overall = group_reading(read, mixing=calibration.reading.mixing, blocks=blocks)
-        interpreted = interpreted_places(places, pit, of_slices or groups)
+        interpreted = interpreted_places(places, pit, chosen)
+
+        def findings() -> tuple[Finding | None, list[Finding]]:
+            def of(reading: GroupReading, place: str = "") -> Finding:
+                sizes = None if targets is None else targets[chosen[place]] if place else targets
+                return group_finding(reading, place, words.get(place, ""), sizes)
+
+            named = [of(place.reading, place.name) for place in places if is_named(place, LEVEL)]
+            return of(overall) if is_off(overall) else None, named
+
         read_places = _Read(
             min(place.q_value for place in places),
-            [(overall.strength**2, short_name(overall.dominant, overall.strength))] if is_off(overall) else [],
-            [(weight_of(each), f"{_fault(each)} on {each.name}") for each in places if is_named(each, LEVEL)],
-            lambda p_value, found: what_is_wrong(overall, places, _segments_of(found, places), p_value=p_value),
+            len(places),
+            findings,
             lambda level: _table(places, level).assign(pit=interpreted),
         )
     found = read_places.judged(metrics, len(pit), segments)
@@ -151,22 +159,21 @@ def read_vector_targets(
     places.sort(key=lambda place: -abs(place.reading.strength))
     scale = min(calibration.test.by_order, key=lambda name: calibration.test.by_order[name])
 
-    def sentences(p_value: float, _: Sequence[Segment]) -> list[str]:
-        said = [f"The predictions are wrong given the input ({p_value_in_words(p_value)})."]
-        wrong = [place for place in places if is_named(place, LEVEL)]
-        said += [f"Of {place.name}, {reading_clause(place.reading)}." for place in wrong[: MOST_SENTENCES - 1]]
-        if not wrong:
-            said.append(
-                "No target is wrong by itself on average over all rows: how they go together is, or where "
-                f"(seen best at a scale of {scale})."
-            )
-        return said
+    def findings() -> tuple[Finding | None, list[Finding]]:
+        named = [
+            group_finding(place.reading, place.name, f"for {place.name}") for place in places if is_named(place, LEVEL)
+        ]
+        if named:
+            return None, named
+        clause = (
+            "no target is wrong by itself on average over all rows: how they go together is, or where (seen best at a "
+            f"scale of {scale})"
+        )
+        together = Finding("", "", len(targets), 1.0, clause, "how targets go together", 1.0)
+        return together if calibration.test.p_value < LEVEL else None, []
 
     p_of_places = min((place.q_value for place in places), default=None)
-    wrong = [
-        (abs(place.reading.strength), f"{_fault(place)} on {place.name}") for place in places if is_named(place, LEVEL)
-    ]
-    read_targets = _Read(p_of_places, [], wrong, sentences, lambda level: _table(places, level))
+    read_targets = _Read(p_of_places, len(places), findings, lambda level: _table(places, level))
     return replace(read_targets.judged(metrics, len(targets)), method=method_of(calibration))
 
 
@@ -203,16 +210,14 @@ class _Read:
 
     Attributes:
         p_value: of all places together, the smallest of their q-values (Simes 1986).
-        overall: size and words of the fault of all rows; empty where they have none by themselves.
-        wrong: the same of the places.
-        sentences: on a version that is wrong, from its p-value and segments.
+        total: how many there are.
+        findings: of all rows together, where they have a fault, and of the places with one.
         table: the places, with a fault where the q-value is at most a level.
     """
 
     p_value: float | None
-    overall: Sequence[tuple[float, str]]
-    wrong: Sequence[tuple[float, str]]
-    sentences: Callable[[float, Sequence[Segment]], list[str]]
+    total: int
+    findings: Callable[[], tuple[Finding | None, list[Finding]]]
     table: Callable[[float], pd.DataFrame]
 
     def judged(
@@ -225,30 +230,31 @@ class _Read:
             return WhatIsWrong((), self.table(-1.0), p_value=self.p_value)
         if not verdict.is_wrong:
             return WhatIsWrong((no_fault(rows, verdict.p_value),), self.table(-1.0), p_value=self.p_value)
-        found = segments()
-        faults = [*self.overall, *self.wrong, *((each.weight, f"{each.fault} on {each.name}") for each in found)]
-        sentences = tuple(self.sentences(verdict.p_value, found))
-        largest = max(faults, default=(0.0, ""), key=lambda fault: fault[0])[1]
-        return WhatIsWrong(sentences, self.table(LEVEL), fault=largest, p_value=self.p_value, segments=tuple(found))
+        found, (overall, places) = segments(), self.findings()
+        names = {place.place for place in places}
+        apart = [each.finding for each in found if each.place not in names]  # a segment that is a slice is told once
+        sentences, fault = told(overall, places, self.total, apart)
+        return WhatIsWrong(
+            tuple(sentences), self.table(LEVEL), fault=fault, p_value=self.p_value, segments=tuple(found)
+        )
 
 
-def _segments_of(found: Sequence[Segment], places: Sequence[RegionReading]) -> list[RegionReading]:
-    """Those that are no place already."""
-    names = {place.name for place in places}
-    return [
-        RegionReading(each.name, 0, each.p_value, each.reading)
-        for each in found
-        if isinstance(each.reading, GroupReading) and each.place not in names
-    ]
+@dataclass(frozen=True)
+class _Slices:
+    """The rows of each value of each slice column, by the name of the slice, and the name in a sentence."""
+
+    groups: dict[str, Array]
+    words: dict[str, str]
 
 
-def _slice_groups(slices: pd.DataFrame) -> dict[str, Array]:
-    """The rows of each value of each slice column."""
+def _slices_of(slices: pd.DataFrame) -> _Slices:
     groups: dict[str, Array] = {}
+    words: dict[str, str] = {}
     for column in slices.columns:
         codes, values = slice_groups(slices[column])
         groups |= {f"{column} {value}": np.flatnonzero(codes == code) for code, value in enumerate(values)}
-    return groups
+        words |= {f"{column} {value}": f"where {column} is {value}" for value in values}
+    return _Slices(groups, words)
 
 
 def _read_groups(
@@ -260,28 +266,22 @@ def _read_groups(
     return sorted(read, key=lambda place: -(place.reading.strength**2) * place.reading.share)
 
 
-def _read_places(kind: _Kind[T, R], rows: T, groups: dict[str, Array], blocks: DependentBlocks | None) -> _Read:
+def _read_places(
+    kind: _Kind[T, R], rows: T, groups: dict[str, Array], words: Mapping[str, str], blocks: DependentBlocks | None
+) -> _Read:
     """What a version says by slice or region that is read in its own terms."""
     readings, q_values = kind.by_group(rows, groups, blocks)
     places = [Place(name, q_values[name], found) for name, found in readings.items()]
     places.sort(key=lambda place: (not place.is_named(LEVEL), -place.reading.size))
-    overall, names = kind.overall(rows, None, blocks), set(readings)
+    overall = kind.overall(rows, None, blocks)
+    is_wrong = overall.is_off and overall.p_value <= LEVEL
 
-    def sentences(p_value: float, found: Sequence[Segment]) -> list[str]:
-        segments = [
-            Place(each.name, each.p_value, each.reading)
-            for each in found
-            if each.place not in names and isinstance(each.reading, kind.reading)
-        ]
-        return kind.what_is_wrong(overall, places, segments, p_value=p_value, level=LEVEL)
+    def findings() -> tuple[Finding | None, list[Finding]]:
+        named = [place for place in places if place.is_named(LEVEL)]
+        found = [kind.finding(place.reading, place.name, words.get(place.name, "")) for place in named]
+        return kind.finding(overall, "", "") if is_wrong else None, found
 
-    return _Read(
-        min(q_values.values(), default=None),
-        [(overall.size, kind.fault(overall))] if overall.is_off and overall.p_value <= LEVEL else [],
-        [(each.reading.size, f"{kind.fault(each.reading)} on {each.name}") for each in places if each.is_named(LEVEL)],
-        sentences,
-        lambda level: kind.table(places, level),
-    )
+    return _Read(min(q_values.values(), default=None), len(places), findings, lambda level: kind.table(places, level))
 
 
 def _table_of_levels(places: Sequence[Place[LevelReading]], level: float) -> pd.DataFrame:
@@ -329,18 +329,16 @@ R = TypeVar("R", bound=PlaceReading)
 
 @dataclass(frozen=True)
 class _Kind(Generic[T, R]):
-    """How versions are read that have terms of their own: all rows, each place, the sentences, and the table."""
+    """How versions are read that have terms of their own: all rows, each place, the finding, and the table."""
 
     overall: Callable[[T, None, DependentBlocks | None], R]
     by_group: Callable[[T, dict[str, Array], DependentBlocks | None], tuple[dict[str, R], dict[str, float]]]
-    what_is_wrong: Callable[..., list[str]]
+    finding: Callable[[R, str, str], Finding]
     table: Callable[[Sequence[Place[R]], float], pd.DataFrame]
-    fault: Callable[[R], str]
-    reading: type[R]
 
 
-_COUNTS = _Kind(count_reading, count_readings, what_is_wrong_with_counts, _table_of_counts, count_fault, CountReading)
-_LEVELS = _Kind(level_reading, level_readings, what_is_wrong_with_levels, _table_of_levels, level_fault, LevelReading)
+_COUNTS = _Kind(count_reading, count_readings, count_finding, _table_of_counts)
+_LEVELS = _Kind(level_reading, level_readings, level_finding, _table_of_levels)
 
 
 def _table(places: Sequence[RegionReading], level: float) -> pd.DataFrame:
@@ -348,14 +346,10 @@ def _table(places: Sequence[RegionReading], level: float) -> pd.DataFrame:
         {
             "place": place.name,
             "rows": place.reading.rows,
-            "fault": _fault(place) if is_named(place, level) else "",
+            "fault": short_name(place.reading.dominant, place.reading.strength) if is_named(place, level) else "",
             "shift": place.reading.shift,
             "factor": place.reading.factor,
             "q_value": place.q_value,
         }
         for place in places
     )
-
-
-def _fault(place: RegionReading) -> str:
-    return short_name(place.reading.dominant, place.reading.strength)

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.counts import CountReading, CountRows, JumpScores, count_reading
-from congruence.kernels.conditional_calibration.coverage import LevelReading, LevelRows, level_reading
-from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading
+from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores, count_reading
+from congruence.kernels.conditional_calibration.coverage import LevelRows, level_reading
+from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.conditional_calibration.segments import (
     Feature,
     FoundSegment,
@@ -26,17 +26,17 @@ from congruence.kernels.conditional_calibration.segments import (
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.engine.results import excess_over
 from congruence.kernels.streams import stream
-from congruence.tasks.sentences.calibration import LEVEL, NEGLIGIBLE, reading_clause, short_name
-from congruence.tasks.sentences.counts import count_clause, count_fault
-from congruence.tasks.sentences.levels import level_clause, level_fault
+from congruence.tasks.scores.sizes import TargetRows
+from congruence.tasks.sentences.calibration import LEVEL, NEGLIGIBLE
+from congruence.tasks.sentences.counts import count_finding
+from congruence.tasks.sentences.findings import Finding, group_finding
+from congruence.tasks.sentences.levels import level_finding
 
 FEWEST_ROWS = 200
 """Rows below which places as small as segments say nothing."""
 
 MOST_ROWS = 40_000
 """Rows, drawn at random, beyond which more would cost time and find faults too small to matter."""
-
-Reading = GroupReading | CountReading | LevelReading
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,14 @@ class Segment:
 
     Attributes:
         name: "age up to 30, area from 3".
-        reading: of its rows; of counts with many zeros, what is observed and expected; of predicted quantiles, what
-            they cover. The rows were chosen for their fault, so that it is rather smaller than it looks.
+        finding: what is wrong there. The rows were chosen for their fault, so that it is rather smaller than it looks.
         p_value: of the whole search.
         excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
         ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
     """
 
     name: str
-    reading: Reading
+    finding: Finding
     p_value: float
     excess: float
     ranges: tuple[tuple[str, float, float], ...] = ()
@@ -63,30 +62,6 @@ class Segment:
         """The slice that it is, if it is one: "area c"."""
         (column, equals, word), low = self.ranges[0][0].partition(" = "), self.ranges[0][1]
         return f"{column} {word}" if equals and len(self.ranges) == 1 and low > 0.0 else ""
-
-    @property
-    def weight(self) -> float:
-        """What the fault weighs: by its size, and by the share of the rows."""
-        reading = self.reading
-        return reading.strength**2 * reading.share if isinstance(reading, GroupReading) else reading.size
-
-    @property
-    def fault(self) -> str:
-        """In two to four words."""
-        if isinstance(self.reading, CountReading):
-            return count_fault(self.reading)
-        if isinstance(self.reading, LevelReading):
-            return level_fault(self.reading)
-        return short_name(self.reading.dominant, self.reading.strength)
-
-    @property
-    def sentence(self) -> str:
-        """With its size and 95 % interval."""
-        if isinstance(self.reading, CountReading):
-            return count_clause(self.reading)
-        if isinstance(self.reading, LevelReading):
-            return level_clause(self.reading)
-        return reading_clause(self.reading)
 
 
 def searched_rows(count: int, seed: int = 0) -> Array:
@@ -103,6 +78,7 @@ def weak_segments(
     jumps: JumpScores | None = None,
     levels: LevelRows | None = None,
     blocks: DependentBlocks | None = None,
+    targets: TargetRows | None = None,
 ) -> list[Segment]:
     """The segments in which the version is wrong, the most wrong first; none where none is.
 
@@ -118,29 +94,30 @@ def weak_segments(
             numbers hide what few claims say.
         levels: the rows of a version that states quantiles, which are read by what these cover.
         blocks: of the rows, where they depend on each other.
+        targets: the rows in the targets' own unit.
     """
     if len(pit) < FEWEST_ROWS:
         return []
     columns = [_feature(str(name), features[name]) for name in features.columns]
 
-    def read(rows: Array) -> Reading:
-        if counts is not None:
-            return count_reading(counts, rows, blocks)
-        if levels is not None:
-            return level_reading(levels, rows, blocks)
-        return group_reading(pit if jumps is None else jumps, rows, blocks=blocks)
-
     found = []
     for segment in faulty_segments(columns, SearchedRows.of(pit, jumps, blocks), level=LEVEL):
-        reading = read(segment.rows)
-        if _is_worth_naming(reading):
-            excess = excess_over(float(cce[segment.rows].mean()), float(expected[segment.rows].mean()))
-            found.append(Segment(_name(segment), reading, segment.p_value, excess, _ranges(segment)))
-    return sorted(found, key=lambda segment: -segment.weight)
-
-
-def _is_worth_naming(reading: Reading) -> bool:
-    return reading.is_off if isinstance(reading, CountReading | LevelReading) else abs(reading.strength) >= NEGLIGIBLE
+        rows, name = segment.rows, _name(segment)
+        finding = None
+        if counts is not None:
+            of_counts = count_reading(counts, rows, blocks)
+            finding = count_finding(of_counts, name) if of_counts.is_off else None
+        elif levels is not None:
+            of_levels = level_reading(levels, rows, blocks)
+            finding = level_finding(of_levels, name) if of_levels.is_off else None
+        else:
+            of_scores = group_reading(pit if jumps is None else jumps, rows, blocks=blocks)
+            if abs(of_scores.strength) >= NEGLIGIBLE:
+                finding = group_finding(of_scores, name, sizes=None if targets is None else targets[rows])
+        if finding is not None:
+            excess = excess_over(float(cce[rows].mean()), float(expected[rows].mean()))
+            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment)))
+    return sorted(found, key=lambda segment: -segment.finding.weight)
 
 
 def is_numeric(values: pd.Series[Any]) -> bool:

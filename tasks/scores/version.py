@@ -63,6 +63,7 @@ from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.segments import Segment, searched_rows, weak_segments
+from congruence.tasks.scores.sizes import TargetRows
 from congruence.tasks.scores.split_rows import ScoredRows, SplitRows
 from congruence.tasks.scores.summary import floor_share
 from congruence.tasks.scores.wrong import WhatIsWrong
@@ -281,19 +282,21 @@ def _what_is_wrong(
         return read_vector_targets(*vectors, given.blocks.blocks)
     counts, jumps = CountRows.of(targets, predictive), JumpScores.of(targets, predictive)
     levels, blocks = LevelRows.of(predictive.quantile_levels, jumps), given.blocks.blocks
+    rows = TargetRows(targets, points["mean"], points["std"], points["pit"], blocks)
 
     def segments() -> list[Segment]:
-        rows = searched_rows(len(targets), given.seed)
-        if_true = points["cce_noise_floor"][rows] * floor_share(metrics)
+        some = searched_rows(len(targets), given.seed)
+        if_true = points["cce_noise_floor"][some] * floor_share(metrics)
         return weak_segments(
-            features.loc[given.numbers[rows]],
-            points["pit"][rows],
-            points["cce"][rows],
+            features.loc[given.numbers[some]],
+            points["pit"][some],
+            points["cce"][some],
             if_true,
-            None if counts is None else counts[rows],
-            None if jumps is None else jumps[rows],
-            None if levels is None else levels[rows],
-            None if blocks is None else blocks.of_rows(rows),
+            None if counts is None else counts[some],
+            None if jumps is None else jumps[some],
+            None if levels is None else levels[some],
+            None if blocks is None else blocks.of_rows(some),
+            rows[some],
         )
 
     return read_what_is_wrong(
@@ -307,6 +310,7 @@ def _what_is_wrong(
         jumps,
         levels,
         blocks,
+        rows,
         segments,
     )
 

@@ -16,7 +16,6 @@ LEVEL = 0.05
 NEGLIGIBLE = 0.05
 """A strength below which a fault, however certain, hardly matters: a shift of .05 predicted spreads, 4 % of spread."""
 
-MOST_SENTENCES = 5
 _LEAST_P = 0.001
 
 # Of each fault, with a negative and with a positive strength.
@@ -76,67 +75,18 @@ def fault_clause(fault: str, strength: float, shift: float, factor: float) -> st
     return _SHAPES[fault][strength > 0]
 
 
-def reading_clause(reading: GroupReading, *, interval: bool = True) -> str:
+def reading_clause(reading: GroupReading) -> str:
     """The dominant fault of a group with its 95 % interval, and a second fault where one is certain."""
     clause = fault_clause(reading.dominant, reading.strength, reading.shift, reading.factor)
-    if interval:
-        clause += _interval(reading)
+    clause += _interval(reading)
     second = reading.second()
-    if second is not None:
-        left = float(reading.fault.unexplained[0][ORDERS.index(second)])
-        clause += f"; {_SECOND[second][left > 0]}, too"
-    return clause
+    return clause if second is None else clause + second_clause(reading, second)
 
 
-def region_sentence(region: RegionReading) -> str:
-    """One region's fault: "On age up to 30 (240 rows, 12 %) the targets lie 0.4 predicted spreads above ..."."""
-    return f"On {_where(region)} {reading_clause(region.reading, interval=False)}."
-
-
-def _where(region: RegionReading) -> str:
-    return f"{region.name} ({region.reading.rows:,} rows, {percent(region.reading.share)})"
-
-
-def what_is_wrong(
-    overall: GroupReading,
-    found: Sequence[RegionReading] = (),
-    segments: Sequence[RegionReading] = (),
-    *,
-    p_value: float,
-    level: float = LEVEL,
-) -> list[str]:
-    """At most five sentences on a version that is wrong: the largest fault, the places that differ, the rest.
-
-    Args:
-        overall: the reading of all rows.
-        found: regions or slices.
-        segments: in which the version was found to be wrong.
-        p_value: of the version, by which it is wrong.
-        level: of q-values over the regions.
-    """
-    wrong = [region for region in found if is_named(region, level)]
-    told = sorted([*wrong, *segments], key=weight_of, reverse=True)
-    everywhere, p = is_off(overall, level), p_value_in_words(p_value)
-    same = 0
-    if told and (not everywhere or weight_of(told[0]) > overall.strength**2):
-        largest, *apart = told
-        sentences = [f"The predictions are wrong ({p}): on {_where(largest)} {reading_clause(largest.reading)}."]
-        if not everywhere:
-            sentences.append("Over all rows together they are right on average.")
-    else:
-        sentences = [_first(overall, p, level, everywhere)]
-        apart = [region for region in told if _differs(region.reading, overall)]
-        same = len([region for region in wrong if region not in apart])
-    shown = apart[: MOST_SENTENCES - 1 - len(sentences)]
-    sentences += [region_sentence(region) for region in shown]
-    if same and not apart and len(wrong) < len(found):
-        sentences.append("It is largest here: " + _uncapital(region_sentence(told[0])))
-    return [*sentences, *(rest("region", len(found), len(wrong), len(apart) - len(shown), same) if found else [])]
-
-
-def weight_of(place: RegionReading) -> float:
-    """What the fault of a place weighs: by its size, and by the share of the rows."""
-    return place.reading.strength**2 * place.reading.share
+def second_clause(reading: GroupReading, second: str) -> str:
+    """Another fault of the same rows, after the first."""
+    left = float(reading.fault.unexplained[0][ORDERS.index(second)])
+    return f"; {_SECOND[second][left > 0]}, too"
 
 
 def no_fault(rows: int, p_value: float) -> str:
@@ -224,41 +174,6 @@ def correlation_clause(correlation: Correlation) -> str:
     )
 
 
-def _first(overall: GroupReading, p: str, level: float, everywhere: bool) -> str:
-    if everywhere:
-        return f"The predictions are wrong ({p}): over all rows, {reading_clause(overall)}."
-    if overall.p_value <= level:
-        return f"The predictions are not exactly right ({p}), but the fault is small: {reading_clause(overall)}."
-    return f"The predictions are wrong somewhere ({p}), but in no place by enough to name it."
-
-
-def rest(place: str, total: int, wrong: int, further: int, same: int) -> list[str]:
-    """The last sentence, if there is one, on the places that no other speaks of.
-
-    Args:
-        place: what each is called.
-        total, wrong: how many there are, and how many have a fault.
-        further: of these, those that have another than all rows have and were not named.
-        same: those that have the overall fault.
-    """
-    parts = []
-    if further:
-        parts.append(f"1 more {place} differs" if further == 1 else f"{further} more {place}s differ")
-    if same:
-        few = f"1 {place} shares" if same == 1 else f"{same} of {total} {place}s share"
-        parts.append(f"{f'all {place}s share' if same == total else few} the overall fault")
-    if total > wrong:
-        parts.append(f"in {total - wrong} of {total} {place}s no fault was found")
-    return [capital("; ".join(parts)) + "."] if parts else []
-
-
-def _differs(reading: GroupReading, overall: GroupReading) -> bool:
-    """Whether a region tells what the sentence on all rows does not: another fault, or twice or half of it."""
-    if reading.dominant != overall.dominant or (reading.strength > 0) != (overall.strength > 0):
-        return True
-    return not 0.5 < reading.strength / overall.strength < 2.0
-
-
 def _interval(reading: GroupReading) -> str:
     if reading.dominant == "bias":
         low, high = sorted(abs(v) for v in reading.shift_interval)
@@ -293,10 +208,6 @@ def p_value_in_words(p: float) -> str:
 def listed(parts: Sequence[str]) -> str:
     """ "a, b and c"."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
-
-
-def _uncapital(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 def capital(text: str) -> str:

@@ -38,7 +38,8 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.split import Split
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.contract import load_predictive_model
-from congruence.tasks.sentences.calibration import no_fault, what_is_wrong
+from congruence.tasks.sentences.calibration import no_fault
+from congruence.tasks.sentences.findings import what_is_wrong
 
 Array = np.ndarray[Any, Any]
 PACKAGES = ("catboost", "crepes", "lightgbm", "mlflow", "ngboost", "numpy", "quantile-forest", "scikit-learn",
@@ -76,7 +77,7 @@ def judged(y: Array, law: Distribution, split: Split, places: Regions, rehearsal
     overall = group_reading(pit)
     said = [no_fault(len(y), test.p_value)]
     if test.p_value < SIGNIFICANCE:
-        said = what_is_wrong(overall, read_regions(places, pit), p_value=test.p_value)
+        said = what_is_wrong(overall, read_regions(places, pit))
     nll = np.asarray(negative_log_likelihood(y, law, infinite="keep")) if law.has_density() else None
     found = recalibration_rehearsal(rehearsal, y, law)
     return {

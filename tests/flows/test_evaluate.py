@@ -64,7 +64,7 @@ def test_versions_are_evaluated_once_and_logged_with_every_row(
     assert {"calibration_p_value", *effects} <= set(logged)
     assert set(scores["calibration_fault"]) <= {"", "bias", "spread", "skew", "tails"}
     tags = MlflowClient().get_model_version("angle", "2").tags
-    assert "the predicted spread is too small by a factor of" in tags["what_is_wrong"]
+    assert "he predicted spread is too small by a factor of" in tags["what_is_wrong"]
     assert MlflowClient().get_model_version("angle", "1").tags["what_is_wrong"].startswith("No fault found")
 
     again = run(content, home, [right, narrow])

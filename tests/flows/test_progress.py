@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ from congruence.flows.cli import progress
 from congruence.flows.cli.console import say
 from congruence.flows.cli.tables import order_of_versions, print_outcomes
 from congruence.kernels import Normal
+from congruence.kernels.verdict import Verdict
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.runtime.steps import Lines, about, listen, pace_of, step
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
+from congruence.tasks.scores.ranking import ranked
 from congruence.tasks.solving.solve_progress import SolveProgress
 
 
@@ -182,52 +185,50 @@ def test_a_slow_stage_is_told_in_seconds_a_unit(units: int, seconds: float, said
     assert pace_of(units, seconds, "versions") == said
 
 
-NAMES = ("cce_mean", "cce_expected", "cce_excess", "cce_p_value", "ece", "nll_mean", "crps_mean", "mae")
+NAMES = ("cce_mean", "cce_expected", "cce_excess", "ece", "nll_mean", "crps_mean", "crps_skill", "mae")
 
 
-def printed(width: int, **changes: str) -> str:
+def printed(width: int, *, terminal: bool = True) -> str:
     metrics = {name: MetricValue(0.012345 * (place + 1), 0.01, 0.02) for place, name in enumerate(NAMES)}
+    wrong, right = (Verdict.of({"calibration": p_value}, rows=2000) for p_value in (0.001, 0.4))
+    verdicts = replace(wrong, fault="predicted spread too small where site is b"), right
     outcomes = [
-        VersionOutcome("claims/1", "test", "evaluated", "r1", metrics, protocol="exact (0123456789ab)"),
-        VersionOutcome("claims/12", "test", "found", "r2", metrics, protocol="exact (0123456789ab)"),
+        VersionOutcome(f"claims/{name}", "test", "found", "r1", metrics, "exact (0123456789ab)", verdict)
+        for name, verdict in zip(("1", "12"), verdicts, strict=True)
     ]
-    out = Console(file=io.StringIO(), width=width, highlight=False, **changes)
+    out = Console(file=io.StringIO(), width=width, highlight=False, force_terminal=terminal, color_system=None)
     print_outcomes(outcomes, out=out)
     return out.file.getvalue()
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
-def test_the_table_fits_the_terminal_with_no_column_of_width_0_and_status_in_words(width: int) -> None:
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_table_fits_the_terminal_with_what_one_decides_by(width: int) -> None:
     lines = printed(width).splitlines()
     assert max(len(line) for line in lines if line[:1] in "┏┃┡│└") <= width
-    header = next(line for line in lines if line.startswith("┃"))
-    assert all(cell.strip() for cell in header.strip("┃").split("┃"))
-    assert any("found" in line or "evaluated before" in line for line in lines)
+    header = " ".join(line for line in lines if line.startswith("┃"))
+    assert all(name in header for name in ("version", "verdict", "skill", "CRPS", "beyond", " p "))
+    assert "MAE" not in header
     assert "…" not in "".join(lines)
-    rows = [line for line in lines if line.startswith("│")]
-    assert len(rows) == 2, "no cell is wrapped"
-    assert "0.0123" in rows[0]
+    assert len([line for line in lines if line.startswith("│")]) <= 3, "the verdict alone may have two lines"
+    assert any("wrong: predicted spread" in line for line in lines)
 
 
-def test_metrics_without_room_are_named() -> None:
-    assert "no room for" in printed(80)
-    assert "MAE" in printed(80)
-    assert "no room for" not in printed(160)
+def test_a_file_or_a_pipe_gets_every_column() -> None:
+    lines = printed(60, terminal=False).splitlines()
+    header = " ".join(line for line in lines if line.startswith("┃"))
+    assert all(name in header for name in ("skill", "CRPS", "NLL", "expected if true", "status"))
+    assert any("evaluated before" in line and "no fault found" in line for line in lines)
 
 
-def test_the_table_says_in_words_what_each_version_is() -> None:
-    truth = {"cce_mean": MetricValue(0.012), "cce_p_value": MetricValue(0.3), "calibration_p_value": MetricValue(0.4)}
-    said = {
-        "1": truth,
-        "2": truth | {"cce_p_value": MetricValue(0.001), "calibration_effect_spread": MetricValue(0.31)},
-        "3": truth | {"calibration_p_value": MetricValue(0.001), "calibration_effect_bias": MetricValue(0.004)},
-        "4": {"mae": MetricValue(1.0)},
+def test_versions_are_ordered_by_a_proper_score_where_it_differs_beyond_noise() -> None:
+    metrics = {
+        "honest and vague": {"crps_mean": MetricValue(2.0, 1.9, 2.1), "cce_mean": MetricValue(0.01)},
+        "sharp": {"crps_mean": MetricValue(1.0, 0.9, 1.1), "cce_mean": MetricValue(0.05)},
+        "sharp and honest": {"crps_mean": MetricValue(1.05, 0.95, 1.15), "cce_mean": MetricValue(0.02)},
     }
-    out = Console(file=io.StringIO(), width=100)
-    print_outcomes([VersionOutcome(f"m/{v}", "test", "found", v, metrics) for v, metrics in said.items()], out=out)
-    rows = {line.split()[1]: line for line in out.file.getvalue().splitlines() if line.startswith("│")}
-    words = ("as if true", "wrong, by much", "not calibrated, by little", "not measured")
-    assert all(word in rows[f"m/{v}"] for v, word in zip(said, words, strict=True))
+    assert ranked(metrics, lambda name: metrics[name]) == ["sharp and honest", "sharp", "honest and vague"]
+    without = {name: {"cce_mean": each["cce_mean"]} for name, each in metrics.items()}
+    assert ranked(without, lambda name: without[name])[0] == "honest and vague"
 
 
 @pytest.mark.parametrize("width", [60, 120])

@@ -15,8 +15,8 @@ from congruence.kernels.conditional_calibration.prepared import prepare_calibrat
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
-from congruence.tasks.sentences.levels import level_fault, what_is_wrong_with_levels
-from congruence.tasks.sentences.places import Place
+from congruence.tasks.sentences.findings import told
+from congruence.tasks.sentences.levels import level_fault, level_finding
 
 LEVELS = np.array([0.05, 0.5, 0.95])
 RNG = np.random.default_rng(3)
@@ -107,14 +107,13 @@ def test_level_and_power_of_three_levels(truth, power: float) -> None:
     assert rejected[1] >= power
 
 
-def said(y: np.ndarray, law: Quantiles, groups: dict[str, np.ndarray], p: float) -> list[str]:
+def said(y: np.ndarray, law: Quantiles, groups: dict[str, np.ndarray]) -> list[str]:
     rows = LevelRows.of_targets(y, law)
     assert rows is not None
     readings, q_values = level_readings(rows, groups)
-    places = [Place(name, q_values[name], reading) for name, reading in readings.items()]
-    contradicted = p < 0.025
-    level = 0.05 if contradicted else 0.01
-    return what_is_wrong_with_levels(level_reading(rows), places, p_value=p, contradicted=contradicted, level=level)
+    places = [level_finding(found, name) for name, found in readings.items() if q_values[name] <= 0.05 and found.is_off]
+    overall = level_reading(rows)
+    return told(level_finding(overall) if overall.is_off else None, places, len(groups))[0]
 
 
 def test_faults_are_told_as_coverage() -> None:
@@ -122,15 +121,14 @@ def test_faults_are_told_as_coverage() -> None:
     age = RNG.uniform(20.0, 90.0, size=n)
     groups = {"age up to 60": age <= 60.0, "age above 60": age > 60.0}
     y = RNG.standard_normal(n)
-    assert said(y, of_normal(n), groups, 0.4)[0].startswith("No fault found: the targets lie between the predicted")
-    (first, second, *_) = said(1.4 * y, of_normal(n), groups, 1e-4)
-    assert first.startswith("The predictions are wrong (p < 0.001): over all rows, the 90 % interval holds 7")
-    assert second.startswith("At or below the quantiles of 5, 50 and 95 % lie 1")
-    shifted = said(y + 0.3, of_normal(n), groups, 1e-4)[0]
+    first, *_ = said(1.4 * y, of_normal(n), groups)
+    assert first.startswith("The 90 % interval holds 7")
+    shifted = said(y + 0.3, of_normal(n), groups)[0]
     assert "% of the targets (" in shifted
     assert "lie at or below the 50 % quantile" in shifted
-    there = said(np.where(age > 60.0, 1.6 * y, y), of_normal(n), groups, 1e-4)
-    assert any(each.startswith("On age above 60 (") and "the 90 % interval holds" in each for each in there)
+    there = said(np.where(age > 60.0, 1.6 * y, y), of_normal(n), groups)
+    assert there[0].startswith("Where age is above 60 (")
+    assert "the 90 % interval holds" in there[0]
     assert not any("tails" in each or "spread" in each for each in [first, shifted, *there])
 
 

@@ -37,8 +37,8 @@ from congruence.tasks.sentences.calibration import (
     fault_clause,
     no_fault,
     short_name,
-    what_is_wrong,
 )
+from congruence.tasks.sentences.findings import place_in_words, what_is_wrong
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 N = 1500
@@ -359,17 +359,15 @@ def test_what_is_wrong_is_at_most_five_sentences(inputs: Array) -> None:
     found = regions(_embedded(inputs), features={"age": 50 + 10 * inputs[:, 0]})
     for z in (_faulty(inputs, "narrow"), inputs[:, 0] + _faulty(inputs, "heavy"), _faulty(inputs, "right by half")):
         pit = ndtr(z)
-        sentences = what_is_wrong(group_reading(pit), read_regions(found, pit), p_value=0.0001)
+        sentences = what_is_wrong(group_reading(pit), read_regions(found, pit))
         assert 1 <= len(sentences) <= 5
         assert all(sentence.endswith(".") and "nan" not in sentence for sentence in sentences)
 
 
 def test_the_overall_fault_comes_with_its_interval() -> None:
     reading = group_reading(ndtr(1.6 * np.random.default_rng(14).normal(size=3000)))
-    (sentence,) = what_is_wrong(reading, p_value=0.0001)
-    assert sentence.startswith(
-        "The predictions are wrong (p < 0.001): over all rows, the predicted spread is too small"
-    )
+    (sentence,) = what_is_wrong(reading)
+    assert sentence.startswith("The predicted spread is too small")
     assert sentence.endswith(f"({reading.factor_interval[0]:.3g} to {reading.factor_interval[1]:.3g}).")
 
 
@@ -378,9 +376,16 @@ def test_faults_that_cancel_over_all_rows_are_told_by_region(inputs: Array) -> N
     z = np.random.default_rng(15).normal(size=800)
     z[:400] += 0.4
     z[400:] -= 0.4
-    sentences = what_is_wrong(group_reading(ndtr(z)), read_regions(regions(x, number=2), ndtr(z)), p_value=0.01)
+    sentences = what_is_wrong(group_reading(ndtr(z)), read_regions(regions(x, number=2), ndtr(z)))
     assert sum("predicted spreads above" in sentence for sentence in sentences) == 1
     assert sum("predicted spreads below" in sentence for sentence in sentences) == 1
+
+
+def test_places_in_words() -> None:
+    assert place_in_words("age up to 30, income from 3") == "where age is up to 30 and income is from 3"
+    assert place_in_words("wind 2.5 to 1e+03") == "where wind is between 2.5 and 1e+03"
+    assert place_in_words("site is not b") == "where site is not b"
+    assert place_in_words("region 3") == "in region 3"
 
 
 def test_changes_between_versions_in_words() -> None:

@@ -72,8 +72,8 @@ def test_right_levels_have_no_fault_and_wrong_ones_are_told_as_coverage(truth: s
     wrong, status = said["narrow"]
     assert status != NO_FAULT
     held = np.mean((y > laws["narrow"][:, 0]) & (y <= laws["narrow"][:, 2]))
-    assert f"over all rows, the 90 % interval holds {100.0 * held:.0f} % of the targets (" in wrong.sentences[0]
+    assert f"The 90 % interval holds {100.0 * held:.0f} % of the targets (" in wrong.sentences[0]
     text = " ".join(said["narrow for the old"][0].sentences)
-    assert "on old yes (" in text
+    assert "Where old is yes (" in text
     assert "tails" not in text
     assert list(wrong.places["holds"] < 0.85) == [True, True]

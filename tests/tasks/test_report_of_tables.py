@@ -59,9 +59,9 @@ def test_a_segment_that_is_wrong_is_found_named_and_measured() -> None:
         if segments and (start := re.match(r"age (?:above )?([\d.]+)", segments[0].name)) and float(start[1]) > 53:
             found += 1
             assert segments[0].fault == "predicted spread too small"
-            assert segments[0].reading.factor_interval[0] > 1.0
+            assert segments[0].finding.clause.startswith("the predicted spread is too small by a factor of")
             assert 0.3 < segments[0].excess <= np.sqrt(0.24) + 1e-9
-            assert segments[0].reading.rows < ROWS / 2
+            assert segments[0].finding.rows < ROWS / 2
     assert found >= 18
 
 
@@ -72,7 +72,7 @@ def test_few_rows_that_are_far_off_are_named_by_the_ends_of_their_range() -> Non
     pit, ones = stats.norm.cdf(rng.normal(size=2000) + 4.0 * wrong), np.ones(2000)
     segments = segments_in(table, pit, ones, ones)
     assert segments[0].name.startswith("x0 above 2.3")
-    assert abs(segments[0].reading.rows - wrong.sum()) <= 3
+    assert abs(segments[0].finding.rows - wrong.sum()) <= 3
     assert segments[0].fault == "targets above the predictions"
     assert segments[0].p_value == 0.005
 

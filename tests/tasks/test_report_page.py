@@ -17,11 +17,12 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.regions import calibration_by_group
 from congruence.kernels.distributions import Gamma, Normal, Poisson
-from congruence.tasks.report.decision import Decision, decision, headlines
-from congruence.tasks.report.evaluation import evaluation_report, report_data
+from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.report.laws import drawn_laws
 from congruence.tasks.report.sample import shown_rows
 from congruence.tasks.report.selections import of_sentence, places_of
+from congruence.tasks.scores.advice import advise
+from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow
 from congruence.tasks.scores.evaluation import MetricValue, verdict_of
 from congruence.tasks.scores.summary import tenths
 from congruence.tasks.scores.verdict import significant
@@ -172,9 +173,9 @@ def test_counts_are_drawn_by_their_masses_and_others_by_their_quantiles() -> Non
 def test_a_sentence_selects_the_places_that_it_names() -> None:
     known = places_of({"digit": ["1", "10"], "calibration_region": ["age up to 30", "region 2"]})
     places = pd.DataFrame({"place": ["digit 1", "digit 10", "region 2"], "fault": ["heavier tails", "", ""]})
-    one = of_sentence("On digit 10 (12 % of the rows) the targets are 3 above.", places, known, True)
+    one = of_sentence("Where digit is 10 (12 rows, 12 %) predictions are 3 too low.", places, known, True)
     assert one == {"any": [[{"column": "slice:digit", "value": "10"}]]}
-    named = of_sentence("On age up to 30 (3 % of the rows) they are too wide.", places, known, True)
+    named = of_sentence("Where age is up to 30 (3 rows, 3 %) they are too wide.", places, known, True)
     assert named == {"any": [[{"column": "calibration_region", "value": "age up to 30"}]]}
     right = of_sentence("In 2 of 3 regions no fault was found.", places, known, True)
     assert right is not None
@@ -183,28 +184,29 @@ def test_a_sentence_selects_the_places_that_it_names() -> None:
     assert everywhere == {"any": [[{"column": "calibration_fault", "not": ""}]]}
 
 
-def test_the_decision_follows_the_tests_and_the_preview(make_evaluation: Any) -> None:
-    right = {"cce_mean": MetricValue(0.1), "cce_p_value": MetricValue(0.4), "calibration_p_value": MetricValue(0.3)}
-    wrong = {
-        **right,
-        "calibration_p_value": MetricValue(0.0001),
-        "calibration_effect_bias": MetricValue(0.1, 0.08, 0.12),
-    }
-    small = {**wrong, "calibration_effect_bias": MetricValue(0.001, 0.0005, 0.002)}
+def test_advice_is_what_helps_on_held_out_rows() -> None:
+    skill = {"crps_skill": MetricValue(0.6, 0.5, 0.7), "crps_uncertainty": MetricValue(1.2)}
+    right, wrong = ({"calibration_p_value": MetricValue(p), **skill} for p in (0.4, 0.0001))
 
-    def decided(metrics: dict[str, MetricValue]) -> Decision:
-        return decision(verdict_of(metrics), metrics, None)
+    def advised(metrics: dict[str, MetricValue], now: float = 0.0, then: float = 0.0) -> str:
+        rows = (PreviewRow("CRPS", now, then, 0.0001), PreviewRow("calibration p", 0.001, 0.4))
+        found = advise(verdict_of(metrics), metrics, CorrectionPreview("spreads", 100, 100, rows) if now else None)
+        return "" if found is None else found.kind
 
-    assert decided(right).kind == "use"
-    assert decided(wrong).kind == "do not use"
-    assert decided(small).kind == "use"
-    assert decided({**wrong, "crps_skill": MetricValue(-0.1, -0.2, -0.05)}).reason.startswith("It scores no better")
-    correlated = decided({**wrong, "row_correlation": MetricValue(0.6)})
-    assert (correlated.kind, correlated.words) == ("unknown", "Not judged")
-    assert "time:" in correlated.first
-    (headline,) = headlines(small)
-    assert (headline.name, headline.value, headline.interval) == ("calibration_effect_bias", "0.1 %", "0.05 to 0.2 %")
-    assert report_data(make_evaluation()).decision.words
+    assert advised(right) == "use"
+    assert advised(right | {"crps_skill": MetricValue(0.0, -0.1, 0.1)}) == "bring more rows"
+    assert advised(right | {"crps_skill": MetricValue(-0.1, -0.2, -0.01)}) == "change the model"
+    assert advised({"calibration_p_value": MetricValue(0.4)}) == "", "its skill was not measured"
+    assert advised(wrong, 2.38, 0.56) == "recalibrate"
+    assert advised(wrong | {"crps_skill": MetricValue(-1.0, -1.1, -0.9)}, 2.38, 0.56) == "recalibrate"
+    assert advised(wrong, 0.5, 0.498) == "change the model", "not for a gain of 0.4 %"
+    assert advised(wrong, 2.38, 1.25) == "change the model", "recalibrated, it is no better than ignoring the input"
+    assert advised(wrong) == "change the model"
+    assert advised({}) == "bring more rows"
+    found = wrong | {"row_correlation": MetricValue(0.6)}
+    correlated = advise(verdict_of(found), found)
+    assert correlated is not None
+    assert "time:" in correlated.reason
 
 
 def test_all_rows_are_shown_where_they_are_few() -> None:

@@ -48,7 +48,9 @@ def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -
     assert (first["place"], first["ratio"]) == ("area c", 0.0)
     assert first["expected"] == pytest.approx(56.0, abs=2.0)
     assert first["q_value"] < 1e-6
-    assert ": on area c (1,000 rows, 25 %) 0 are observed where 56" in wrong.sentences[0]
+    assert wrong.sentences[0].startswith(
+        "Where area is c (1,000 rows, 25 %) the predicted mean is too high: 0 observed, 56"
+    )
 
     rows = searched_rows(ROWS, 0)
     assert counts is not None
@@ -58,7 +60,7 @@ def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -
     segment = weak_segments(features, *columns, counts[rows], jumps[rows])[0]
     assert segment.name == "area is c"
     assert segment.p_value == 0.005
-    assert segment.sentence.startswith("0 are observed where ")
+    assert segment.finding.clause.startswith("the predicted mean is too high: 0 observed")
 
     scores = pd.DataFrame({"key": np.arange(ROWS), "valid": True, "reason": None, **points})
     evaluation = Evaluation(

@@ -1,0 +1,81 @@
+"""How large a fault of some rows is in the unit of the targets: what a sentence states of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
+
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Size:
+    """An estimate with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class TargetRows:
+    """Targets, predicted means and spreads, and PIT values of rows, (n,) each.
+
+    ``blocks`` of the rows, where they depend on each other.
+    """
+
+    y: Array = field(repr=False)
+    mean: Array = field(repr=False)
+    std: Array = field(repr=False)
+    pit: Array = field(repr=False)
+    blocks: DependentBlocks | None = field(default=None, repr=False)
+
+    def __getitem__(self, rows: Array) -> TargetRows:
+        blocks = None if self.blocks is None else self.blocks.of_rows(rows)
+        parts = {name: getattr(self, name)[rows] for name in ("y", "mean", "std", "pit")}
+        return replace(self, **parts, blocks=blocks)
+
+    @property
+    def bias(self) -> Size | None:
+        """The mean of predicted mean less target; None where there is none."""
+        return self._mean(self.mean - self.y)
+
+    @property
+    def ratio(self) -> Size | None:
+        """The sum of the predicted means over that of the targets; None where these are not amounts (none below 0)."""
+        if np.min(self.y) < 0.0 or np.min(self.mean) <= 0.0 or not np.sum(self.y) > 0.0:
+            return None
+        ratio = float(np.sum(self.mean) / np.sum(self.y))
+        apart = self._mean((self.mean - ratio * self.y) / (ratio * float(np.mean(self.y))))
+        if apart is None:
+            return None
+        return Size(ratio, ratio * float(np.exp(apart.low)), ratio * float(np.exp(apart.high)))
+
+    @property
+    def factor(self) -> Size | None:
+        """The spread of the targets about the predicted means, the mean of it taken out, over the predicted one."""
+        z = (self.y - self.mean) / np.maximum(self.std, _TINY)
+        squares = (z - np.mean(z)) ** 2
+        found = self._mean(squares)
+        if found is None or found.value <= 0.0:
+            return None
+        spread = (found.high - found.value) / found.value
+        value = float(np.sqrt(found.value))
+        return Size(value, value * float(np.exp(-spread / 2.0)), value * float(np.exp(spread / 2.0)))
+
+    def share_beyond(self, level: float) -> float:
+        """Of the targets outside the predicted central interval of probability ``level``."""
+        return float(np.mean(np.abs(self.pit - 0.5) > level / 2.0))
+
+    def _mean(self, values: Array) -> Size | None:
+        n = len(values)
+        if n < 2 or not np.all(np.isfinite(values)):
+            return None
+        value, own = float(np.mean(values)), self.blocks
+        error = float(np.std(values, ddof=1)) * n**0.5 if own is None else float(own.error_of_sum(values - value))
+        reach = t_quantile(None if own is None else max(own.count, 2)) * error / n
+        return Size(value, value - reach, value + reach)

@@ -1,0 +1,310 @@
+"""Findings in plain English: what is wrong, where, and how much; the largest fault first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from congruence.kernels.conditional_calibration.reading import GroupReading
+from congruence.kernels.conditional_calibration.regions import RegionReading
+from congruence.tasks.sentences.calibration import (
+    LEVEL,
+    capital,
+    is_named,
+    is_off,
+    percent,
+    reading_clause,
+    second_clause,
+    short_name,
+)
+
+MOST_SENTENCES = 5
+MUCH = 1.25
+"""A factor between the sums of predicted means and of targets from which it is told as a factor."""
+
+_SATURATED = 3.0
+"""A factor of the spread from which bounded scores tell it badly, and the targets themselves tell it."""
+
+_MOST = 1.5
+"""Of a size, whose largest is 3: beyond it nothing else can be read from bounded scores."""
+
+_UNIT, _UNIT_OF_SPREAD = 10.0, 30.0
+"""Times, or predicted spreads, from which a wrong unit is the first thing to look for."""
+
+_BOUND = re.compile(r"^(?P<name>.+) (?P<side>up to|from|above|below) (?P<end>[-+\d.e]+)$")
+_BETWEEN = re.compile(r"^(?P<name>.+) (?P<low>[-+\d.e]+) to (?P<high>[-+\d.e]+)$")
+_IS_SAID = re.compile(r"^.+ is (not )?.+$")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fault of some rows.
+
+    Attributes:
+        place: the name of the slice, region or segment, "" of all rows.
+        words: the same in a sentence: "where site is b".
+        rows: how many they are.
+        share: of the split.
+        clause: the fault with its size: "predictions are 0.82 too low on average (0.74 to 0.9)".
+        short: the fault in a few words.
+        size: its square in score units: the share of the scores' variance that it makes there.
+        kind: faults of one kind and one size differ in nothing that is worth a sentence.
+        amount: of the fault, positive, to compare faults of one kind.
+    """
+
+    place: str
+    words: str
+    rows: int
+    share: float
+    clause: str
+    short: str
+    size: float
+    kind: str = ""
+    amount: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        """What the fault makes of the variance of all rows' scores: which of two is the larger."""
+        return self.size * self.share
+
+    @property
+    def sentence(self) -> str:
+        """ "Where site is b (500 rows, 25 %) predictions are 0.61 too high on average (0.5 to 0.7)."."""
+        stop = "" if self.clause.endswith("?") else "."
+        if not self.place:
+            return f"{capital(self.clause)}{stop}"
+        rows = "" if self.words.startswith("for ") else f" ({self.rows:,} rows, {percent(self.share)})"
+        return f"{capital(self.words)}{rows} {self.clause}{stop}"
+
+    @property
+    def label(self) -> str:
+        """The fault and its place: what a column has room for."""
+        return f"{self.short} {self.words}" if self.place else self.short
+
+    def repeats(self, other: Finding) -> bool:
+        """Whether it tells nothing beside ``other``: the same kind, and neither half nor twice of it."""
+        return self.kind == other.kind and 0.5 * other.amount < self.amount < 2.0 * other.amount
+
+
+def place_in_words(name: str) -> str:
+    """The name of a region or a segment in a sentence: "where age is up to 30 and income is from 3"."""
+    parts = [_part(part) for part in name.split(", ")]
+    if any(part is None for part in parts):
+        return f"in {name}" if name.startswith("region ") else f"on {name}"
+    return "where " + " and ".join(part for part in parts if part is not None)
+
+
+def _part(part: str) -> str | None:
+    if found := _BOUND.match(part):
+        return f"{found['name']} is {found['side']} {found['end']}"
+    if found := _BETWEEN.match(part):
+        return f"{found['name']} is between {found['low']} and {found['high']}"
+    return part if _IS_SAID.match(part) else None
+
+
+def told(
+    overall: Finding | None, places: Sequence[Finding], total: int, further: Sequence[Finding] = ()
+) -> tuple[list[str], str]:
+    """At most five sentences on a version that is wrong, the largest fault first, and that fault's label.
+
+    Args:
+        overall: the fault of all rows together, where they have one.
+        places: the slices or regions with a fault.
+        total: how many of these were read.
+        further: findings of other kinds: segments, targets far out, values that many targets share.
+    """
+    ordered = sorted([*places, *further], key=lambda each: -each.weight)
+    if overall is None and not ordered:
+        return ["The predictions are wrong somewhere, but in no place by enough to name it."], ""
+    first = overall if overall is not None and all(overall.weight >= each.weight for each in ordered) else ordered[0]
+    sentences = [first.sentence]
+    if overall is not None and first is not overall:
+        sentences.append(f"Over all rows, {overall.clause}.")
+    same = [each for each in ordered if each is not first and overall is not None and each.repeats(overall)]
+    apart = [each for each in ordered if each is not first and each not in same]
+    shown = apart[: MOST_SENTENCES - 1 - len(sentences)]
+    sentences += [each.sentence for each in shown]
+    left = sum(1 for each in apart if each not in shown and each in places)
+    return [*sentences, *_rest(total, len(places), left, sum(1 for each in same if each in places))], first.label
+
+
+def _rest(total: int, wrong: int, further: int, same: int) -> list[str]:
+    """The last sentence, if there is one, on the places that no other speaks of.
+
+    Args:
+        total, wrong: how many there are, and how many have a fault.
+        further: of these, those that have another than all rows have and were not named.
+        same: those that have the overall fault.
+    """
+    parts = []
+    if further:
+        parts.append("1 more place differs" if further == 1 else f"{further} more places differ")
+    if same:
+        few = "1 place shares" if same == 1 else f"{same} of {total} places share"
+        parts.append(f"{'all places share' if same == total else few} the overall fault")
+    if total > wrong:
+        parts.append(f"in {total - wrong} of {total} places no fault was found")
+    return [capital("; ".join(parts)) + "."] if parts else []
+
+
+class PlaceReading(Protocol):
+    """What is asked of the reading of some rows."""
+
+    @property
+    def rows(self) -> int:
+        """How many they are."""
+
+    @property
+    def share(self) -> float:
+        """Of the split."""
+
+    @property
+    def size(self) -> float:
+        """How large the fault is, for the order of places."""
+
+    @property
+    def p_value(self) -> float:
+        """Of these rows by themselves."""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether there is a fault that is worth naming."""
+
+
+R = TypeVar("R", bound=PlaceReading)
+
+
+@dataclass(frozen=True)
+class Place(Generic[R]):
+    """A slice or region, and what its rows say; ``q_value`` over all places that were read."""
+
+    name: str
+    q_value: float
+    reading: R
+
+    def is_named(self, level: float) -> bool:
+        """Whether the place has a fault: beyond chance over all places, and worth naming."""
+        return self.q_value <= level and self.reading.is_off
+
+
+class Interval(Protocol):
+    """An estimate with its 95 % interval."""
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+
+
+class Sizes(Protocol):
+    """What is asked of rows in the unit of their targets (``tasks.scores.sizes``)."""
+
+    @property
+    def bias(self) -> Interval | None:
+        """Of the predicted means."""
+
+    @property
+    def ratio(self) -> Interval | None:
+        """Of the sum of the predicted means to that of the targets."""
+
+    @property
+    def factor(self) -> Interval | None:
+        """Of the targets' spread to the predicted one."""
+
+    def share_beyond(self, level: float) -> float:
+        """Of the targets outside a central interval."""
+
+
+def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes: Sizes | None = None) -> Finding:
+    """The finding of a reading of PIT scores: in the unit of the targets where ``sizes`` of its rows are known."""
+    kind = reading.dominant
+    clause = _CLAUSES[kind](reading, sizes) if sizes is not None and kind in _CLAUSES else reading_clause(reading)
+    second = reading.second()
+    if sizes is not None and kind in _CLAUSES and second is not None and reading.strength**2 < _MOST:
+        clause += second_clause(reading, second)
+    sign = "+" if reading.strength > 0 else "-"
+    return Finding(
+        place,
+        words or place_in_words(place),
+        reading.rows,
+        reading.share,
+        clause,
+        short_name(kind, reading.strength),
+        reading.strength**2,
+        kind + sign,
+        abs(reading.strength),
+    )
+
+
+def what_is_wrong(overall: GroupReading, found: Sequence[RegionReading] = ()) -> list[str]:
+    """The sentences on a version that is wrong by the reading of all its rows and of regions, in predicted spreads."""
+    places = [group_finding(region.reading, region.name) for region in found if is_named(region, LEVEL)]
+    return told(group_finding(overall) if is_off(overall) else None, places, len(found))[0]
+
+
+def _bias(reading: GroupReading, sizes: Sizes) -> str:
+    too_high, bias, ratio = reading.strength < 0, sizes.bias, sizes.ratio
+    if bias is None or (bias.value > 0) != too_high:  # a mean that few far targets decide
+        return reading_clause(reading)
+    side = "high" if too_high else "low"
+    if ratio is not None and (ratio.value > 1) == too_high and not 1.0 / MUCH < ratio.value < MUCH:
+        times, low, high = (ratio.value, ratio.low, ratio.high)
+        if not too_high:
+            times, low, high = 1.0 / times, 1.0 / high, 1.0 / low
+        return f"the predicted mean is {_times(times)} times too {side} ({_times(low)} to {_times(high)}){_unit(times)}"
+    low, high = sorted((abs(bias.low), abs(bias.high))) if bias.low * bias.high > 0 else (0.0, 0.0)
+    interval = f" ({amount(low)} to {amount(high)})" if high else ""
+    return f"predictions are {amount(abs(bias.value))} too {side} on average{interval}{_unit(abs(reading.shift))}"
+
+
+def _spread(reading: GroupReading, sizes: Sizes) -> str:
+    factor, low, high = reading.factor, *reading.factor_interval
+    own = sizes.factor
+    if own is not None and not 1.0 / _SATURATED < factor < _SATURATED and (own.value > 1) == (factor > 1):
+        factor, low, high = own.value, own.low, own.high
+    if reading.strength < 0:
+        factor, low, high = 1.0 / factor, 1.0 / high, 1.0 / low
+    size = "small" if reading.strength > 0 else "large"
+    interval = f"({_times(low)} to {_times(high)})"
+    return (
+        f"the predicted spread is too {size} by a factor of {_times(factor)} {interval}{_unit(factor, _UNIT_OF_SPREAD)}"
+    )
+
+
+def _tails(reading: GroupReading, sizes: Sizes) -> str:
+    kind, level = ("heavier", 0.98) if reading.strength > 0 else ("lighter", 0.9)
+    inside, beyond = share_of(1.0 - sizes.share_beyond(0.5)), share_of(sizes.share_beyond(level))
+    return (
+        f"the targets have {kind} tails than predicted: the predicted 50 % interval holds {inside}, and {beyond} lie "
+        f"beyond the {100 * level:.0f} % interval"
+    )
+
+
+_CLAUSES: dict[str, Callable[[GroupReading, Sizes], str]] = {"bias": _bias, "spread": _spread, "tails": _tails}
+
+
+def _unit(times: float, least: float = _UNIT) -> str:
+    return "; is the unit right?" if times >= least else ""
+
+
+def _times(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def share_of(share: float) -> str:
+    """A share of the targets: "71 %", and "99.4 %" where whole percents say little."""
+    return f"{100.0 * share:.0f} %" if 0.05 <= share <= 0.95 else f"{100.0 * share:.1f} %"
+
+
+def amount(value: float) -> str:
+    """A number in the unit of the targets."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
