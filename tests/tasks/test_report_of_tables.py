@@ -58,7 +58,7 @@ def test_a_segment_that_is_wrong_is_found_named_and_measured() -> None:
         segments = segments_in(table, pit, np.where(wrong, 0.5, 0.1), np.full(ROWS, 0.1), seed=seed)
         if segments and (start := re.match(r"age (?:above )?([\d.]+)", segments[0].name)) and float(start[1]) > 53:
             found += 1
-            assert segments[0].fault == "predicted spread too small"
+            assert segments[0].finding.short == "predicted spread too small"
             assert segments[0].finding.clause.startswith("the predicted spread is too small by a factor of")
             assert 0.3 < segments[0].excess <= np.sqrt(0.24) + 1e-9
             assert segments[0].finding.rows < ROWS / 2
@@ -73,7 +73,7 @@ def test_few_rows_that_are_far_off_are_named_by_the_ends_of_their_range() -> Non
     segments = segments_in(table, pit, ones, ones)
     assert segments[0].name.startswith("x0 above 2.3")
     assert abs(segments[0].finding.rows - wrong.sum()) <= 3
-    assert segments[0].fault == "targets above the predictions"
+    assert segments[0].finding.short == "targets above the predictions"
     assert segments[0].p_value == 0.005
 
 
