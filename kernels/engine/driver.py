@@ -467,10 +467,7 @@ class Driver:
             plan = seen.plan(name, kernel, **given)
         if ask.samples is None:
             return [plan]
-        return [
-            replace(plan, samples=DrawnSamples(ask.samples, repeat, self.seed), label=f"{name}, repeat {repeat}")
-            for repeat in ask.repeats
-        ]
+        return [seen.repeated(plan, DrawnSamples(ask.samples, repeat, self.seed)) for repeat in ask.repeats]
 
     def _counts_to_try(self, versions: Sequence[str], accuracy: Accuracy) -> tuple[list[int], float | None]:
         """Returns landmark counts in turn, but for those that fail on a sample of the rows, and the last certificate.

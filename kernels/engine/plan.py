@@ -7,7 +7,7 @@ targets and predictions, its nodes (for vector targets) from pilot rows. What it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from congruence.kernels.engine.targets import (
     target_errors,
 )
 from congruence.kernels.engine.uncertainty import FittedRows
+from congruence.kernels.error_features import error_features
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.features import TAILS, FeatureMap, output_features
 from congruence.kernels.kernel_functions import RBF, Kernel
@@ -245,7 +246,7 @@ class SeenSplit:
         reach = _Reach.of(predictions, pilot.is_discrete)
         features = self._features(kernel, y, pilot, reach)
         known = {} if y.ndim == 2 else {kernel: features}
-        if y.ndim == 2:
+        if y.ndim == 2 and features.is_sampled:
             error = target_errors(y, pilot, kernel, features=features)
             assert error.missed is not None
             missed = float(np.sum(error.missed.rows))
@@ -261,9 +262,17 @@ class SeenSplit:
         )
         return PlannedVersion(name, kernel, features, simulated, label=name)
 
+    def repeated(self, plan: PlannedVersion, samples: DrawnSamples) -> PlannedVersion:
+        """Returns the plan of a repeat in which some draws stand for the version's distribution."""
+        y, features = self.targets.rows("pilot targets"), plan.features
+        if y.ndim == 2 and len(y) == self.n:
+            drawn = samples.of(self.predictions[plan.name].rows("pilot"), np.arange(self.n))
+            features = error_features(plan.kernel, y, drawn)
+        return replace(plan, samples=samples, features=features, label=f"{plan.name}, repeat {samples.repeat}")
+
     def _features(self, kernel: Kernel, y: Array, pilot: Distribution, reach: Any) -> FeatureMap:
         if y.ndim == 2:
-            return output_features(kernel, y, pilot)
+            return error_features(kernel, y, pilot) if len(y) == self.n else output_features(kernel, y, pilot)
         return output_features(kernel, np.concatenate([y, self.ends]), reach)
 
     def _drawn(self, kernel: Kernel, y: Array, pilot: Distribution, reach: Any) -> FeatureMap:

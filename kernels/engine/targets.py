@@ -14,8 +14,9 @@ from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.bandwidths import OutputScale, scaled_rbf, variance_gamma
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
+from congruence.kernels.error_features import error_features
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.features import FeatureMap, Missed, output_features
+from congruence.kernels.features import FeatureMap, Missed
 from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
 from congruence.kernels.threads import map_on_threads
 
@@ -140,13 +141,13 @@ def target_errors(
             f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
         )
     require_dimension(predictive, y)
-    features = output_features(kernel, y, predictive) if features is None else features
+    features = error_features(kernel, y, predictive) if features is None else features
     delta, squared_means = np.empty((len(y), features.rank)), np.empty(len(y))
 
     def fill(rows: slice) -> None:
         mean = features.expectation(predictive[rows])
         delta[rows] = features(y[rows]) - mean
-        squared_means[rows] = np.einsum("ij,ij->i", mean, mean)
+        squared_means[rows] = features.squared_means(predictive[rows], mean)
 
     with np.errstate(over="ignore", invalid="ignore"):
         map_on_threads(fill, row_slices(len(y), _CHUNK_ROWS))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.special
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from congruence.kernels import (
@@ -142,7 +142,7 @@ def within_bound(result: CongruenceResult, exact: np.ndarray, slack: float = 0.0
 
 @pytest.mark.parametrize("kernel", sorted(KERNELS))
 @given(family=st.sampled_from(FAMILIES), seed=st.integers(0, 10_000))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_scalar_errors_are_within_their_bound_of_the_definition(kernel: str, family: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(6, 2))
@@ -206,8 +206,9 @@ def vector_gram(y: np.ndarray, law: MultivariateNormal, kernel: Kernel) -> np.nd
     return result
 
 
+@example(q=3, kernel="matern 3/2", seed=501)  # five rows in a volume that 1,024 nodes do not fill
 @given(q=st.integers(2, 10), kernel=st.sampled_from(sorted(KERNELS)), seed=st.integers(0, 10_000))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_vector_errors_are_within_their_bound_of_the_definition(q: int, kernel: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(5, 2))
@@ -216,8 +217,8 @@ def test_vector_errors_are_within_their_bound_of_the_definition(q: int, kernel: 
     k_y = KERNELS[kernel](y)
     result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=k_y)
     exact = definition(x, vector_gram(y, law, k_y))
-    within_bound(result, exact, slack=1e-8)
-    np.testing.assert_allclose(result.mean, np.mean(exact), rtol=0.02)
+    within_bound(result, exact, slack=1e-9)
+    assert result.error_bound < USEFUL * result.mean
 
 
 def vectors(n: int, q: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, MultivariateNormal]:
@@ -248,13 +249,14 @@ def normal_gram(y: np.ndarray, law: MultivariateNormal, kernel: Kernel) -> np.nd
 
 
 @pytest.mark.parametrize(("q", "multiscale"), [(10, True), (10, False), (2, True)])
-def test_ten_targets_fill_a_volume_and_are_near_the_definition(q: int, multiscale: bool) -> None:
+def test_ten_targets_fill_a_volume_and_are_exact(q: int, multiscale: bool) -> None:
     x, y, law = vectors(400, q)
     kernel = multiscale_rbf(y) if multiscale else RBF(variance_gamma(y))
     result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
     exact = definition(x, normal_gram(y, law, kernel))
     within_bound(result, exact)
-    np.testing.assert_allclose(result.mean, np.mean(exact), rtol=3e-2)  # 1,024 nodes in ten dimensions
+    assert result.error_bound < 1e-7
+    np.testing.assert_allclose(result.values, exact, rtol=1e-7)
 
 
 def test_ensembles_of_vectors_are_the_definition() -> None:
@@ -267,7 +269,7 @@ def test_ensembles_of_vectors_are_the_definition() -> None:
     exact = definition(x, weights @ kernel(atoms) @ weights.T)
     for law in (Samples(values), Mixture(np.full(5, 0.2), tuple(Deterministic(values[:, k]) for k in range(5)))):
         result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=kernel)
-        np.testing.assert_allclose(result.values, exact, rtol=1e-4)
+        np.testing.assert_allclose(result.values, exact, rtol=1e-6)
         within_bound(result, exact, slack=1e-9)
 
 
@@ -367,6 +369,6 @@ def test_the_noise_floor_of_vectors_is_that_of_the_closed_form() -> None:
     kernel = RBF(variance_gamma(y))
     error = target_errors(y, law, kernel)
     total = 1.0 + 4.0 * kernel.gamma * law.scale**2
-    np.testing.assert_allclose(error.variance, 1.0 - np.prod(total**-0.5, axis=1), atol=0.02)
+    np.testing.assert_allclose(error.variance, 1.0 - np.prod(total**-0.5, axis=1), atol=1e-10)
     prepared = prepare(x, input_kernel=INPUT_KERNEL)
     assert prepared.conditional_congruence_error(y, law, output_kernel=kernel).noise_floor > 0.0
