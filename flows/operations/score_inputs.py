@@ -15,6 +15,7 @@ from rich.table import Table
 from congruence.flows.cli.console import results, say
 from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.support.levels import held_out_rows
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_features, rows_without_integers
 from congruence.tasks.data.settings import SplitSettings
@@ -122,6 +123,7 @@ def score(
     measurement = kept.require()
     kept.remove()
     known, asked = (without_zeros(protocol, rows) for rows in (known, asked))
+    rule = rule.afforded(held_out_rows(int(known.valid.sum())))
     say(f"scoring {int(asked.valid.sum()):,} inputs by {int(known.valid.sum()):,} labelled rows; withheld: {rule}")
     scores = score_new_inputs(
         protocol,

@@ -27,8 +27,9 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.printed import printed
 from congruence.kernels.streams import stream
 from congruence.kernels.support.columns import ColumnRanges
-from congruence.kernels.support.levels import UNUSUAL
+from congruence.kernels.support.levels import UNUSUAL, held_out_rows
 from congruence.kernels.support.neighbours import NeighbourIndex, most_rows
+from congruence.kernels.support.pictures import blank
 from congruence.kernels.support.whitening import Whitening
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 NEIGHBOUR = 10
 """k: so many rows must be near, since a few impossible ones in the split itself must not vouch for others."""
 
-HELD_OUT = 10_000
 FEWEST_ROWS = 40
-_TYPICAL_HELD_OUT = 199
 _ABOVE = 1e150  # brings what is outside above all distances
 
 
@@ -48,7 +47,8 @@ class SupportReading:
     """How usual m inputs are.
 
     Attributes:
-        p_values: (m,); the smallest possible is 1 / (1 + held-out rows).
+        p_values: (m,); the smallest possible is 1 / (1 + held-out rows), and 0 of a blank picture where the split has
+            none: that needs no statistics.
         distances: to the k-th nearest neighbour, in units of the neighbours' covariance, (m,).
         nearest: row numbers in the split of the nearest neighbours, nearest first, (m, k).
         outside: which columns hold what no row of the split comes near, (m, c); None without columns.
@@ -77,6 +77,7 @@ class Support:
         neighbours: their row numbers in the split.
         held_out: scores of the held-out rows, rising.
         columns: what the columns of the neighbours hold; None where there are only vectors.
+        has_blank: whether some row of the split is a blank picture, as an input may then be.
     """
 
     whitening: Whitening = field(repr=False)
@@ -84,6 +85,7 @@ class Support:
     neighbours: Array = field(repr=False)
     held_out: Array = field(repr=False)
     columns: ColumnRanges | None = field(repr=False)
+    has_blank: bool = False
 
     @classmethod
     def of(cls, x: Any, *, columns: pd.DataFrame | None = None, groups: Any | None = None, seed: int = 0) -> Support:
@@ -109,7 +111,8 @@ class Support:
         near = np.sort(kept[:most])
         whitening = Whitening.of(x[near])
         index = NeighbourIndex.of(whitening(x[near]))
-        made = cls(whitening, index, near, np.empty(0), ranges)
+        has_blank = columns is not None and bool(blank(columns).any())
+        made = cls(whitening, index, near, np.empty(0), ranges, has_blank)
         scores = made._scores(x[held], None if columns is None else columns.iloc[held])[0]
         return replace(made, held_out=np.sort(scores))
 
@@ -141,6 +144,8 @@ class Support:
         scores, distances, nearest, outside = self._scores(x, columns)
         beyond = len(self.held_out) - np.searchsorted(self.held_out, scores, side="left")
         p_values = (1.0 + beyond) / (1.0 + len(self.held_out))
+        if columns is not None and not self.has_blank:
+            p_values[blank(columns)] = 0.0
         return SupportReading(p_values, distances, self.neighbours[nearest], outside)
 
     def _scores(self, x: Array, columns: pd.DataFrame | None) -> tuple[Array, Array, Array, Array | None]:
@@ -178,7 +183,7 @@ def _matrix(x: Any, name: str) -> Array:
 
 def _cut(n: int, groups: Any | None, rng: np.random.Generator) -> tuple[Array, Array]:
     """Row numbers of neighbours and of held-out rows, in random order; groups are whole."""
-    count = min(max(n // 3, min(_TYPICAL_HELD_OUT, n // 2)), HELD_OUT)
+    count = held_out_rows(n)
     if groups is None:
         order = rng.permutation(n)
         return order[count:], order[:count]

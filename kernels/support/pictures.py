@@ -26,6 +26,8 @@ PICTURE_SIDE = 64
 SMALLEST = 0.005
 """Of all luminance there is: what is below is taken for none."""
 
+_SATURATED = 0.01
+
 _LUMINANCE = np.array([0.299, 0.587, 0.114])
 
 
@@ -44,3 +46,11 @@ def picture_statistics(pixels: Any) -> Array:
 def is_of_pictures(table: pd.DataFrame) -> bool:
     """Whether the columns of a table are ``PICTURE_COLUMNS``."""
     return tuple(table.columns) == PICTURE_COLUMNS
+
+
+def blank(table: pd.DataFrame) -> Array:
+    """Pictures of one shade, or black or white nearly everywhere, (n,) booleans; no row of another table is one."""
+    if not is_of_pictures(table):
+        return np.zeros(len(table), dtype=bool)
+    brightness, contrast = (table[name].to_numpy(np.float64) for name in PICTURE_COLUMNS[:2])
+    return np.asarray((contrast <= SMALLEST) | (brightness <= _SATURATED) | (brightness >= 1.0 - _SATURATED))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.support.levels import UNUSUAL
+from congruence.kernels.support.levels import UNUSUAL, rows_for
 
 FALSE_DISCOVERIES = 0.05
 
@@ -26,11 +26,18 @@ class WithholdingRule:
         share: of the inputs, the least usual first, then those of highest CCE; None for a rule by level.
         unusual: p-value of support up to which an input is withheld.
         wrong: false discovery rate at which the version is wrong at an input.
+        asked: the level of support that was asked for, where a split of few rows cannot tell it from 0.
     """
 
     share: float | None = None
     unusual: float = UNUSUAL
     wrong: float = FALSE_DISCOVERIES
+    asked: float | None = None
+
+    def afforded(self, held_out: int) -> WithholdingRule:
+        """The rule at the least level that so many held-out rows can show, 1 / (1 + rows), where it asks for less."""
+        least = 1.0 / (1.0 + held_out)
+        return self if self.unusual >= least else replace(self, unusual=least, asked=self.asked or self.unusual)
 
     @classmethod
     def of(cls, given: Any) -> WithholdingRule:
@@ -51,7 +58,13 @@ class WithholdingRule:
     def __str__(self) -> str:
         if self.share is not None:
             return f"{100 * self.share:.4g} % of the inputs"
-        return f"unusual at {100 * self.unusual:.4g} %, wrong at a false discovery rate of {100 * self.wrong:.4g} %"
+        level = f"unusual at {100 * self.unusual:.4g} %"
+        if self.asked is not None:
+            level = (
+                f"unusual at {100 * self.unusual:.2g} % (the least that so few labelled rows can show; "
+                f"{100 * self.asked:.4g} % takes {rows_for(self.asked):,})"
+            )
+        return f"{level}, wrong at a false discovery rate of {100 * self.wrong:.4g} %"
 
 
 def _part(given: Any, name: str) -> float:

@@ -201,6 +201,7 @@ def input_scorer(
     if len(raw) != n:
         raise InvalidInputError(f"raw: {len(raw)} rows for {n} of the split; give the same rows")
     support = Support.of(raw, columns=columns, groups=None if blocks is None else blocks.labels, seed=seed)
+    rule = rule.afforded(len(support.held_out))
     kernel = output_kernel_or_marginal(output_kernel, y)
     with single_threaded_blas():
         errors = target_errors(y, predictive, kernel)

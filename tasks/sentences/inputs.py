@@ -13,7 +13,7 @@ from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.support.columns import Column, ColumnRanges
 from congruence.kernels.support.conformal import Support, SupportReading
-from congruence.kernels.support.pictures import PICTURE_COLUMNS, is_of_pictures
+from congruence.kernels.support.pictures import PICTURE_COLUMNS, blank, is_of_pictures
 from congruence.kernels.withholding.input_scores import InputScores
 from congruence.kernels.withholding.judgement import WithholdingJudgement
 from congruence.kernels.withholding.losses import BEYOND
@@ -96,6 +96,8 @@ def unusual_reason(support: Support, reading: SupportReading, row: int, known: R
     ranges = known.ranges
     if asked.columns is None or ranges is None or known.columns is None or reading.outside is None:
         return f"{far}; {near}"
+    if not support.has_blank and blank(asked.columns.iloc[[row]])[0]:
+        return "a picture of one shade, or black or white nearly everywhere: the split holds none"
     values, outside = asked.columns.iloc[row], np.flatnonzero(reading.outside[row]).tolist()
     assert support.columns is not None
     if outside:

@@ -223,10 +223,14 @@ def test_noise_and_blank_pictures_are_seen_by_their_pixels_whatever_the_encoder_
     assert support.at(new, looks(ordinary)).unusual().mean() <= 0.03
     noise = looks(rng.integers(0, 256, (20, 48, 64, 3)))
     blank = looks(np.full((20, 48, 64, 3), np.arange(0, 256, 13)[:20, None, None, None]))
-    for strange, name in ((noise, "roughness 1.4"), (blank, "contrast 0.005: the split holds 0.")):
+    for strange, name in ((noise, "roughness 1.4"), (blank, "one shade, or black or white")):
         read = support.at(new[:20], strange)
         assert read.unusual().all()
         assert name in unusual_reason(support, read, 5, Rows(x, looks(known)), Rows(new[:20], strange))
+    few = Support.of(x[:152], columns=looks(known[:152])).at(new[:20], blank)
+    assert few.unusual().all()  # though 76 held-out rows show no level below 1.3 %
+    with_blank = Support.of(x, columns=pd.concat([looks(known[:-2]), blank[:2]]))
+    assert np.all(with_blank.at(new[:20], blank).p_values > 0.0)
     far = support.at(50 + new[:1], looks(ordinary[:1]))
     assert unusual_reason(support, far, 0, Rows(x, looks(known)), Rows(50 + new[:1], looks(ordinary[:1]))).startswith(
         "far from every row: distance"

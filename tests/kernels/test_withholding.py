@@ -13,6 +13,7 @@ from congruence.kernels.dependence.blocks import RowDependence, blocks_of_groups
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.scores import crps, negative_log_likelihood
+from congruence.kernels.support.levels import held_out_rows, rows_for
 from congruence.kernels.withholding.input_scores import COLUMNS
 from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT
 from congruence.kernels.withholding.local_faults import RowScores, ScoreFaults, fewest_false, local_faults
@@ -288,6 +289,18 @@ def test_where_rows_of_a_group_are_alike_a_true_version_is_not_called_wrong_ther
     assert by_group < 0.01 < 0.05 < alone
     assert withheld == 0
     assert found > 0.3
+
+
+def test_a_split_of_few_rows_says_which_level_it_affords():
+    rule = WithholdingRule.of(None)
+    assert rule.afforded(held_out_rows(198)) == rule
+    few = rule.afforded(held_out_rows(152))
+    assert few.unusual == pytest.approx(1 / 77)
+    assert str(few).startswith(
+        "unusual at 1.3 % (the least that so few labelled rows can show; 1 % takes 198), wrong at a false discovery"
+    )
+    assert few.afforded(50).asked == rule.unusual
+    assert rows_for(0.001) == 2997
 
 
 def test_rules_and_what_is_no_rule():
