@@ -15,6 +15,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution, require_dimension
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.rounding import cell_log_scores
 
 
 def matched_targets(predictive: Distribution, y: Any) -> Array:
@@ -28,14 +29,29 @@ def matched_targets(predictive: Distribution, y: Any) -> Array:
     return targets
 
 
-def negative_log_likelihood(y: Any, predictive: Distribution, *, infinite: Literal["raise", "keep"] = "raise") -> Array:
+def negative_log_likelihood(
+    y: Any,
+    predictive: Distribution,
+    *,
+    infinite: Literal["raise", "keep"] = "raise",
+    step: float | None = None,
+) -> Array:
     """-log f_i(y_i): density for continuous laws, mass for counts.
+
+    Of targets that are rounded to a ``step`` (``rounding.resolution``) the log mass of the cell around each, less log
+    step, so that densities and masses compare. Of draws (``Samples``) the density is that of the smoothed draws, and
+    what its mean score exceeds that of the law behind so many normal draws by is taken off: in the mean over rows 5
+    and 50 draws of one law score alike, and no single row decides.
 
     Raises:
         InvalidInputError: the law has no density, or a score is infinite and ``infinite`` is "raise".
     """
     targets = matched_targets(predictive, y)
-    scores = -predictive.log_prob(targets)
+    if step is None or (predictive.is_discrete and step <= 1.0) or predictive.dimension > 1:
+        scores = -predictive.log_prob(targets)
+    else:
+        scores = cell_log_scores(predictive, targets, step)
+    scores = scores - predictive.log_score_excess
     bad = ~np.isfinite(scores)
     if infinite == "raise" and bool(bad.any()):
         row = int(np.argmax(bad))
@@ -156,18 +172,19 @@ def sharpness_of(std: Array, weights: Array | None = None) -> float:
     return float(np.sqrt(np.average(variance, weights=weights)))
 
 
-def point_scores(predictive: Distribution, y: Any) -> dict[str, Array]:
+def point_scores(predictive: Distribution, y: Any, step: float | None = None) -> dict[str, Array]:
     """mean, std, crps, absolute_error, squared_error, and nll where the law has a density; each (n,).
 
     Of ``Quantiles`` also 1 where they crossed before they were sorted (``quantile_crossing``), and where the target
     lies beyond the outer ones (``beyond_quantiles``).
 
-    Infinite log scores stay infinite: they are the truth about a model that excluded what happened.
+    Infinite log scores stay infinite: they are the truth about a model that excluded what happened. ``step`` is that of
+    rounded targets, see ``negative_log_likelihood``.
     """
     targets = matched_targets(predictive, y)
     scores = {"mean": predictive.mean(), "std": predictive.std(), "crps": predictive.crps(targets)}
     if predictive.has_density():
-        scores["nll"] = negative_log_likelihood(targets, predictive, infinite="keep")
+        scores["nll"] = negative_log_likelihood(targets, predictive, infinite="keep", step=step)
     scores |= predictive.remarks(targets)
     scores["squared_error"] = squared_error(targets, predictive)
     scores["absolute_error"] = np.sqrt(scores["squared_error"])

@@ -50,6 +50,7 @@ from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.rounding import resolution
 from congruence.kernels.scores import crps, matched_targets, negative_log_likelihood
 from congruence.kernels.streams import keyed_uniforms
 
@@ -295,7 +296,8 @@ def _scored(y: Array, before: Distribution, after: Distribution, blocks: Depende
         "mae": _paired(np.abs(y - before.mean()), np.abs(y - after.mean()), blocks),
     }
     if before.has_density() and after.has_density():
-        scores = [negative_log_likelihood(y, law, infinite="keep") for law in (before, after)]
+        step = resolution(y)
+        scores = [negative_log_likelihood(y, law, infinite="keep", step=step) for law in (before, after)]
         if all(np.isfinite(score).all() for score in scores):
             changes["nll"] = _paired(scores[0], scores[1], blocks)
     return changes

@@ -22,6 +22,7 @@ from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.moments import polynomial_diagonal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
+from congruence.kernels.rounding import log_mass_between
 from congruence.kernels.streams import stream
 
 Seed = int | np.random.Generator
@@ -122,6 +123,10 @@ class Distribution(ABC):
     @abstractmethod
     def cdf(self, y: Any) -> Array:
         """P(Y <= y)."""
+
+    def log_mass(self, low: Array, high: Array) -> Array:
+        """log P(low < Y <= high), of one end each a row, (n,)."""
+        return log_mass_between(self, low, high)
 
     @abstractmethod
     def quantile(self, q: Any) -> Array:
@@ -242,6 +247,11 @@ class Distribution(ABC):
     def has_density(self) -> bool:
         """Whether ``log_prob`` exists for these rows; false for point forecasts and for samples without spread."""
         return True
+
+    @property
+    def log_score_excess(self) -> float:
+        """By how much the mean log score of a few draws exceeds that of the distribution that they are drawn from."""
+        return 0.0
 
     def knots(self) -> Array:
         """Increasing points (n, k) between which ``cdf`` is smooth, over all but 1e-13 of the mass on each side."""

@@ -22,6 +22,7 @@ from congruence.kernels.errors import InvalidInputError
 
 Tails = Literal["normal", "exponential", "none"]
 TAILS: tuple[Tails, ...] = get_args(Tails)
+_SAME_LEVEL = 1e-9
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,13 @@ class Quantiles(ScalarDistribution):
         if not bool(np.all(np.diff(levels) > 0)):
             raise InvalidInputError(
                 f"Quantiles.levels: {levels} must increase strictly; sort levels and values together"
+            )
+        near = np.diff(levels) < _SAME_LEVEL
+        if np.any(near):
+            first, second = levels[int(np.argmax(near)) :][:2].tolist()
+            raise InvalidInputError(
+                f"Quantiles.levels: {first!r} and {second!r} are one level up to rounding, so the mass between them is "
+                "none; keep one of the two, with its column of values"
             )
         if values.shape[1] != len(levels):
             raise InvalidInputError(

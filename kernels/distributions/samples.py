@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from typing import Any, NoReturn, Self
 
 import numpy as np
-import scipy.special
 
 from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.distributions import moments
@@ -23,11 +22,22 @@ from congruence.kernels.distributions.base import (
     refuse,
 )
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.distributions.smoothed import SmoothedPoints
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
+
+FEWEST_SCORED = 5
+"""Draws; fewer have no log score."""
+
+# By simulation, the mean log score of so many smoothed draws of a normal distribution less its entropy:
+_DRAWS = (5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 50, 70, 100, 200, 500, 1000, 3000)
+_EXCESS = (
+    0.4676, 0.3008, 0.2326, 0.2006, 0.1906, 0.1615, 0.1329, 0.1081, 0.0860, 0.0643, 0.0456, 0.0368, 0.0296, 0.0190,
+    0.0108, 0.0070, 0.0035,
+)  # fmt: skip
 
 
 class Empirical(ScalarDistribution):
@@ -173,8 +183,8 @@ class Samples(Empirical):
 
     ``cdf``, ``quantile``, ``mean``, ``sample``, ``characteristic_function`` and ``kernel_expectation`` are
     those of the empirical distribution, mass 1/l on each value; the mean and the expectations are unbiased for the
-    distribution behind. ``log_prob`` is that of a normal kernel density estimate with Silverman's bandwidth .9 min(std,
-    IQR / 1.34) l^(-1/5). Rows without spread have none: ``has_density`` says so, and ``log_prob`` raises.
+    distribution behind. ``log_prob`` is that of ``SmoothedPoints``. Rows without spread have none, and fewer than five
+    draws say too little of a density to be scored: ``has_density`` says so.
     """
 
     values: Array
@@ -196,10 +206,17 @@ class Samples(Empirical):
         return self.values
 
     def has_density(self) -> bool:
-        return self.dimension == 1 and bool(np.all(np.std(self.values, axis=1) > 0))
+        scored = self.dimension == 1 and self.values.shape[1] >= FEWEST_SCORED
+        return scored and bool(np.all(np.std(self.values, axis=1) > 0))
 
-    def _log_prob(self, y: Array) -> Array:
-        """Log of the kernel density estimate at y; see the class."""
+    @property
+    def log_score_excess(self) -> float:
+        """See Distribution: of draws of a normal distribution, whatever its mean and spread."""
+        size = self.values.shape[1]
+        return float(np.exp(np.interp(np.log(size), np.log(_DRAWS), np.log(_EXCESS)))) if size < _DRAWS[-1] else 0.0
+
+    @cached_property
+    def _smoothed(self) -> SmoothedPoints:
         spread = np.std(self.values, axis=1)
         if not np.all(spread > 0):
             row = int(np.argmin(spread > 0))
@@ -209,14 +226,15 @@ class Samples(Empirical):
                 "let the model return its distribution instead of samples of its mean"
             )
         lower, upper = np.quantile(self.values, [0.25, 0.75], axis=1)
-        robust = np.where(upper > lower, (upper - lower) / 1.34, spread)
-        bandwidth = 0.9 * np.minimum(spread, robust) * self.values.shape[1] ** -0.2
-        result = np.empty(y.shape)
-        for column in range(y.shape[1]):
-            z = (y[:, column, None] - self.values) / bandwidth[:, None]
-            result[:, column] = scipy.special.logsumexp(-0.5 * z * z, axis=1)
-        result -= (np.log(bandwidth * self.values.shape[1]) + 0.5 * np.log(2 * np.pi))[:, None]
-        return result
+        return SmoothedPoints.of(self.values, None, self.std(), upper - lower)
+
+    def _log_prob(self, y: Array) -> Array:
+        """Log of the density that the draws are smoothed to; see the class."""
+        return self._smoothed._log_prob(y)
+
+    def log_mass(self, low: Array, high: Array) -> Array:
+        """See Distribution: of the density that the draws are smoothed to."""
+        return self._smoothed.log_mass(low, high)
 
     def pit_range(self, y: Any) -> tuple[Array, Array]:
         """See Distribution: [r, r + e + 1] / (l + 1), for r draws below y and e equal to it.

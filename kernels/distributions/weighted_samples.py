@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import scipy.special
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import ScalarDistribution
@@ -21,6 +20,7 @@ from congruence.kernels.distributions.discrete_support import (
     require_points,
 )
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.distributions.smoothed import SmoothedPoints
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
@@ -33,8 +33,7 @@ class WeightedSamples(ScalarDistribution):
     A distribution that is known, unlike the draws of ``Samples``: scores, PIT and quantiles are those of the weighted
     distribution. The points may repeat. Weights must be at least 0 and sum to 1 within 1e-4, and are then normalised.
 
-    ``log_prob`` is that of a normal kernel density estimate with Silverman's bandwidth .9 min(std, IQR / 1.34)
-    l^(-1/5), l = 1 / sum w^2 the effective number of points. Rows without spread have none: ``has_density`` says so.
+    ``log_prob`` is that of ``SmoothedPoints``. Rows without spread have none: ``has_density`` says so.
     """
 
     support: Array
@@ -79,18 +78,7 @@ class WeightedSamples(ScalarDistribution):
         return bool(np.all(self.std() > 0))
 
     @cached_property
-    def _bandwidth(self) -> Array:
-        spread = self.std()
-        lower, upper = self.quantile(np.array([[0.25, 0.75]])).T
-        robust = np.where(upper > lower, (upper - lower) / 1.34, spread)
-        return np.asarray(0.9 * np.minimum(spread, robust) * np.sum(self.weights**2, axis=1) ** 0.2)
-
-    def _log_prob(self, y: Array) -> Array:
-        """Log of the kernel density estimate at y; see the class.
-
-        Raises:
-            InvalidInputError: a row has all its mass on one point.
-        """
+    def _smoothed(self) -> SmoothedPoints:
         spread = self.std()
         if not np.all(spread > 0):
             row = int(np.argmin(spread > 0))
@@ -98,15 +86,20 @@ class WeightedSamples(ScalarDistribution):
                 f"WeightedSamples.log_prob: row {row} has all its mass on {self.mean()[row]:g} "
                 f"({int(np.sum(spread == 0))} rows do), so it has no density; leave the log score out, or use crps"
             )
-        result = np.empty(y.shape)
-        for rows in row_slices(len(self), BLOCK_ENTRIES // self.weights.shape[1]):
-            points = self._points if len(self._points) == 1 else self._points[rows]
-            width, weights = self._bandwidth[rows, None], self.weights[rows]
-            for column in range(y.shape[1]):
-                z = (y[rows, column, None] - points) / width
-                result[rows, column] = scipy.special.logsumexp(-0.5 * z * z, b=weights, axis=1)
-        result -= (np.log(self._bandwidth) + 0.5 * np.log(2 * np.pi))[:, None]
-        return result
+        lower, upper = self.quantile(np.array([[0.25, 0.75]])).T
+        return SmoothedPoints.of(self._points, self.weights, spread, upper - lower)
+
+    def _log_prob(self, y: Array) -> Array:
+        """Log of the density that the points are smoothed to; see the class.
+
+        Raises:
+            InvalidInputError: a row has all its mass on one point.
+        """
+        return self._smoothed._log_prob(y)
+
+    def log_mass(self, low: Array, high: Array) -> Array:
+        """See Distribution: of the density that the points are smoothed to."""
+        return self._smoothed.log_mass(low, high)
 
     def _cdf(self, y: Array) -> Array:
         return self._share(y, or_equal=True)

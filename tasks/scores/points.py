@@ -14,6 +14,7 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import FoundBlocks
 from congruence.kernels.engine.results import CongruenceResult, CongruenceTest, benjamini_hochberg
+from congruence.kernels.rounding import resolution
 from congruence.kernels.scores import point_scores
 from congruence.tasks.scores.block_statistics import MeanMetrics
 from congruence.tasks.scores.dependence import blocks_of_means
@@ -53,12 +54,12 @@ def score_points(
             points[f"{PREFIX}fault"] = np.where(points[f"{PREFIX}fault"] == "", "", plain).astype(object)
             for name in ("shift", "factor"):  # in predicted spreads, which are an interpolation
                 del points[f"{PREFIX}{name}"]
-    names = np.arange(len(targets)) if keys is None else keys
+    names, step = np.arange(len(targets)) if keys is None else keys, resolution(targets)
     found: dict[str, Array] = {}
     scored: dict[str, int] = {}
     for start in range(0, max(1, len(targets)), CHUNK_ROWS):
         chunk = slice(start, start + CHUNK_ROWS)
-        scores = point_scores(predictive[chunk], targets[chunk])
+        scores = point_scores(predictive[chunk], targets[chunk], step)
         if targets.ndim == 1:
             scores["pit"] = pit_values(targets[chunk], predictive[chunk], seed=seed, keys=names[chunk])
         for metric in METRICS.values():

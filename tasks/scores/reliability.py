@@ -12,6 +12,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rejection import RejectionCurve, rejection_curve
+from congruence.kernels.rounding import resolution
 from congruence.kernels.scores import point_scores
 from congruence.kernels.withholding.input_scores import COLUMNS, InputScores
 from congruence.kernels.withholding.judgement import WithholdingJudgement
@@ -133,7 +134,7 @@ def reliability(
     """
     columns = found.columns()
     if targets is not None:
-        columns |= point_scores(predictive, targets)
+        columns |= point_scores(predictive, targets, resolution(targets))
     elif np.ndim(predictive.mean()) == 1:
         columns |= {"mean": predictive.mean(), "std": predictive.std()}
     valid = rows["valid"].to_numpy(bool)

@@ -6,6 +6,9 @@ Inputs are unit vectors of five dimensions, y ~ N(x_1, 1). The version in use is
 by a shift to the same side (it errs alike, so their difference is known well) or to the other one, so large that its
 mean squared congruence error is larger by a given multiple of the margin: 5 % of the root mean squared CCE of the
 version in use, as the gate's default has it. The gate's three answers are counted over simulated targets.
+
+Rounded targets: y ~ N(20 x, 10^2), x standard normal; the version in use has the right law, candidates a spread that is
+wrong by a factor. NLL at the gate's default margin, 5 % of skill, on the targets as they are and rounded to a step.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ import numpy as np
 import scipy.optimize
 from simulations import head, machine, row
 
-from congruence.kernels import EXACT, RBF, Normal, prepare
+from congruence.kernels import EXACT, RBF, Normal, negative_log_likelihood, prepare
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.features import output_features
+from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
+from congruence.kernels.rounding import resolution
 from congruence.kernels.split import Split as PreparedSplit
 from congruence.tasks.comparison.gate_settings import Margin
+from congruence.tasks.scores.metrics.registry import METRICS
 
 IN_USE = 0.3  # shift of the version in use, in spreads
 OUTPUT_KERNEL = RBF(0.5)
@@ -105,13 +111,51 @@ def decide(split: Split, side: int, multiples: list[float], releases: int) -> No
         )
 
 
+def rounded(releases: int, n: int = 1000) -> None:
+    """Decisions on NLL of rounded targets beside those on the same targets before."""
+    steps, factors = (None, 0.001, 0.1, 1.0, 10.0), (1.0, 1.1, 1.2, 1.35, 1.75)
+    metric = METRICS["nll_mean"]
+    assert metric.marginal is not None
+    answers = {(step, factor): list[str]() for step in steps for factor in factors}
+    skills = {step: list[float]() for step in steps}
+    for release in range(releases):
+        rng = np.random.default_rng([7, release])
+        center = 20.0 * rng.standard_normal(n)
+        exact = center + 10.0 * rng.standard_normal(n)
+        resampling = PairedResampling(n, 500, release)
+        for step in steps:
+            y = exact if step is None else np.round(exact / step) * step
+            found = resolution(y)
+            scores = {
+                factor: negative_log_likelihood(y, Normal(center, np.full(n, 10.0 * factor)), step=found)[:, None]
+                for factor in factors
+            }
+            used = float(scores[1.0].mean())
+            skill = max(0.0, metric.marginal(y) - used)
+            skills[step].append(skill)
+            margin = Margin.of("5 % of skill").absolute(used, skill)
+            for factor in factors:
+                item = resampling.compare(PointMetric(scores[factor], scores[1.0], mean_of))
+                answer = "passed" if item.high < margin else "failed" if item.low > margin else "undecided"
+                answers[step, factor].append(answer)
+    head("rounded to", "spread wrong by", "skill", "passed", "undecided", "failed", "as on the exact targets")
+    for (step, factor), given in answers.items():
+        shares = (given.count(name) / releases for name in ("passed", "undecided", "failed"))
+        same = np.mean([one == other for one, other in zip(given, answers[None, factor], strict=True)])
+        row("not" if step is None else f"{step:g}", f"{factor:g}", f"{np.mean(skills[step]):.3f}", *shares, same)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", type=int, nargs="*", default=[125, 500, 2000])
     parser.add_argument("--multiples", type=float, nargs="*", default=[-2.0, 0.0, 1.0, 2.0, 4.0])
     parser.add_argument("--releases", type=int, default=200)
+    parser.add_argument("--rounded", action="store_true", help="rounded targets alone")
     arguments = parser.parse_args()
     machine()
+    rounded(2 * arguments.releases)
+    if arguments.rounded:
+        return
     head("n", "side", "worse by (margins)", "shift", "passed", "undecided", "failed")
     for n in arguments.sizes:
         split = Split(n)

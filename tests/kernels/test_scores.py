@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 import scoringrules as sr
 
 from congruence.kernels import distributions as families
-from congruence.kernels import scores
+from congruence.kernels import rounding, scores
 from congruence.kernels.errors import InvalidInputError
 
 RNG = np.random.default_rng(2)
@@ -45,6 +46,11 @@ def test_crps_of_samples_is_the_energy_form() -> None:
     draws = RNG.normal(size=(N, 9))
     expected = sr.crps_ensemble(Y, draws, estimator="fair")
     np.testing.assert_allclose(scores.crps(Y, families.Samples(draws)), expected, atol=1e-13)
+
+
+def test_levels_that_differ_by_rounding_alone_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"0\.9 and 0\.9000000000000001 are one level up to rounding"):
+        families.Quantiles([0.1, 0.9, 0.9 + 1.2e-16], [[0.0, 1.0, 2.0]])
 
 
 def test_crps_of_quantiles_is_the_integrated_pinball_score() -> None:
@@ -125,6 +131,71 @@ def test_log_score_of_many_samples_nears_that_of_their_law() -> None:
     draws = families.Samples(np.random.default_rng(0).normal(size=(1, 20_000)))
     y = np.array([[0.0, 1.0, -1.5]])
     np.testing.assert_allclose(draws.log_prob(y), families.Normal(0.0, 1.0).log_prob(y), atol=0.05)
+
+
+@pytest.mark.parametrize("size", [5, 10, 20, 50])
+def test_log_score_of_a_few_draws_is_that_of_their_law_and_no_row_decides_it(size: int) -> None:
+    rng = np.random.default_rng(size)
+    values = rng.normal(size=(6000, size + 1))
+    found = scores.point_scores(families.Samples(values[:, 1:]), values[:, 0])["nll"]
+    assert found.mean() == pytest.approx(1.4189, abs=0.04)
+    assert np.abs(found).max() < 0.002 * np.abs(found).sum()
+    heavy = rng.standard_t(3, size=(6000, size + 1))
+    found = scores.point_scores(families.Samples(heavy[:, 1:]), heavy[:, 0])["nll"]
+    assert found.mean() == pytest.approx(scipy.stats.t(3).entropy(), abs=0.15)
+    assert np.abs(found).max() < 0.003 * np.abs(found).sum()
+    assert "nll" not in scores.point_scores(families.Samples(values[:, :4]), values[:, 0])
+
+
+@pytest.mark.parametrize(("step", "unit"), [(0.001, 1.0), (0.01, 1.0), (0.1, 1.0), (10.0, 100.0), (None, 1.0)])
+def test_rounded_targets_are_scored_as_they_were_before(step: float | None, unit: float) -> None:
+    """y ~ N(2 x, 1) in any unit: the skill of NLL over the law of all targets is log(5) / 2."""
+    rng = np.random.default_rng(3)
+    center = 2.0 * rng.normal(size=3000) * unit
+    exact = center + rng.normal(size=3000) * unit
+    y = exact if step is None else np.round(exact / step) * step
+    found = rounding.resolution(y)
+    assert found == step
+    law = families.Normal(center, unit)
+    nll = scores.negative_log_likelihood(y, law, step=found)
+    np.testing.assert_allclose(nll, scores.negative_log_likelihood(exact, law), atol=0.35)
+    assert nll.mean() == pytest.approx(scores.negative_log_likelihood(exact, law).mean(), abs=5e-3)
+    assert rounding.marginal_log_score(y, found) - nll.mean() == pytest.approx(np.log(5.0) / 2.0, abs=0.04)
+
+
+def test_cells_keep_their_digits_in_both_tails_and_wherever_a_law_is_narrow() -> None:
+    y = np.array([-30.0, -10.0, 0.0, 10.0, 30.0])
+    cells = scores.negative_log_likelihood(y, families.Normal(np.zeros(5), 1.0), step=0.1)
+    near, far = (np.abs(y) - 0.05, np.abs(y) + 0.05)
+    expected = np.log(0.1) - np.log(2.0 * scipy.stats.norm.cdf(0.05) - 1.0)
+    tails = scipy.stats.norm.logsf(near) + np.log1p(-np.exp(scipy.stats.norm.logsf(far) - scipy.stats.norm.logsf(near)))
+    np.testing.assert_allclose(cells, np.where(y == 0.0, expected, np.log(0.1) - tails), rtol=1e-9)
+    point = scores.negative_log_likelihood([0.02, 0.98], families.Normal([0.0, 0.0], 1e-6), step=0.1, infinite="keep")
+    assert point[0] == pytest.approx(np.log(0.1))  # a law narrower than the step cannot gain by it
+    assert point[1] > 1e9
+    counts = families.Poisson(np.array([3.0, 80.0]))
+    of_counts = scores.negative_log_likelihood([3.0, 80.0], counts, step=1.0)
+    np.testing.assert_allclose(of_counts, -counts.log_prob([3.0, 80.0]))
+    tens = scores.negative_log_likelihood([0.0, 300.0], counts, step=10.0)
+    assert tens[0] == pytest.approx(np.log(10.0) - scipy.stats.poisson(3.0).logcdf(5))
+    masses = scipy.stats.poisson(80.0).logpmf(np.arange(296, 306))
+    assert tens[1] == pytest.approx(np.log(10.0) - scipy.special.logsumexp(masses))
+
+
+def test_a_resolution_is_found_where_targets_are_rounded_and_nowhere_else() -> None:
+    rng = np.random.default_rng(5)
+    y = rng.normal(size=4000)
+    counts = rng.poisson(3.0, 4000)
+    some = np.where(rng.random(4000) < 0.005, y, np.round(y, 1))
+    zeros = np.where(rng.random(4000) < 0.5, 0.0, y)
+    found = [rounding.resolution(each) for each in (y, y.astype(np.float32), zeros, np.round(y[:30], 1))]
+    assert found == [None] * 4
+    assert [rounding.resolution(each) for each in (counts, some, np.round(y * 8) / 8)] == [1.0, 0.1, 0.125]
+    assert rounding.resolution((counts - 3.0) / 1.7) == pytest.approx(1.0 / 1.7, rel=1e-5)  # standardised whole numbers
+    rare = np.where(rng.random(4000) < 0.99, 0.0, rng.poisson(2.0, 4000))
+    assert rounding.resolution(rare) in (None, 1.0)  # that most are 0 says nothing of steps
+    mixed = rounding.marginal_log_score(zeros)
+    assert mixed == pytest.approx(np.log(2.0) + 0.5 * 1.4189, abs=0.05)
 
 
 def test_targets_must_match_and_be_finite() -> None:

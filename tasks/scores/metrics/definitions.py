@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.calibration.totals import poisson_deviances
 from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.resampling.paired import root_of
+from congruence.kernels.rounding import marginal_log_score, resolution
 from congruence.kernels.scores import covered, sharpness_of
 from congruence.kernels.weights import mean_over
 from congruence.tasks.scores.metrics.metric import Metric
@@ -37,7 +39,6 @@ _ADVICE = {
 RECALIBRATED = "crps_recalibrated"
 """The column of the scores that holds the CRPS of each row's prediction when it is recalibrated, of some rows."""
 
-_DISTINCT = 0.5  # of the rows: fewer distinct values are counted, more have a density
 
 
 def _excess(rows: Rows) -> Array:
@@ -46,17 +47,6 @@ def _excess(rows: Rows) -> Array:
 
 def _beyond(means: Array) -> Array:
     return np.asarray(np.sqrt(np.maximum(means[..., 0] ** 2 - means[..., 1] ** 2, 0.0)))
-
-
-def _entropy(y: Array) -> float:
-    """Of the frequencies of the values where most come again, else of the density, from spacings (Vasicek 1976)."""
-    _, counts = np.unique(y, return_counts=True)
-    if len(counts) < _DISTINCT * len(y):
-        shares = counts / len(y)
-        return float(-np.sum(shares * np.log(shares)))
-    from scipy.stats import differential_entropy  # a second of imports that a refusal need not wait for
-
-    return float(differential_entropy(y))
 
 
 def _mean_marginal_crps(y: Array) -> float:
@@ -216,16 +206,17 @@ DEFINITIONS: tuple[Metric, ...] = (
     Metric(
         "nll_mean", "NLL",
         "Mean negative log-likelihood of the targets: a proper score. Of predicted quantiles and bins, with our "
-        "interpolation between them.",
+        "interpolation between them; of draws, that of their smoothed density, less what so few draws alone cost; of "
+        "rounded targets, that of the cells around them, so that densities and masses compare.",
         unit="nats per row", better="lower", interval=ROWS, group="Score", asked="nll", column="nll",
-        column_label="NLL", marginal=_entropy,
+        column_label="NLL", marginal=lambda y: marginal_log_score(y, resolution(y)),
         margin="5 % of skill",  # a value may be 0 or negative, and a number of nats is large beside rare counts
         shown={"headlines": 6, "mlflow": 3, "slices": 4, "compared": 2, "wins": 2, "over_time": 4},
     ),
     Metric(
         "crps_mean", "CRPS",
         "Mean continuous ranked probability score, a proper score. Of predicted quantiles and bins, with our "
-        "interpolation between them.",
+        "interpolation between them; of draws the fair one, that of the law they are drawn from.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="crps", column="crps", column_label="CRPS",
         margin="5 % of skill", marginal=_mean_marginal_crps,
         shown={"headlines": 7, "mlflow": 2, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},
@@ -268,7 +259,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "mae", "MAE",
         "Mean absolute error of the predictive mean.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="mae", column="absolute_error",
-        column_label="absolute error", margin="5 % of skill",
+        column_label="absolute error", bounds=(0.0, math.inf), margin="5 % of skill",
         marginal=lambda y: float(np.mean(np.abs(y - np.mean(y)))),
         shown={"headlines": 8, "mlflow": 12, "slices": 6, "compared": 5, "wins": 4, "over_time": 6},
     ),
@@ -276,7 +267,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "rmse", "RMSE",
         "Root mean squared error of the predictive mean.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="rmse", column="squared_error",
-        reduction=root_of, margin="5 % of skill", marginal=lambda y: float(np.std(y)),
+        reduction=root_of, bounds=(0.0, math.inf), margin="5 % of skill", marginal=lambda y: float(np.std(y)),
         shown={"slices": 10, "compared": 6},
     ),
     Metric(
@@ -334,7 +325,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "Actual over expected: the sum of the counts over the sum of the predicted means. 1 is right in total; by "
         "slice it says where the version predicts too few or too many.",
         unit=SHARE, better=1.0, interval=ROWS, group="Totals and counts", asked="actual_over_expected", terms=_totals,
-        reduction=_ratio,
+        reduction=_ratio, bounds=(0.0, math.inf),
         shown={"slices": 8},
     ),
     Metric(
@@ -342,6 +333,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "Mean Poisson deviance of the predicted means: 2 (y log(y / mean) - (y - mean)). Compares versions on the "
         "same rows by their means alone.",
         unit="per row", better="lower", interval=ROWS, group="Totals and counts", asked="deviance", terms=_deviance,
+        bounds=(0.0, math.inf),
         shown={"slices": 9},
     ),
     Metric(
@@ -349,6 +341,18 @@ DEFINITIONS: tuple[Metric, ...] = (
         "How many rows of equal weight say as much as the weighted ones: (sum w)² / sum w² (Kish). Far below the "
         "rows: a few of them decide every weighted mean.",
         unit="rows", measured=True,
+    ),
+    Metric(
+        "largest_block", "largest block",
+        "Share of the rows, by their weights, that lies in the largest group or run of time. Above a third, means have "
+        "no interval: little lies outside of it.",
+        unit=SHARE, measured=True,
+    ),
+    Metric(
+        "target_resolution", "resolution of the targets",
+        "The targets are rounded to multiples of it. NLL is then of the cells around them: each law, that of all "
+        "targets included, by the probability that it gives the interval of values that round to the target.",
+        unit=TARGET, value=lambda rows: rows.resolution,
     ),
     Metric(
         "quantile_crossing_share", "crossing quantiles",
@@ -395,6 +399,7 @@ DEFINITIONS: tuple[Metric, ...] = (
                 "Share of outcomes inside the central interval of that many percent: should be that many percent; "
                 "of counts more, as an interval that ends on whole numbers holds at least its share.",
                 unit=SHARE, better=level, interval=ROWS, group="Calibration", asked="coverage", terms=_covered(level),
+                bounds=(0.0, 1.0),
                 shown={"mlflow": 4, "slices": 12, "over_time": 7} if level == 0.9 else {"slices": 12},
             ),
             Metric(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -49,6 +50,7 @@ class Metric:
         terms: what is meant in place of a column, (v,) or (v, k); None of rows that it does not apply to.
         reduction: makes the metric of the means, (..., k) to (...).
         centers: of a mean of absolute deviations, the k numbers from which the means deviate, in place of a reduction.
+        bounds: between which the metric lies, whatever the rows.
         value: makes a value; None where it does not apply.
         measured: whether it is measured.
         influence: the column of what each row contributes to a measured metric, by which it is compared.
@@ -73,6 +75,7 @@ class Metric:
     terms: Callable[[Rows], Array | None] | None = None
     reduction: Callable[[Array], Array] = mean_of
     centers: tuple[float, ...] = ()
+    bounds: tuple[float, float] = (-math.inf, math.inf)
     value: Callable[[Rows], float | None] | None = None
     measured: bool = False
     influence: str = ""

@@ -13,6 +13,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.totals import has_total
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import FoundBlocks
+from congruence.kernels.rounding import resolution
 from congruence.kernels.scores import central_intervals
 from congruence.kernels.streams import stream
 
@@ -67,6 +68,17 @@ class Rows:
     def is_scalar(self) -> bool:
         """Whether each row has one target."""
         return self.targets.ndim == 1
+
+    @property
+    def resolution(self) -> float | None:
+        """The step to which the targets are rounded; None where they are not, or are what laws of counts speak of."""
+        step = self._of_all.step_of_targets
+        return None if step is None or (self.predictive.is_discrete and step <= 1.0) else step
+
+    @cached_property
+    def step_of_targets(self) -> float | None:
+        """``rounding.resolution`` of the targets."""
+        return resolution(self.targets)
 
     @property
     def are_dependent(self) -> bool:
