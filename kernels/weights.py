@@ -47,3 +47,23 @@ def mean_over(values: Array, weights: Array | None) -> float:
 def effective_rows(weights: Array) -> float:
     """(sum w)^2 / sum w^2: of how many equal rows a weighted mean is."""
     return float(np.sum(weights) ** 2 / np.sum(weights**2))
+
+
+FEWEST_EFFECTIVE = 20
+"""Effective rows; fewer say too little of their own spread."""
+
+_SHARE_THAT_SHOWS, _MANY_EFFECTIVE = 0.4, 1000
+
+
+def too_few_rows(effective: float, rows: int) -> str:
+    """Why a mean with so many effective rows has no interval; "" where it has.
+
+    Simulated 95 % intervals of fewer than 20 are useless. Where fewer than four tenths of the rows are effective, as
+    with weights exp(1.5 x), those that a sample lacks would decide: intervals of a score that grows with the weights
+    cover .60 to .91, until there are a thousand (``tests/benchmarks/resampling.md``).
+    """
+    if effective < FEWEST_EFFECTIVE:
+        return f"{effective:.0f} effective rows of {rows:,}, and intervals need {FEWEST_EFFECTIVE}"
+    if effective < min(_SHARE_THAT_SHOWS * rows, _MANY_EFFECTIVE):
+        return f"{effective:.0f} effective rows of {rows:,}: so few rows decide that an interval would be too short"
+    return ""

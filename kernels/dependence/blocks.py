@@ -144,13 +144,13 @@ def skewness(sums: Array) -> Array:
     return np.asarray(np.mean(centred**3, axis=0) / np.where(variance > 0.0, variance, 1.0) ** 1.5)
 
 
-def t_quantile(blocks: int | None, level: float = 0.95) -> float:
+def t_quantile(blocks: float | None, level: float = 0.95) -> float:
     """Of a two-sided interval: Student's t law with one degree of freedom less than blocks, or the normal law."""
     share = 0.5 + 0.5 * level
     return float(scipy.special.ndtri(share) if blocks is None else scipy.special.stdtrit(blocks - 1, share))
 
 
-def two_sided_p_value(ratio: float, blocks: int | None) -> float:
+def two_sided_p_value(ratio: float, blocks: float | None) -> float:
     """Of a difference that is ``ratio`` standard errors, by the same laws."""
     if blocks is None:
         return float(2.0 * scipy.special.ndtr(-abs(ratio)))

@@ -1,4 +1,4 @@
-r"""Intervals and p-values of an estimate to which few independent blocks of rows contribute, skewed as they may be.
+r"""Intervals and p-values of an estimate from independent blocks of rows, few, unequal and skewed as they may be.
 
 Student's t law of the sum of B contributions takes them as normal. Where they are skewed, an estimate that is too low
 comes with a standard error that is too small: intervals of ten groups whose levels have a chi-squared law cover .86 in
@@ -8,11 +8,14 @@ the place of .95. With the skewness G of the contributions and a = G / (3 sqrt(B
 
 is monotone and takes the skewness off t = (estimate - truth) / error (Hall 1992, "On the removal of skewness by
 transformation"): g(t) is held against Student's t law.
+
+Blocks that count shares h_b of all rows, by their sizes or their weights, know the error by fewer degrees of freedom:
+(sum h^2)^2 / sum h^4 - 1 (Satterthwaite 1946), which is B - 1 where they are equal.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,12 +30,12 @@ class SumOfBlocks:
     """How far an estimate is known.
 
     Attributes:
-        blocks: B.
+        blocks: B, or as many as have the degrees of freedom of unequal ones.
         error: its standard error.
         lean: a, by the skewness of what the blocks contribute.
     """
 
-    blocks: int
+    blocks: float
     error: float
     lean: float
 
@@ -41,14 +44,16 @@ class SumOfBlocks:
         """From what each block contributes to the estimate beyond its mean, (B,)."""
         count = len(contributions)
         error = float(np.sqrt(np.sum(contributions**2) * count / (count - 1.0)))
-        unbiased = np.sqrt(count * (count - 1.0)) / (count - 2.0)
+        unbiased = np.sqrt(count * (count - 1.0)) / max(count - 2.0, 1.0)  # two blocks show no skewness
         return cls(count, error, float(unbiased * skewness(contributions)) / (3.0 * np.sqrt(count)))
 
     @classmethod
-    def by_jackknife(cls, without_each: Array) -> SumOfBlocks:
-        """From the estimate without each block in turn, (B,)."""
-        count = len(without_each)
-        return cls.of((np.mean(without_each) - without_each) * (count - 1.0) / count)
+    def by_jackknife(cls, without_each: Array, counts: Array) -> SumOfBlocks:
+        """From the estimate without each block in turn, (B,), and what each counts, (B,)."""
+        size = len(without_each)
+        found = cls.of((np.mean(without_each) - without_each) * (size - 1.0) / size)
+        squares = counts**2
+        return replace(found, blocks=max(2.0, float(np.sum(squares) ** 2 / np.sum(squares**2))))
 
     def interval(self, estimate: float, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval of what is estimated."""

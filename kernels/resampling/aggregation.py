@@ -1,10 +1,10 @@
-"""Means over a split from mergeable statistics of its shards, with bootstrap confidence intervals for all of them.
+"""Means over a split from mergeable statistics of its shards, with confidence intervals for all of them.
 
 Rows fall into buckets by a hash of their key; a shard gives the sums of its scores per bucket, and shards merge by
-addition, in any order. The bootstrap resamples buckets: random groups of rows, so the spread of their sums is that of
-resampling rows, at a cost that does not grow with n. A metric is a function of means (rmse of the mean squared error),
-so its interval comes from the same resamples. A mean of absolute values (a calibration error) has no derivative where
-its terms are zero, and needs an interval of another kind: ``mean_absolute_deviation``.
+addition, in any order. Intervals leave out each bucket in turn: random groups of rows, so the spread of their sums is
+that of rows, at a cost that does not grow with n. A metric is a function of means (rmse of the mean squared error). A
+mean of absolute values (a calibration error) has no derivative where its terms are zero, and needs an interval of
+another kind: ``mean_absolute_deviation``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks, without_ea
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.resampling.groups import bootstrap_weights, group_sums
 from congruence.kernels.streams import keyed_uniforms, stream
+from congruence.kernels.weights import too_few_rows
 
 BUCKETS = 1024
 RESAMPLES = 1000
+
+LARGEST_BLOCK = 1.0 / 3.0
+"""Of all rows: where one block holds more, an interval is of little but what lies outside of it."""
 
 _SIGNS = 50  # drawn sets of signs
 _WRONG_SIGN = 0.005  # of draws without any deviation in which the sign of one is taken as known
@@ -32,7 +36,7 @@ _WRONG_SIGN = 0.005  # of draws without any deviation in which the sign of one i
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric's value and its bootstrap confidence interval."""
+    """A metric's value and its confidence interval."""
 
     value: float
     low: float
@@ -100,6 +104,11 @@ class ScoreStatistics:
             return float(self.counts.sum())
         return float(self.counts.sum() ** 2 / self.weighted[1].sum())
 
+    @property
+    def largest(self) -> float:
+        """The share of the largest bucket in all that counts."""
+        return float(np.max(self.counts) / np.sum(self.counts))
+
     def means(self) -> dict[str, float]:
         """The mean of every score."""
         return dict(zip(self.names, (self.sums.sum(axis=0) / self.counts.sum()).tolist(), strict=True))
@@ -115,24 +124,23 @@ class ScoreStatistics:
         means[:, infinite] = self.sums.sum(axis=0)[infinite]
         return dict(zip(self.names, means.T, strict=True))
 
+    def too_few(self, blocks: DependentBlocks | None = None) -> str:
+        """Why these rows have no interval; "" where they do. See ``weights.too_few_rows``."""
+        if blocks is not None and self.largest > LARGEST_BLOCK:
+            return too_large_block(self.largest, blocks.kind)
+        return "" if self.weighted is None else too_few_rows(self.effective_rows, self.rows)
+
     def estimates(
-        self,
-        functions: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
-        *,
-        level: float = 0.95,
-        resamples: int = RESAMPLES,
-        seed: int = 0,
-        blocks: DependentBlocks | None = None,
+        self, functions: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None, *, level: float = 0.95
     ) -> dict[str, Estimate]:
-        """Percentile bootstrap intervals of metrics, deterministic by seed; by blocks those of ``SumOfBlocks``.
+        """Intervals of metrics by leaving out each bucket in turn, see ``SumOfBlocks``.
+
+        Where rows depend on each other the numbers of their blocks are to have been the keys.
 
         Args:
             functions: metrics by name, each a function of the means by name that works on arrays, for example
                 ``{"rmse": lambda mean: np.sqrt(mean["squared_error"])}``; by default the means themselves.
             level: coverage of the intervals.
-            resamples: bootstrap samples.
-            seed: of the bootstrap.
-            blocks: whose numbers were the keys of the rows, where these depend on each other.
 
         Raises:
             InvalidInputError: no rows, or a level outside (0, 1).
@@ -140,18 +148,15 @@ class ScoreStatistics:
         self._require_rows(level)
         chosen = {name: _mean_of(name) for name in self.names} if functions is None else functions
         means, result = self.means(), {}
-        if blocks is not None:
-            others = self._means_without_each()
-            for name, function in chosen.items():
-                value = float(function(means))
-                found = SumOfBlocks.by_jackknife(np.asarray(function(others))) if np.isfinite(value) else None
-                result[name] = Estimate(value, *((value, value) if found is None else found.interval(value, level)))
-            return result
-        resampled = self.resampled_means(resamples=resamples, seed=seed)
+        counts = self.counts[self.counts > 0]
+        others = self._means_without_each() if len(counts) > 1 else None
         for name, function in chosen.items():
-            draws = np.sort(np.asarray(function(resampled), dtype=np.float64))
-            low, high = (draws[round(q * (resamples - 1))] for q in ((1.0 - level) / 2.0, (1.0 + level) / 2.0))
-            result[name] = Estimate(float(function(means)), float(low), float(high))
+            value = float(function(means))
+            low = high = value
+            if others is not None and np.isfinite(value):
+                found = SumOfBlocks.by_jackknife(np.asarray(function(others)), counts)
+                low, high = found.interval(value, level)
+            result[name] = Estimate(value, low, high)
         return result
 
     def mean_absolute_deviation(
@@ -185,7 +190,7 @@ class ScoreStatistics:
             level: coverage of the interval.
             resamples: bootstrap samples.
             seed: of the bootstrap.
-            blocks: see ``estimates``.
+            blocks: whose numbers were the keys of the rows, where these depend on each other.
 
         Raises:
             InvalidInputError: no rows, a level outside (0, 1), no centers, a name that is no score, or infinite scores.
@@ -214,7 +219,7 @@ class ScoreStatistics:
         if blocks is not None:
             others = self._means_without_each()
             signed = np.sign(deviation) @ np.stack([others[name] for name in centers]) / len(centers)
-            ends = SumOfBlocks.by_jackknife(signed).interval(value, level)
+            ends = SumOfBlocks.by_jackknife(signed, self.counts[self.counts > 0]).interval(value, level)
             low, high = min(low, ends[0]), max(high, ends[1])
         return Estimate(value, max(0.0, float(low)), float(high))
 
@@ -232,6 +237,11 @@ class ScoreStatistics:
             raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
         if not self.counts.any():
             raise InvalidInputError("ScoreStatistics: no rows that count; a mean needs at least one")
+
+
+def too_large_block(share: float, kind: str) -> str:
+    """Why means have no interval where a block holds so large a share of the rows."""
+    return f"one {'group' if kind == 'groups' else 'run of time'} holds {100 * share:.0f} % of the rows"
 
 
 @lru_cache(maxsize=2)

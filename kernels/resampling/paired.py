@@ -51,7 +51,8 @@ class PairedDifference:
 
     Attributes:
         difference: first - second: negative where the first is better, if lower is better.
-        low, high: 95 % bootstrap interval of the difference (percentiles).
+        low, high: 95 % interval of the difference: of a function of one mean that of ``SumOfBlocks``, of several
+            percentiles of the bootstrap.
         p_value: two-sided, of the hypothesis that the metric is the same for both. For a function of one mean by paired
             permutation (which of the two models gave which value is a coin toss at every point). For a function of
             several means by the bootstrap: twice the share of resampled differences on the far side of zero.
@@ -125,26 +126,20 @@ class PairedResampling:
         first, second = self._sums(metric.first), self._sums(metric.second)
         values = [float(metric.summary(sums.sum(axis=0) / self.n)) for sums in (first, second)]
         difference = values[0] - values[1]
-        if self.blocks is not None:
+        if self.blocks is not None or first.shape[1] == 1:
             one, two = (metric.summary(without_each(sums, self._sizes)) for sums in (first, second))
-            found = SumOfBlocks.by_jackknife(one - two)
-            return PairedDifference(
-                values[0], values[1], difference, *found.interval(difference), found.p_value(difference)
-            )
-        size = (self._weights @ self._sizes)[:, None]
-        drawn = metric.summary(self._weights @ first / size) - metric.summary(self._weights @ second / size)
-        if first.shape[1] == 1:
+            found = SumOfBlocks.by_jackknife(one - two, self._sizes)
+            low, high = found.interval(difference)
+            if self.blocks is not None:
+                return PairedDifference(values[0], values[1], difference, low, high, found.p_value(difference))
             reached = self._reached_by_permutation(metric.summary, first, second, difference)
         else:
+            size = (self._weights @ self._sizes)[:, None]
+            drawn = metric.summary(self._weights @ first / size) - metric.summary(self._weights @ second / size)
+            low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
             reached = 1 + 2 * int(min(np.count_nonzero(drawn <= 0.0), np.count_nonzero(drawn >= 0.0)))
-        low, high = np.quantile(drawn, [0.025, 0.975])
         return PairedDifference(
-            first=values[0],
-            second=values[1],
-            difference=difference,
-            low=float(low),
-            high=float(high),
-            p_value=min(1.0, float((1 + reached) / (self.resamples + 1))),
+            values[0], values[1], difference, low, high, min(1.0, float((1 + reached) / (self.resamples + 1)))
         )
 
     def _reached_by_permutation(

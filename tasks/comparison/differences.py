@@ -16,12 +16,18 @@ from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import pit_scores
-from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile, two_sided_p_value
+from congruence.kernels.dependence.blocks import (
+    DependentBlocks,
+    TooFewBlocksError,
+    t_quantile,
+    two_sided_p_value,
+)
 from congruence.kernels.engine.difference import LEVEL, difference_of_influences
 from congruence.kernels.engine.results import CongruenceInfluence
 from congruence.kernels.errors import ProtocolError
+from congruence.kernels.resampling.aggregation import LARGEST_BLOCK, too_large_block
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric
-from congruence.kernels.weights import mean_one
+from congruence.kernels.weights import effective_rows, mean_one, too_few_rows
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.dependence import dependence_of
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns
@@ -169,11 +175,18 @@ def point_differences(
 
     Raises:
         InvalidInputError: fewer than two points.
+        TooFewBlocksError: a block holds too large a share of the rows, or weights leave too few effective rows.
     """
     points = int(np.count_nonzero(rows))
     weights = first.scores[ROW_WEIGHT].to_numpy(float)[rows] if ROW_WEIGHT in first.scores else None
     counted = None if weights is None else mean_one(weights, points)
     blocks = pair_blocks(first, second, rows, mean_columns().values())
+    if blocks is not None:
+        sizes = blocks.sums(np.ones(points) if counted is None else counted)
+        if (share := float(np.max(sizes) / np.sum(sizes))) > LARGEST_BLOCK:
+            raise TooFewBlocksError(f"no interval: {too_large_block(share, blocks.kind)}")
+    if counted is not None and (why := too_few_rows(effective_rows(counted), points)):
+        raise TooFewBlocksError(f"no interval: {why}")
     resampling = PairedResampling(points, resamples, seed, counted, blocks)
     found: dict[str, MetricDifference] = {}
     for name, metric in METRICS.items():

@@ -63,26 +63,31 @@ class MeanMetrics:
     def values(
         self, seed: int, blocks: DependentBlocks | None = None, *, has_intervals: bool = True
     ) -> dict[str, MetricValue]:
-        """Returns every metric but those that are measured, with its 95 % bootstrap interval.
+        """Returns every metric but those that are measured, with its 95 % interval.
 
         Points are independent, unless ``blocks`` of rows that depend on each other were the keys; these are too few for
-        intervals without ``has_intervals``.
+        intervals without ``has_intervals``. Nor are there any where a block or a few weights decide.
         """
         statistics = self.statistics()
+        refused = statistics.too_few(blocks) if statistics.counts.any() else ""
         made = {metric.name: metric for metric in self._metrics if metric.name in self._terms and not metric.measured}
         if not made:
             return {}
         functions = {name: self._function(metric) for name, metric in made.items()}
-        estimates = statistics.estimates(functions, seed=seed, blocks=blocks)
+        estimates = statistics.estimates(functions)
         for name, metric in made.items():
             if metric.centers:
                 centers = dict(zip(self._terms[name], metric.centers, strict=True))
                 estimates[name] = statistics.mean_absolute_deviation(centers, seed=seed, blocks=blocks)
-        found = {name: _value(estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)}
-        if not has_intervals:
+        found = {
+            name: _value(made[name], estimate) for name, estimate in estimates.items() if np.isfinite(estimate.value)
+        }
+        if not has_intervals or refused:
             found = {name: MetricValue(value.value) for name, value in found.items()}
         if statistics.weighted is not None:
             found["effective_rows"] = MetricValue(statistics.effective_rows)
+        if blocks is not None:
+            found["largest_block"] = MetricValue(statistics.largest)
         return found
 
     def slice_table(self, labels: pd.DataFrame) -> pd.DataFrame:
@@ -126,8 +131,10 @@ class MeanMetrics:
         return None if self._rows.weights is None else self._rows.weights[part]
 
 
-def _value(estimate: Estimate) -> MetricValue:
+def _value(metric: Metric, estimate: Estimate) -> MetricValue:
     if not (np.isfinite(estimate.low) and np.isfinite(estimate.high)):
         return MetricValue(estimate.value)
+    bottom, top = metric.bounds
     # Where all points have the same score, rounding alone could put the value outside.
-    return MetricValue(estimate.value, min(estimate.low, estimate.value), max(estimate.high, estimate.value))
+    low, high = min(max(estimate.low, bottom), estimate.value), max(min(estimate.high, top), estimate.value)
+    return MetricValue(estimate.value, low, high)

@@ -42,7 +42,11 @@ def dependence_of(scores: Columns, rows: Array | None = None) -> RowDependence |
 def blocks_of_means(
     dependence: RowDependence | None, points: Mapping[str, Array], predictive: Distribution, targets: Array
 ) -> FoundBlocks:
-    """Blocks for means over points: runs of time as long as PIT scores or what is averaged depend on each other."""
+    """Blocks for means over points: runs of time as long as PIT scores or what is averaged depend on each other.
+
+    However slowly that decays: what looks like a slow fault of the version varies from one stretch of time to the next,
+    and an interval has to say so.
+    """
 
     def scores() -> Array:
         averaged = [
@@ -50,7 +54,7 @@ def blocks_of_means(
         ]
         return np.column_stack([dependence_scores(targets, predictive), *averaged])
 
-    return found_blocks(dependence, scores, targets if predictive.is_discrete else None)
+    return found_blocks(dependence, scores, targets if predictive.is_discrete else None, noisy=True)
 
 
 def correlated_rows(

@@ -11,6 +11,8 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.samples import FEWEST_SCORED
 from congruence.kernels.engine.results import (
     CongruenceResult,
     CongruenceTest,
@@ -18,7 +20,8 @@ from congruence.kernels.engine.results import (
     excess_interval,
     excess_over,
 )
-from congruence.kernels.weights import mean_over
+from congruence.kernels.resampling.aggregation import LARGEST_BLOCK, too_large_block
+from congruence.kernels.weights import mean_over, too_few_rows
 from congruence.tasks.scores.evaluation import MetricValue, finite_metrics
 from congruence.tasks.scores.metrics.registry import asked_for
 from congruence.tasks.scores.metrics.rows import Rows
@@ -116,3 +119,21 @@ def values_of(requested: Sequence[str], rows: Rows) -> dict[str, MetricValue]:
     """Returns the metrics that are made of all rows at once and have no interval, as far as they are finite."""
     made = {metric.name: metric.value(rows) for metric in asked_for(requested) if metric.value is not None}
     return finite_metrics({name: value for name, value in made.items() if value is not None})
+
+
+def remarks(metrics: Mapping[str, MetricValue], rows: int, predictive: Distribution, kind: str = "") -> str:
+    """What to know of the scores of so many ``rows``: rounded targets, and what has no score or no interval, and why.
+
+    ``kind`` is of the blocks of rows that depend on each other, where the split names any.
+    """
+    said, draws = [], predictive.draws
+    if (step := metrics.get("target_resolution")) is not None:
+        said.append(f"Targets are rounded to {step.value:g}: NLL is of cells of that width.")
+    if draws is not None and draws.shape[1] < FEWEST_SCORED:
+        said.append(f"No NLL: {draws.shape[1]} draws a row say too little of a density; {FEWEST_SCORED} are needed.")
+    largest, effective = metrics.get("largest_block"), metrics.get("effective_rows")
+    if largest is not None and largest.value > LARGEST_BLOCK:
+        said.append(f"Means of scores have no interval: {too_large_block(largest.value, kind)}.")
+    elif effective is not None and (why := too_few_rows(effective.value, rows)):
+        said.append(f"Means of scores have no interval: {why}.")
+    return " ".join(said)

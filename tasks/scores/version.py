@@ -65,7 +65,7 @@ from congruence.tasks.scores.recalibration_preview import is_wanted, preview, ro
 from congruence.tasks.scores.segments import Segment, searched_rows, weak_segments
 from congruence.tasks.scores.sizes import TargetRows
 from congruence.tasks.scores.split_rows import ScoredRows, SplitRows
-from congruence.tasks.scores.summary import floor_share
+from congruence.tasks.scores.summary import floor_share, remarks
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
 
@@ -105,6 +105,11 @@ class _ValidRows:
     dependence: RowDependence | None
     blocks: FoundBlocks
     seed: int
+
+    @property
+    def kind(self) -> str:
+        """Of the blocks of rows that depend on each other; "" where there are none."""
+        return "" if self.dependence is None else "time" if self.dependence.groups is None else "groups"
 
     @classmethod
     def of(cls, rows: ScoredRows, label: str, seed: int) -> _ValidRows:
@@ -183,6 +188,8 @@ def score_version(
     one = verdict_of(summary).p_value
     if one is not None:
         summary[P_VALUE] = MetricValue(one)
+    if wrong is not None and (said := remarks(summary, len(targets), predictive, given.kind)):
+        wrong = replace(wrong, method=f"{wrong.method} {said}".strip())
     known = measurement.result.uncertainty
     influence, noise = (None, None) if known is None else (influence_columns(known.influence), known.influence.noise)
     if regions is not None:

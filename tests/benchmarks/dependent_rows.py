@@ -253,8 +253,8 @@ def means(case: Case, splits: int, powered: int) -> str:
             continue
         found.add("blocks", blocks.count)
         by_blocks = ScoreStatistics.of(columns, keys=blocks.labels)
-        estimates = by_blocks.estimates(blocks=blocks, resamples=500)
-        plain = ScoreStatistics.of(columns).estimates(resamples=500)
+        estimates = by_blocks.estimates()
+        plain = ScoreStatistics.of(columns).estimates()
         for name in ("nll", "crps", "absolute_error", "coverage"):
             found.add(name, estimates[name].low <= truth[name] <= estimates[name].high)
         found.add("independent", plain["nll"].low <= truth["nll"] <= plain["nll"].high)

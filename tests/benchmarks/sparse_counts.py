@@ -76,7 +76,7 @@ def calibrated(groups: int, size: int, mean: float, shared: bool, splits: int) -
         columns = {name: points[name] for name in truth}
         blocks = blocks_of_means(case.dependence, columns, law, y).blocks
         assert blocks is not None
-        estimates = ScoreStatistics.of(columns, keys=blocks.labels).estimates(blocks=blocks, resamples=500)
+        estimates = ScoreStatistics.of(columns, keys=blocks.labels).estimates()
         covered.append([estimates[name].low <= value <= estimates[name].high for name, value in truth.items()])
     shares = (np.mean(called), *np.mean(covered, axis=0))
     row(f"{groups} of {size}", "shared" if shared else "own", f"{mean:g}", refused, *shares)

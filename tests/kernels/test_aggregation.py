@@ -33,12 +33,12 @@ def test_shards_merge_to_the_whole_in_any_order() -> None:
 
 def test_intervals_have_the_width_of_the_standard_error() -> None:
     functions = {"rmse": lambda mean: np.sqrt(mean["squared_error"]), "crps": lambda mean: mean["crps"]}
-    estimates = ScoreStatistics.of(SCORES).estimates(functions, resamples=4000)
+    estimates = ScoreStatistics.of(SCORES).estimates(functions)
     standard_error = SCORES["crps"].std() / np.sqrt(5000)
     assert estimates["crps"].high - estimates["crps"].low == pytest.approx(2 * 1.96 * standard_error, rel=0.08)
     assert estimates["rmse"].value == pytest.approx(np.sqrt(SCORES["squared_error"].mean()))
     assert estimates["rmse"].low < estimates["rmse"].value < estimates["rmse"].high
-    assert estimates == ScoreStatistics.of(SCORES).estimates(functions, resamples=4000)
+    assert estimates == ScoreStatistics.of(SCORES).estimates(functions)
 
 
 @pytest.mark.parametrize("rows", [60, 2000])
@@ -46,7 +46,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(rows: int) -> None:
     rng = np.random.default_rng(rows)
     hits = 0
     for _ in range(120):
-        estimate = ScoreStatistics.of({"x": rng.normal(1.0, 2.0, rows)}).estimates(resamples=300)["x"]
+        estimate = ScoreStatistics.of({"x": rng.normal(1.0, 2.0, rows)}).estimates()["x"]
         hits += estimate.low <= 1.0 <= estimate.high
     assert 0.88 <= hits / 120 <= 0.99
 
@@ -138,7 +138,7 @@ def test_intervals_of_mean_scores_cover_at_five_hundred_rows() -> None:
         covered = dict.fromkeys(truth, 0)
         for _ in range(repetitions):
             y = draw()
-            found = ScoreStatistics.of({"nll": -model.log_prob(y), "crps": model.crps(y)}).estimates(resamples=300)
+            found = ScoreStatistics.of({"nll": -model.log_prob(y), "crps": model.crps(y)}).estimates()
             for name, value in truth.items():
                 covered[name] += found[name].low <= value <= found[name].high
         assert all(0.88 <= count / repetitions <= 0.99 for count in covered.values()), covered

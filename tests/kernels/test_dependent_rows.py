@@ -325,11 +325,11 @@ def test_means_and_their_differences_are_resampled_by_whole_blocks() -> None:
     rng, groups = np.random.default_rng(2), np.repeat(np.arange(25), 20)
     blocks = blocks_of_groups(groups, 500)
     covered = alone = 0
-    for seed in range(60):
+    for _ in range(60):
         values = np.repeat(rng.standard_normal(25), 20) + 0.3 * rng.standard_normal(500)
-        by_blocks = ScoreStatistics.of({"a": values}, keys=blocks.labels).estimates(blocks=blocks, seed=seed)["a"]
+        by_blocks = ScoreStatistics.of({"a": values}, keys=blocks.labels).estimates()["a"]
         covered += by_blocks.low <= 0.0 <= by_blocks.high
-        plain = ScoreStatistics.of({"a": values}).estimates(seed=seed)["a"]
+        plain = ScoreStatistics.of({"a": values}).estimates()["a"]
         alone += plain.low <= 0.0 <= plain.high
     assert alone <= 40 < 53 <= covered
     metric = PointMetric(values, np.zeros(500), mean_of)

@@ -72,7 +72,7 @@ def test_buckets_of_the_bootstrap_do_not_follow_the_randomised_pit(seed: int) ->
     n = 50_000
     y = np.random.default_rng(5).poisson(0.5, n).astype(float)
     pit = pit_values(y, Poisson(np.full(n, 0.5)), seed=seed)
-    mean = ScoreStatistics.of({"u": pit, "below": pit <= 0.3}).estimates(seed=seed)
+    mean = ScoreStatistics.of({"u": pit, "below": pit <= 0.3}).estimates()
     assert mean["u"].high - mean["u"].low == pytest.approx(2 * 1.96 * np.sqrt(1 / 12 / n), rel=0.12)
     assert mean["below"].high - mean["below"].low == pytest.approx(2 * 1.96 * np.sqrt(0.21 / n), rel=0.12)
 

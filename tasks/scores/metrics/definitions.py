@@ -40,7 +40,6 @@ RECALIBRATED = "crps_recalibrated"
 """The column of the scores that holds the CRPS of each row's prediction when it is recalibrated, of some rows."""
 
 
-
 def _excess(rows: Rows) -> Array:
     return np.column_stack([rows.columns["cce"], rows.floor_share * rows.columns["cce_noise_floor"]])
 
