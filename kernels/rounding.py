@@ -11,16 +11,12 @@ which tends to the negative log density as delta goes to 0, and is the negative 
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.special
 
 from congruence.kernels.arrays import Array, row_slices
+from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.streams import stream
-
-if TYPE_CHECKING:
-    from congruence.kernels.distributions.base import Distribution
 
 ON_GRID = 0.99
 """Share of the targets that lie on a grid where they are called rounded."""
@@ -31,9 +27,7 @@ _BESIDE = 0.98  # of the targets that are not the commonest one
 _TIED = 0.01  # of the rows share their value with another; fewer do in finer grids, where a density is as good
 _FINEST = 1e-5  # of the targets' spread; single precision alone is a grid of 1e-7
 _OFF = 1e-3  # of a step
-_CANCELS = 1e-6  # of the larger of two values of a cdf, below which their difference has lost digits
 _OF_A_CELL = 10
-_PANELS, _NODES = 24, 8  # halvings of a cell towards its end, and nodes in each
 _BLOCK = 2**14
 
 
@@ -73,43 +67,6 @@ def cell_log_scores(predictive: Distribution, y: Array, step: float) -> Array:
     for rows in row_slices(len(y), _BLOCK):
         scores[rows] = np.log(step) - predictive[rows].log_mass(y[rows] - step / 2.0, y[rows] + step / 2.0)
     return scores
-
-
-def log_mass_between(predictive: Distribution, low: Array, high: Array) -> Array:
-    """log P(low_i < Y <= high_i), (n,): a difference of the cdf, or a sum over the density where digits cancel."""
-    below, above = predictive.cdf(low), predictive.cdf(high)
-    mass = np.maximum(above - below, 0.0)
-    with np.errstate(divide="ignore"):
-        found = np.log(mass)
-    lost = np.flatnonzero(mass <= _CANCELS * above)
-    if len(lost) and predictive.has_density():
-        summed = _counted if predictive.is_discrete else _integrated
-        found[lost] = summed(predictive[lost], low[lost], high[lost])
-    return np.asarray(found)
-
-
-def _integrated(predictive: Distribution, low: Array, high: Array) -> Array:
-    """By Gauss-Legendre nodes in panels that halve towards the end of each cell where the density is larger."""
-    nodes, weights = scipy.special.roots_legendre(_NODES)
-    edges = np.concatenate([[0.0], 0.5 ** np.arange(_PANELS)[::-1]])
-    widths = np.diff(edges)
-    places = (edges[:-1, None] + widths[:, None] * (nodes + 1.0) / 2.0).ravel()
-    logs = np.log(np.outer(widths, weights / 2.0)).ravel()
-    with np.errstate(divide="ignore"):
-        ends = (predictive.log_prob(end) for end in (low, high))
-        falls = np.greater(*ends)[:, None]
-        step = (high - low)[:, None]
-        at = np.where(falls, low[:, None] + step * places, high[:, None] - step * places)
-        return np.asarray(scipy.special.logsumexp(predictive.log_prob(at) + logs, axis=1) + np.log(high - low))
-
-
-def _counted(predictive: Distribution, low: Array, high: Array) -> Array:
-    """By the masses of the whole numbers within."""
-    count = int(np.ceil(np.max(high - low)))
-    numbers = np.floor(low)[:, None] + 1.0 + np.arange(count)
-    with np.errstate(divide="ignore"):
-        masses = np.where(numbers <= high[:, None], predictive.log_prob(numbers), -np.inf)
-    return np.asarray(scipy.special.logsumexp(masses, axis=1))
 
 
 def marginal_log_score(y: Array, step: float | None = None) -> float:

@@ -22,7 +22,6 @@ from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.moments import polynomial_diagonal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
-from congruence.kernels.rounding import log_mass_between
 from congruence.kernels.streams import stream
 
 Seed = int | np.random.Generator
@@ -126,7 +125,7 @@ class Distribution(ABC):
 
     def log_mass(self, low: Array, high: Array) -> Array:
         """log P(low < Y <= high), of one end each a row, (n,)."""
-        return log_mass_between(self, low, high)
+        return quadrature.log_mass(self, low, high)
 
     @abstractmethod
     def quantile(self, q: Any) -> Array:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Protocol, Self
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import logsumexp, ndtr, ndtri
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.moments import polynomial_expectation
@@ -23,6 +23,7 @@ BLOCK_ENTRIES = 2_000_000  # numbers per temporary array: 16 MB in float64
 _ROOT_2_PI = float(np.sqrt(2.0 * np.pi))
 _SCORES, _PANELS = 8.25, 16  # 1e-16 of the mass lie beyond
 _TOLERANCE, _LEAST_EXPECTATION = 1e-11, 0.1
+_CANCELS = 1e-6  # of the larger of two values of a cdf, below which their difference has lost digits
 _DEEPEST = 40  # halvings
 _INTERVALS = 50_000  # at once
 # The rule of Gauss and Kronrod with 7 and 15 nodes (QUADPACK, qk15).
@@ -50,6 +51,10 @@ class _Law(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: Any) -> Self: ...
+
+    def has_density(self) -> bool: ...
+
+    def log_prob(self, y: Any) -> Array: ...
 
     def cdf(self, y: Any) -> Array: ...
 
@@ -242,3 +247,22 @@ def crps(distribution: _Law, y: Array) -> Array:
             scores[rows] = np.einsum("iab,b,ia->i", (error**2).reshape(s.shape), weights, half)
         columns.append(scores)
     return np.stack(columns, axis=1)
+
+
+def log_mass(law: _Law, low: Array, high: Array) -> Array:
+    """log P(low_i < Y <= high_i), (n,): a difference of the cdf, or a sum over the density where digits cancel."""
+    below, above = law.cdf(low), law.cdf(high)
+    mass = np.maximum(above - below, 0.0)
+    with np.errstate(divide="ignore"):
+        found = np.log(mass)
+        lost = np.flatnonzero(mass <= _CANCELS * above)
+        if len(lost) and law.has_density():
+            inside, low, high = law[lost], low[lost, None], high[lost, None]
+            if law.is_discrete:
+                at = np.floor(low) + 1.0 + np.arange(int(np.ceil(np.max(high - low))))
+                terms = np.where(at <= high, inside.log_prob(at), -np.inf)
+            else:
+                nodes, weights = probability_rule(16)
+                terms = inside.log_prob(low + (high - low) * nodes) + np.log(weights * (high - low))
+            found[lost] = logsumexp(terms, axis=1)
+    return np.asarray(found)

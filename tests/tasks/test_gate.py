@@ -174,7 +174,7 @@ def test_better_on_alone_asks_for_nothing_else():
 def test_what_is_at_stake_is_the_lead_over_the_law_of_all_targets():
     y = np.random.default_rng(2).poisson(0.05, 4000).astype(float)
     shares = np.unique(y, return_counts=True)[1] / len(y)
-    assert METRICS["nll_mean"].marginal(y) == pytest.approx(-np.sum(shares * np.log(shares)))
+    assert METRICS["nll_mean"].marginal(y) == pytest.approx(-np.sum(shares * np.log(shares)), abs=5e-4)
     z = np.random.default_rng(3).normal(2.0, 3.0, 4000)
     assert METRICS["nll_mean"].marginal(z) == pytest.approx(0.5 * np.log(2 * np.pi * np.e * 9.0), abs=0.05)
     assert METRICS["rmse"].marginal(z) == pytest.approx(np.std(z))
