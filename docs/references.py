@@ -24,6 +24,7 @@ from congruence.tasks.scores.metrics.asked import MetricName
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, metric_names
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.strict import Strict
 
 
 def commands() -> str:
@@ -66,9 +67,12 @@ def settings() -> str:
             parts.append(f"## {title}\n\nIts keys are those of [`{first}`](#{_anchor(first)}).\n")
             continue
         parts.append(f"## {title}\n\n{said}\n")
+        above = [each for each in model.__mro__[1:] if issubclass(each, Strict) and each is not Strict]
+        told = " ".join([said, *(_documented(each)[0] for each in above)])
         rows = []
         for name, info in model.model_fields.items():
-            description = info.description or documented.get(name) or _sentence_on(name, said)
+            description = info.description or documented.get(name) or _sentence_on(name, told)
+            name = info.serialization_alias or name
             place, inner = f"{path}.{name}".strip("."), list(_models(info.annotation))
             waiting.extend((place, found) for found in inner)
             if inner:

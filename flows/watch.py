@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import math
 import threading
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from datetime import date
 
 import numpy as np
-from prefect.settings import PREFECT_API_URL
 
 from congruence.flows.cli.console import say
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.prefect.session import run_evaluation
-from congruence.flows.receiver import post_event
+from congruence.flows.told import WatchResult, report, tell_verdicts
+from congruence.flows.watch_stored import look_at_stored, stored_versions
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.monitoring import Monitor
 from congruence.kernels.streams import hashed_keys
 from congruence.kernels.threads import on_one_core
 from congruence.tasks.comparison.gate import GateDecision
@@ -42,55 +38,20 @@ from congruence.tasks.evaluate.observer import Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.evaluate.splits import open_planned, use_tracking, with_fitted_encoder
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
-from congruence.tasks.mlflow.pages import place_of
-from congruence.tasks.mlflow.version_tags import log_failure, set_version_tags
+from congruence.tasks.mlflow.version_tags import log_failure
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.monitor.account import Account, counted_keys, read_account
-from congruence.tasks.monitor.page import log_over_time
 from congruence.tasks.recalibration.rows import FITTED_UNTIL
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 log = logging.getLogger(__name__)
-VERDICT_EVENT = "congruence.version.verdict"
-VERDICT = "cce_looks"
-"""The tag of a version that says in words what all looks at it on a split say; the split's name follows."""
-
 _ONE_CORE_ROWS = 1000
 """So few rows are evaluated sooner on one core: threads that share matrices so small wait for each other."""
 
 Evaluate = Callable[[EvaluationSettings], list[VersionOutcome]]
-
-
-@dataclass
-class WatchResult:
-    """What one pass over the registry led to.
-
-    Attributes:
-        outcomes: of every version on every split, found, evaluated or failed.
-        decisions: what the gate said of those that were not judged before.
-        problems: splits that could not be evaluated, and why.
-        accounts: of the watched versions on splits with ``new_dates_only``, by label and split.
-        sentences: what is new in them, with numbers and a link where a verdict changed.
-    """
-
-    outcomes: list[VersionOutcome] = field(default_factory=list)
-    decisions: list[GateDecision] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
-    sentences: list[str] = field(default_factory=list)
-
-    @property
-    def made(self) -> list[VersionOutcome]:
-        """The evaluations that were made now, good or failed."""
-        return [outcome for outcome in self.outcomes if outcome.status in ("evaluated", "failed")]
-
-    @property
-    def failed(self) -> list[VersionOutcome]:
-        """The evaluations that failed."""
-        return [outcome for outcome in self.outcomes if outcome.status == "failed"]
 
 
 def check_once(
@@ -116,6 +77,8 @@ def check_once(
         TrackingError: MLflow does not answer.
     """
     use_tracking(settings)
+    if settings.is_of_stored_predictions:
+        return look_at_stored(settings, evaluate, model=model, skipped=skipped)
     watched = watched_versions(settings)
     chosen = [version for version in watched if model in (None, version.uri) and version.label not in skipped]
     result = WatchResult()
@@ -146,6 +109,8 @@ def watched_versions(settings: EvaluationSettings) -> list[ModelVersion]:
         SettingsError: nothing says which models to watch.
         TrackingError: MLflow does not answer.
     """
+    if settings.is_of_stored_predictions:
+        return list(stored_versions(settings)[1].values())
     patterns, watched = watched_patterns(settings), settings.watch
     return with_retries(
         "listing model versions",
@@ -161,7 +126,7 @@ def watched_patterns(settings: EvaluationSettings) -> list[str]:
         SettingsError: nothing says which models to watch.
     """
     patterns = settings.watch.models or settings.models
-    if not patterns:
+    if not patterns and not settings.is_of_stored_predictions:
         raise SettingsError('watch.models: none given; name models to watch, for example models: ["angle-*"]')
     return patterns
 
@@ -207,7 +172,7 @@ def _look(
         result.outcomes += _evaluated(settings, part, versions, evaluate)
         accounts |= {version.label: read_account(version, split, settings) for version in versions}
     result.accounts |= {(label, split.name): account for label, account in accounts.items()}
-    _tell(settings, split, watched, accounts, result)
+    tell_verdicts(settings, split, watched, accounts, result)
 
 
 def _due_part(
@@ -245,71 +210,6 @@ def is_in_use(version: ModelVersion, settings: EvaluationSettings) -> bool:
     """Whether a version holds one of the aliases that say so."""
     wanted = settings.watch.in_use
     return any(alias in wanted for alias in version.aliases) if wanted else bool(version.aliases)
-
-
-def _tell(
-    settings: EvaluationSettings,
-    split: SplitSettings,
-    watched: list[ModelVersion],
-    accounts: Mapping[str, Account],
-    result: WatchResult,
-) -> None:
-    """Tell what accounts say that their versions' tags do not say yet: page, event and, at last, the tag."""
-    for version in watched:
-        account, tag = accounts[version.label], f"{VERDICT}:{split.name}"
-        said, told = f"{split.name}: {account.monitor.sentence()}", version.tags.get(tag)
-        if not account.looks or said == told:
-            continue
-        pages = {
-            (other.label, each.name): accounts[other.label] if each is split else read_account(other, each, settings)
-            for other in watched
-            for each in settings.splits
-            if other.name == version.name and each.new_dates_only
-        }
-        log_over_time(version.name, pages, settings.tracking)
-        sentence = f"{version.label} on {said}"
-        if account.monitor.verdict != "right so far" and (told is None or ": right so far" in told):
-            link = place_of(account.looks[-1].run_id, settings.tracking)
-            _emit_verdict(version, split.name, account, link)
-            sentence = f"{sentence}. {_numbers(account.monitor)} Its look: {link}"
-        result.sentences.append(sentence)
-        set_version_tags(version, {tag: said}, settings.tracking)
-
-
-def _emit_verdict(version: ModelVersion, split: str, account: Account, link: str) -> None:
-    """Post the event of a changed verdict to Prefect, where this process has a server; what goes wrong is logged."""
-    if not PREFECT_API_URL.value():
-        return
-    monitor, look = account.monitor, account.looks[-1]
-    payload = {
-        "model": version.uri,
-        "split": split,
-        "verdict": monitor.verdict,
-        "sentence": monitor.sentence(),
-        "log_evidence": float(monitor.evidence[-1]),
-        "log_change": float(monitor.detector[-1]),
-        "p_value": monitor.looks[-1].p_value,
-        "link": link,
-    }
-    try:
-        event = uuid.uuid5(uuid.NAMESPACE_URL, f"verdict of {look.run_id}")
-        post_event(VERDICT_EVENT, version.name, version.version, payload, event)
-    except Exception as error:  # whatever Prefect's client raises: the tag of the version has the verdict
-        log.warning("no Prefect event for %s: %s", version.label, error)
-
-
-def _numbers(monitor: Monitor) -> str:
-    return (
-        f"Evidence that it is wrong: {_size(float(monitor.evidence[-1]))} ({1.0 / monitor.level:,.0f} is enough). "
-        f"Evidence that it changed: {_size(float(monitor.detector[-1]))} ({monitor.average_run_length:,.0f} is "
-        f"enough). p of this look: {monitor.looks[-1].p_value:.2g}."
-    )
-
-
-def _size(logarithm: float) -> str:
-    if logarithm < math.log(10.0):
-        return f"{math.exp(logarithm):.2g}"
-    return f"{math.exp(logarithm):,.0f}" if logarithm < math.log(1e9) else f"10^{logarithm / math.log(10.0):.0f}"
 
 
 def _judge(settings: EvaluationSettings, versions: list[ModelVersion], result: WatchResult) -> list[GateDecision]:
@@ -380,29 +280,3 @@ def only_watch(settings: EvaluationSettings) -> Iterator[None]:
                 "folder with --home"
             ) from error
         yield
-
-
-def report(result: WatchResult, known: list[str] | None = None) -> bool:
-    """Print what a pass did, if anything, and return whether there was something.
-
-    Args:
-        result: of the pass.
-        known: problems that the pass before had already; None where it is the first or only one, so that nothing to
-            do is said, too.
-    """
-    for outcome in result.made:
-        mean = outcome.metrics.get("cce_mean")
-        what = str(outcome.error) if outcome.status == "failed" else f"CCE {mean}" if mean is not None else ""
-        say(f"{outcome.status} {outcome.label} on {outcome.split}: {what}")
-    for sentence in result.sentences:
-        say(sentence)
-    for decision in result.decisions:
-        reasons = "; ".join([*decision.reasons, *decision.notes])
-        say(f"gate {decision.outcome} {decision.candidate.label}: {reasons}")
-    for problem in result.problems:
-        if problem not in (known or []):
-            say(f"problem with {problem}")
-    done = bool(result.made or result.sentences or result.decisions or result.problems)
-    if known is None and not done:
-        say("nothing to evaluate: the versions that are watched have their evaluations")
-    return bool(result.made or result.sentences or set(result.problems) - set(known or []))

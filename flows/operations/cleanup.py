@@ -10,6 +10,7 @@ from congruence.tasks.cleanup.unused import Leftover, Named, leftovers
 from congruence.tasks.embeddings.worker import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.splits import open_planned, store_uri, with_fitted_encoder
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.runtime.folders import alone
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.store.layout import group_folder
@@ -35,10 +36,10 @@ def clean(
     """
     homes = sorted({each.home_folder for each in settings})
     stores = {store_uri(each): each.store.storage_options for each in settings}
-    opened = [ObjectStore(uri, options) for uri, options in stores.items()]
+    places = [ObjectStore(uri, options) for uri, options in stores.items()]
     named = _named(settings)
-    with alone(*homes, *(store.uri for store in opened if store.is_local)):
-        found = leftovers(homes, opened, named, predictions)
+    with alone(*homes, *(store.uri for store in places if store.is_local)):
+        found = leftovers(homes, places, named, predictions)
         going = [part for part in found if not part.is_recent]
         _print(found)
         size = sum(part.size for part in going)
@@ -53,7 +54,7 @@ def clean(
 
 def _named(settings: Sequence[EvaluationSettings]) -> Named:
     named = Named()
-    for each in settings:
+    for each in map(opened, settings):
         encoder = with_fitted_encoder(each).encoder
         key = encoder_key(asking_encoder(encoder), each.store)
         for chosen in each.all_splits:

@@ -20,8 +20,10 @@ from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
 from congruence.tasks.comparison.who_won import WhoWon
-from congruence.tasks.evaluate.plan import file_conditions
-from congruence.tasks.evaluate.splits import use_tracking
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.evaluate.plan import file_conditions, split_conditions
+from congruence.tasks.evaluate.splits import open_planned, use_tracking
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.baselines import baseline_version
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.finished import ANY, Conditions
@@ -34,6 +36,7 @@ from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.mlflow_database import point_mlflow_at
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.scores.verdict import probability, significant
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.home import tracking_uri
 
 _LARGEST = 5
@@ -52,7 +55,8 @@ class LoggedComparison:
 class ComparisonRequest:
     """What a command line asks to compare: on which splits under what, versions, and where these are logged.
 
-    ``baseline`` is the one of the file's gate, where it has one.
+    ``baseline`` is the one of the file's gate, where it has one; ``stored`` are the settings of a file that names
+    stored predictions.
     """
 
     conditions: dict[str, Conditions]
@@ -60,6 +64,7 @@ class ComparisonRequest:
     tracking: TrackingSettings
     seed: int = 0
     baseline: str | None = None
+    stored: EvaluationSettings | None = None
 
 
 def comparison_request(
@@ -77,6 +82,10 @@ def comparison_request(
     if arguments and Path(arguments[0]).suffix in (".yaml", ".yml"):
         settings = open_file(Path(arguments[0]), home)
         use_tracking(settings)
+        if settings.is_of_stored_predictions:
+            given = None if settings.gate is None else settings.gate.baseline
+            models = list(arguments[1:]) or settings.models
+            return ComparisonRequest({}, models, settings.tracking, settings.seed, given, settings)
         names = [part.name for part in settings.splits]
         if split is not None and split not in names:
             raise SettingsError(f"--split: {arguments[0]} has no split '{split}'; it has {', '.join(names)}")
@@ -130,6 +139,52 @@ def compare(
     comparison = compare_versions(versions, baseline=label, resamples=resamples, seed=seed)
     run_id = log_comparison(comparison, tracking)
     return LoggedComparison(comparison, run_id, place_of(run_id, tracking))
+
+
+def compare_stored(
+    settings: EvaluationSettings, models: Sequence[str], *, baseline: str | None = None
+) -> list[LoggedComparison]:
+    """Compare versions by the predictions that production stored, on the rows that they share as far as they do.
+
+    All at once where one split holds predictions of all. Else each is compared with the baseline, row by row on a split
+    of both, or, where they share no rows, on the rows of each, by wider intervals.
+
+    Args:
+        settings: the evaluation file's; MLflow must point where they say.
+        models: names or addresses of versions; none means all.
+        baseline: the version to compare with; by default the first one in the rows, unless all are on one split.
+
+    Raises:
+        SettingsError: fewer than two versions, or one that the rows do not have.
+        TrackingError: a version that was not evaluated.
+    """
+    found = opened(settings.model_copy(update={"models": [*models, *([] if baseline is None else [baseline])]}))
+    uris = list(dict.fromkeys(found.models))
+    if len(uris) < 2:
+        raise SettingsError(f"versions: {len(uris)} to compare; name at least two that have labelled rows")
+    against = found.models[-1] if baseline is not None else None
+    splits = split_conditions(found)
+
+    def held(*wanted: str) -> tuple[SplitSettings, Conditions] | None:
+        fitting = [pair for pair in splits if set(wanted) <= pair[0].stored.keys()]
+        return max(fitting, key=lambda pair: open_planned(pair[0], found).rows, default=None)
+
+    def read(uri: str, at: tuple[SplitSettings, Conditions] | None) -> ComparedVersion:
+        split, wanted = at or held(uri) or splits[0]
+        return comparable_versions(split.name, [select(uri)[-1]], settings.tracking, conditions=wanted)[0]
+
+    def compared(group: Sequence[str], base: str | None) -> LoggedComparison:
+        at = held(*group)
+        versions = {uri: read(uri, at) for uri in group}
+        label = None if base is None else versions[base].label
+        comparison = compare_versions(list(versions.values()), baseline=label, seed=settings.seed)
+        run_id = log_comparison(comparison, settings.tracking)
+        return LoggedComparison(comparison, run_id, place_of(run_id, settings.tracking))
+
+    if held(*uris) is not None:
+        return [compared(uris, against)]
+    base = against or uris[0]
+    return [compared([uri, base], base) for uri in uris if uri != base]
 
 
 def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
@@ -224,7 +279,8 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True, chosen: 
         rows = pair.largest.head(_LARGEST)
         changed = zip(rows["key"], rows["cce_difference"], strict=True)
         listed = ", ".join(f"{key} ({change:+.3g})" for key, change in changed)
-        out.print(f"differs most in CCE on: {listed}", soft_wrap=True)
+        if listed:
+            out.print(f"differs most in CCE on: {listed}", soft_wrap=True)
     if comparison.best:
         out.print(_may_be_best(comparison), soft_wrap=True, markup=False)
     for note in comparison.notes:
@@ -235,7 +291,9 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True, chosen: 
 
 def _how_to_read(comparison: Comparison, chosen: bool) -> str:
     label = comparison.baseline.label
-    said = f"+ worse, - better than {label}, beyond the 95 % interval of the paired difference"
+    apart = any(version.split.digest != comparison.split.digest for version in comparison.versions)
+    kind = "difference on different rows" if apart else "paired difference"
+    said = f"+ worse, - better than {label}, beyond the 95 % interval of the {kind}"
     if chosen:
         return said
     leads = [pair.differences[CCE] for pair in comparison.pairs.values() if CCE in pair.differences]

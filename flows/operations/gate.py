@@ -15,11 +15,12 @@ from congruence.tasks.comparison.best import best_of
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, not_changed
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.evaluate.plan import VersionOutcome, file_conditions
+from congruence.tasks.evaluate.plan import VersionOutcome, split_conditions
 from congruence.tasks.evaluate.splits import use_tracking
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.baselines import baseline_version, gate_baseline
 from congruence.tasks.mlflow.comparisons import log_decision
-from congruence.tasks.mlflow.connection import with_retries
+from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reading import comparable_versions, read_version
 from congruence.tasks.mlflow.version_tags import alias_holder, set_alias
@@ -52,17 +53,19 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
         RegistryError: there is no such version, or no such baseline.
         TrackingError: a version, or the baseline, has no evaluation on one of the splits under these settings.
     """
+    settings = opened(settings)
     gate_settings = require_gate(settings)
     versions = {version.uri: version for pattern in settings.models for version in _selected(settings, pattern)}
     if not versions:
         raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
     require_baselines(settings)
-    conditions = file_conditions(settings, protocol_digest=protocol_digest)
+    conditions = split_conditions(settings, protocol_digest=protocol_digest)
     candidates = [
         Candidate(
             {
-                split: comparable_versions(split, [version], settings.tracking, conditions=wanted)[0]
-                for split, wanted in conditions.items()
+                split.name: comparable_versions(split.name, [version], settings.tracking, conditions=wanted)[0]
+                for split, wanted in conditions
+                if not split.stored or version.uri in split.stored
                 if not has_seen(version, wanted.split_digest or "")
             }
         )
@@ -84,6 +87,8 @@ def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcom
     """
     if settings.gate is None:
         return []
+    settings = opened(settings)
+    assert settings.gate is not None
     candidates: list[Candidate] = []
     for label in dict.fromkeys(item.label for item in outcomes):
         own = [outcome for outcome in outcomes if outcome.label == label]
@@ -102,7 +107,7 @@ def require_baselines(settings: EvaluationSettings) -> None:
         RegistryError: there is no such model, or no such baseline.
         TrackingError: MLflow does not answer.
     """
-    if settings.gate is None:
+    if settings.gate is None or settings.is_of_stored_predictions:  # whose versions are known once they are read
         return
     use_tracking(settings)
     for name in {version.name for pattern in settings.models for version in _selected(settings, pattern)}:
@@ -188,14 +193,20 @@ def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: Evalu
 
 
 def _decide(candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings) -> GateDecision:
-    parts = {}
+    parts, apart = {}, _has_no_common_rows(candidate, gate_settings, settings)
     named = {split.name: split for split in settings.splits}
     for split, version in candidate.splits.items():
         baseline_of = gate_settings
         if named[split].new_dates_only:  # no two versions are looked at on the same rows there
             baseline_of = gate_settings.without_baseline()
+        if version.is_stored and not apart and not _is_of_common_rows(version, gate_settings, settings):
+            baseline_of = gate_settings.without_baseline()  # it is compared where both versions have rows
         baseline = gate_baseline(
-            version, baseline_of.baseline, settings.tracking, first_version=gate_settings.first_version
+            version,
+            baseline_of.baseline,
+            settings.tracking,
+            first_version=gate_settings.first_version,
+            on_other_rows=version.is_stored and apart,
         )
         decided = apply_gate(version, baseline, baseline_of, seed=settings.seed)
         if gate_settings.not_changed:
@@ -216,6 +227,21 @@ def _decide(candidate: Candidate, gate_settings: GateSettings, settings: Evaluat
     ]
     notes = dict.fromkeys([*first.notes, *(note for part in parts.values() for note in part.notes)])
     return replace(first, checks=tuple(checks), notes=tuple(notes))
+
+
+def _is_of_common_rows(version: ComparedVersion, gate_settings: GateSettings, settings: EvaluationSettings) -> bool:
+    """Whether the baseline was evaluated on the same rows."""
+    try:
+        gate_baseline(version, gate_settings.baseline, settings.tracking, first_version="pass")
+    except TrackingError:
+        return False
+    return True
+
+
+def _has_no_common_rows(candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings) -> bool:
+    """Whether a version's predictions were stored and on none of its splits is the baseline evaluated."""
+    splits = candidate.splits.values()
+    return all(each.is_stored and not _is_of_common_rows(each, gate_settings, settings) for each in splits)
 
 
 def corrected_on(candidate: Candidate) -> list[str]:

@@ -82,6 +82,7 @@ def write_evaluation(
     model: str | Sequence[str] | None = None,
     target: str | None = None,
     overwrite: bool = False,
+    text: str | None = None,
 ) -> str:
     """Write an evaluation file for ``data`` to ``output``, and return its text.
 
@@ -93,6 +94,7 @@ def write_evaluation(
         model: versions, aliases or names in the registry that MLflow points at.
         target: the column to predict, where neither its name nor the model tells.
         overwrite: an existing file may be replaced.
+        text: what to write, where it is known.
 
     Raises:
         SettingsError: the file exists, or the target or the inputs cannot be inferred; names the columns.
@@ -101,6 +103,14 @@ def write_evaluation(
     """
     if output.exists() and not overwrite:
         raise SettingsError(f"{output}: exists; give another name with --output, or --force to replace it")
+    text = text or _of_models(data, output, model, target)
+    check(text, output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text)
+    return text
+
+
+def _of_models(data: str, output: Path, model: str | Sequence[str] | None, target: str | None) -> str:
     first = first_rows(data, SEEN_ROWS)
     if first.num_rows == 0:
         raise SettingsError(f"{data}: holds no rows; give at least one")
@@ -109,11 +119,7 @@ def write_evaluation(
     asked = (
         replace(found[0], inputs=tuple(dict.fromkeys(name for one in found for name in one.inputs))) if found else None
     )
-    text = evaluation_text(_address(data, output), columns_roles(first, target, asked), *found)
-    check(text, output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text)
-    return text
+    return evaluation_text(relative_address(data, output), columns_roles(first, target, asked), *found)
 
 
 def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFacts:
@@ -200,22 +206,22 @@ def evaluation_text(data: str, roles: Roles, *models: ModelFacts | None) -> str:
         *_models(named, roles),
         "splits:",
         "  - name: test",
-        f"    uri: {_flow(data)}",
-        f"    input: {_flow(roles.input)}    # what the encoder reads",
+        f"    uri: {in_yaml(data)}",
+        f"    input: {in_yaml(roles.input)}    # what the encoder reads",
         f"    input_kind: {roles.input_kind}    # image, text or features",
-        f"    target: {_flow(roles.target)}",
+        f"    target: {in_yaml(roles.target)}",
     ]
     if roles.model_inputs is not None:
-        lines.append(f"    model_inputs: {_flow(roles.model_inputs)}    # what the model is given")
+        lines.append(f"    model_inputs: {in_yaml(roles.model_inputs)}    # what the model is given")
     else:
         lines.append("    # model_inputs: [a, b]    # what the model is given; by default what the encoder reads")
     lines.append(
-        f"    key: {_flow(roles.key)}    # names each row in reports"
+        f"    key: {in_yaml(roles.key)}    # names each row in reports"
         if roles.key is not None
         else "    # key: id    # a column that names each row in reports; by default the row number"
     )
     lines.append(
-        f"    slices: {_flow(roles.slices)}    # groups that are reported one by one"
+        f"    slices: {in_yaml(roles.slices)}    # groups that are reported one by one"
         + (f"; could be, too: {', '.join(roles.more_slices)}" if roles.more_slices else "")
         if roles.slices
         else "    # slices: [city]    # columns whose values are reported one by one"
@@ -237,7 +243,7 @@ def _models(models: Sequence[ModelFacts], roles: Roles) -> Iterator[str]:
     """One line for a model, or for each of several with how it is read."""
     if len(models) < 2:
         name = models[0].uri if models else "models:/NAME@ALIAS"
-        yield f"models: [{_flow(name)}]    # models:/name/3, models:/name@alias, or a name for all of its versions"
+        yield f"models: [{in_yaml(name)}]    # models:/name/3, models:/name@alias, or a name for all of its versions"
         return
     yield "models:    # models:/name/3, models:/name@alias, or a name for all of its versions"
     given = roles.model_inputs or ([roles.input] if isinstance(roles.input, str) else roles.input)
@@ -253,14 +259,14 @@ def _models(models: Sequence[ModelFacts], roles: Roles) -> Iterator[str]:
             said = f"check: how it is read is a guess{gives}"
         if not model.has_signature and model.inputs and set(model.inputs) != set(given):
             entry["model_inputs"] = list(model.inputs)
-        yield f"  - {_flow(entry if len(entry) > 1 else model.uri)}    # {said}"
+        yield f"  - {in_yaml(entry if len(entry) > 1 else model.uri)}    # {said}"
 
 
 def _design_lines(design: Mapping[str, str]) -> Iterator[str]:
     """Columns that say how rows were sampled; what was not found stands as a comment."""
     for role, (example, comment) in _DESIGN.items():
         if role in design:
-            yield f"    {role}: {_flow(design[role])}    # {comment}"
+            yield f"    {role}: {in_yaml(design[role])}    # {comment}"
         else:
             yield f"    # {role}: {example}    # {comment}"
 
@@ -345,7 +351,7 @@ def _groups(column: pa.ChunkedArray) -> bool:
     return 1 < len(set(values)) <= min(MOST_GROUPS, len(values) // 4)
 
 
-def _address(data: str, output: Path) -> str:
+def relative_address(data: str, output: Path) -> str:
     """As the file says it: relative to its folder where it lies below that, else in full."""
     if "://" in data:
         return data
@@ -353,7 +359,7 @@ def _address(data: str, output: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _flow(value: Any) -> str:
+def in_yaml(value: Any) -> str:
     """One YAML value on one line."""
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
 

@@ -35,6 +35,7 @@ from congruence.tasks.evaluate.executors import dask_executor
 from congruence.tasks.evaluate.plan import VersionOutcome, encoder_protocol
 from congruence.tasks.evaluate.splits import for_workers, open_planned, with_fitted_encoder
 from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
+from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.corrected_versions import (
     Origin,
@@ -99,6 +100,7 @@ def recalibrate(
         NothingToMendError: no fault is found, or no correction pays.
         CongruenceError: settings, data or a version that cannot be recalibrated.
     """
+    require_models(settings, "recalibrate")
     settings = for_workers(settings)
     use_tracking(settings.tracking)
     parent = with_retries("looking up the version", lambda: asked_version(settings, version), settings.tracking)

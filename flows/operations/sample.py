@@ -14,6 +14,7 @@ from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.evaluate.splits import open_planned
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROWS = 2_000
@@ -31,6 +32,7 @@ def quick(settings: EvaluationSettings, rows: int = ROWS) -> EvaluationSettings:
     Raises:
         CongruenceError: a split that cannot be opened.
     """
+    settings = opened(settings)
     sampled = {
         "splits": [_sampled(split, settings, rows) for split in settings.splits],
         "reference": None if settings.reference is None else _sampled(settings.reference, settings, rows),

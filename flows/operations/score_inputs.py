@@ -25,6 +25,7 @@ from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol
 from congruence.tasks.evaluate.splits import for_workers, open_planned, store_uri, with_fitted_encoder
 from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
+from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reliability import log_reliability
@@ -93,6 +94,7 @@ def score(
     Raises:
         CongruenceError: settings, data or a model that cannot be used.
     """
+    require_models(settings, "score")
     rule = WithholdingRule.of(settings.withhold if withhold is None else withhold)
     settings = for_workers(settings)
     use_tracking(settings.tracking)

@@ -79,10 +79,10 @@ def validate(settings: EvaluationSettings) -> Validation:
         from congruence.flows.operations.gate import require_baselines
 
         require_baselines(settings)
-    result = Validation({}, protocol_name(plan.splits[0].protocol))
+    result = Validation({}, protocol_name(plan.splits[0].protocol), notes=list(plan.said))
     for part in plan.splits:
         split, missing = part.split, part.settings.encoder.missing
-        result.splits[split.name] = split.rows
+        result.splits[split.name] = result.splits.get(split.name, 0) + split.rows
         said = require_measurable(split, settings.max_invalid, missing=missing)
         result.notes.extend(_about_rows(split, said, rows_left_out(split, missing)))
         found = (CheckedVersion(item.label, split.name, item.status, item.error or "") for item in part.outcomes)

@@ -22,14 +22,14 @@ def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list
     plan = Plan(settings, again=again)
     if (found := plan.outcomes()) is not None:
         return found
-    for split in settings.all_splits:
+    for split in plan.settings.all_splits:
         require_columns(split)
     if settings.encoder.kind != "identity":  # kept in this process, which asks it for its names
         asking_encoder(settings.encoder)
     with session():
         from congruence.flows.evaluate import evaluate
 
-        return evaluate(settings, ", ".join(settings.models) or "registry versions", again, plan)
+        return evaluate(settings, ", ".join(plan.settings.models) or "registry versions", again, plan)
 
 
 @contextmanager

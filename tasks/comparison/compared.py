@@ -17,7 +17,8 @@ class ComparedVersion:
 
     Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid in
     the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names wrong,
-    the largest first, None where it is not known; ``said`` is the verdict as it was logged.
+    the largest first, None where it is not known; ``said`` is the verdict as it was logged. ``is_stored`` where
+    production stored the predictions: then each version may have rows of its own.
     """
 
     model: ModelVersion
@@ -34,6 +35,7 @@ class ComparedVersion:
     slices: tuple[str, ...] = ()
     wrong_places: tuple[WrongPlace, ...] | None = None
     said: str = ""
+    is_stored: bool = False
 
     @property
     def label(self) -> str:

@@ -24,6 +24,7 @@ from congruence.tasks.comparison.differences import (
     effect_differences,
     point_differences,
 )
+from congruence.tasks.comparison.disjoint import disjoint_differences, shared_keys
 from congruence.tasks.comparison.explored import Explored, difference, rows_apart
 from congruence.tasks.comparison.who_won import WhoWon, best_set, in_set, who_won
 from congruence.tasks.scores.evaluation import SplitSummary
@@ -47,7 +48,7 @@ class PairedComparison:
     """Two versions on the same rows; lower is better in every metric, so a negative difference favours ``first``.
 
     Attributes:
-        rows: points valid in both.
+        rows: points valid in both; of stored predictions on other rows those of both together.
         differences: by metric; ``cce_mean`` and ``cce_squared_mean`` where both evaluations can be compared in CCE.
         points: points won and lost, for the metrics that are means over points.
         largest: the rows on which the two differ most in CCE, both ways, largest first.
@@ -160,7 +161,7 @@ def compare_versions(
     if baseline is not None and baseline not in labels:
         raise InvalidInputError(f"baseline: {baseline} is not among the compared versions {', '.join(labels)}")
     chosen = ordered[0] if baseline is None else ordered[labels.index(baseline)]
-    best = best_set(ordered)
+    best = best_set(ordered) if len({version.split.digest for version in ordered}) == 1 else {}
     pairs: dict[str, PairedComparison] = {}
     for version in ordered:
         if version is not chosen:
@@ -171,8 +172,12 @@ def compare_versions(
 
 
 def require_comparable(versions: Sequence[ComparedVersion]) -> None:
-    """Raise ProtocolError where the versions were measured on other splits or under other protocols."""
-    require_same({version.label: version.split.digest[:16] for version in versions}, "split")
+    """Raise ProtocolError where the versions were measured on other splits or under other protocols.
+
+    Versions whose predictions were stored may each have rows of their own.
+    """
+    if not all(version.is_stored for version in versions):
+        require_same({version.label: version.split.digest[:16] for version in versions}, "split")
     require_same({version.label: version.protocol_digest for version in versions}, "protocol")
 
 
@@ -181,11 +186,15 @@ def compare_pair(
 ) -> PairedComparison:
     """Two versions by what their reference rows contribute to CCE, and on the points that are valid in both.
 
+    Stored predictions on other rows are compared without pairs of points, by wider intervals, and not in CCE.
+
     Raises:
         ProtocolError: other splits, protocols or rows.
         InvalidInputError: fewer than two common valid points.
     """
     require_comparable([first, second])
+    if first.split.digest != second.split.digest:
+        return _on_other_rows(first, second)
     if not first.shares_rows(second) and list(first.scores["key"]) != list(second.scores["key"]):
         raise ProtocolError(
             f"scores: the rows of {first.label} and {second.label} have other keys; evaluate both again"
@@ -222,6 +231,24 @@ def compare_pair(
         refused=refused,
         won=won,
     )
+
+
+def _on_other_rows(first: ComparedVersion, second: ComparedVersion) -> PairedComparison:
+    counts = [version.split.valid_rows for version in (first, second)]
+    said = (
+        f"{first.label} and {second.label} were judged on different rows ({counts[0]:,} and {counts[1]:,}): the "
+        "intervals are those of independent rows, CCE does not compare, and part of a difference may come from the rows"
+    )
+    common = shared_keys(first, second)
+    if common:
+        said += f"; on the {common:,} keys that both scored they compare row by row where these are a split"
+    try:
+        differences, refused = disjoint_differences(first, second), ""
+    except TooFewBlocksError as error:
+        differences, refused = {}, str(error)
+    notes = (said, refused) if refused else (said,)
+    none = pd.DataFrame({"row": [], "key": [], "cce_difference": []})
+    return PairedComparison(first, second, sum(counts), differences, {}, none, notes, refused=refused)
 
 
 def _valid_in_both(first: ComparedVersion, second: ComparedVersion) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from congruence.tasks.contract.settings import (
     families,
 )
 from congruence.tasks.readers.base import Spec, UnreadableOutputError
+from congruence.tasks.readers.columns import predicted_columns
 from congruence.tasks.readers.read import read_output
 
 _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
@@ -191,6 +192,34 @@ def parameter_columns(name: str, settings: PredictionSettings, columns: Mapping[
     if isinstance(where, list):
         return where
     return [where] if where in columns else _default_columns(name, settings, columns)
+
+
+def output_columns_among(settings: PredictionSettings, names: Sequence[str]) -> list[str]:
+    """Those of ``names`` that hold the output, where a table has other columns as well.
+
+    Raises:
+        ContractError: there is none for a parameter; or, of family "auto", names that do not tell a distribution.
+    """
+    if settings.family == AUTO:
+        spelled = predicted_columns(list(names))
+        if spelled:
+            return spelled
+        raise ContractError(
+            f"no columns are called as those of a distribution (mean and std, q0.1 and q0.9); there are "
+            f"{', '.join(map(repr, names))}; say how they are read, for example family: normal and columns: "
+            "{loc: ..., scale: ...}"
+        )
+    held = {name: np.empty(0) for name in names}
+    found: list[str] = []
+    for parameter in settings.parameters:
+        columns = parameter_columns(parameter, settings, held)
+        absent = [name for name in columns or () if name not in held]
+        if absent or columns == []:
+            if parameter == "tail_share" and parameter not in settings.columns:
+                continue
+            raise ContractError(_missing(parameter, absent[0] if absent else parameter, held))
+        found += columns or []
+    return list(dict.fromkeys(found))
 
 
 def _default_columns(name: str, settings: PredictionSettings, columns: Mapping[str, Array]) -> list[str]:

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from congruence.kernels import distributions
 from congruence.tasks.readers.base import parse_call
@@ -177,6 +177,82 @@ class PredictionSettings(Strict):
 
 def _letters(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+class LabelSettings(Strict):
+    """Where outcomes lie that were learned after the predictions were stored, and how they are joined to these.
+
+    Of several labels of one key the latest counts: by the column ``time``, else in the order of files and rows.
+    """
+
+    uri: str = Field(min_length=1)
+    """A file, a folder or a glob, in any format that splits have."""
+    format: str = "auto"
+    """Where the ending of the files does not tell."""
+    key: str = Field(min_length=1)
+    """Column that holds the keys of the predictions."""
+    target: str | list[str] = Field(min_length=1)
+    """Column or columns of the outcome."""
+    time: str | None = None
+    """Column of when a label became known."""
+    storage_options: dict[str, Any] = Field(default={}, repr=False)
+    """Passed to the fsspec file system: endpoint, credentials. Never logged."""
+
+
+class StoredPredictions(PredictionSettings):
+    """How predictions are read: of what models return, or, with ``from``, of what production stored.
+
+    Stored predictions are rows of inputs and predictions by one or several versions; no model is loaded. The columns of
+    the predictions are read as those of a model's output are.
+    """
+
+    from_: str | None = Field(
+        default=None,
+        min_length=1,
+        validation_alias=AliasChoices("from", "from_"),
+        serialization_alias="from",
+        description="stored predictions: a file, folder or glob of rows with inputs and predictions",
+    )
+    format: str | None = None
+    """Of the files, where their ending does not tell."""
+    key: str | None = None
+    """Column that names what was predicted: labels are joined by it, and versions compared that scored the same."""
+    version: str | None = None
+    """Column that says by which version; without one all rows are of one version."""
+    time: str | None = None
+    """Column of when it was predicted: timestamps, dates or ISO 8601 texts."""
+    model: str | None = Field(default=None, pattern="^[^/@:]+$")
+    """Name of the model: its registered versions are those of the same number (3, v3, version 3), where MLflow has
+    them."""
+    targets: LabelSettings | None = None
+    """Where the labels lie; by default in the rows themselves, under the target of the split."""
+    period: Literal["day", "week", "month"] | None = None
+    """What ``watch`` evaluates at a time; by default the week, from Monday."""
+    late: float | None = Field(default=None, gt=0.0, lt=1.0)
+    """Share of new or corrected labels by which a period is evaluated again; by default 0.1."""
+    storage_options: dict[str, Any] | None = Field(default=None, repr=False)
+    """Passed to the fsspec file system of the predictions: endpoint, credentials. Never logged."""
+
+    @model_validator(mode="after")
+    def _stored_or_not(self) -> StoredPredictions:
+        if self.from_ is None:
+            for name in _OF_STORED:
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name}: is of stored predictions, and there is no from; add from: their address")
+            return self
+        if self.method is not None:
+            raise ValueError("method: asks a model, and stored predictions have none; leave it out")
+        if self.targets is not None and self.key is None:
+            raise ValueError("key: is missing; name the column by which the labels of targets are joined")
+        return self
+
+    @property
+    def read_by(self) -> StoredPredictions:
+        """The same without where they lie: how the columns are read."""
+        return self.model_copy(update=dict.fromkeys(("from_", *_OF_STORED)))
+
+
+_OF_STORED = ("format", "key", "version", "time", "model", "targets", "period", "late", "storage_options")
 
 
 def _require_family(key: str, value: str, known: set[str]) -> None:

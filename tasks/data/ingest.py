@@ -228,7 +228,8 @@ def _folder(settings: SplitSettings, folder: Path) -> Path:
 
 
 def _described(settings: SplitSettings) -> str:
-    return settings.model_dump_json(exclude={"name", "uri", "storage_options", "shard_rows", *WINDOW_KEYS})
+    unsaid = () if settings.stored else ("stored",)
+    return settings.model_dump_json(exclude={"name", "uri", "storage_options", "shard_rows", *WINDOW_KEYS, *unsaid})
 
 
 def _manifest_name(settings: SplitSettings, files: _Files) -> str:

@@ -30,7 +30,8 @@ def described_columns(settings: SplitSettings, source: SplitSource) -> list[str]
 
 def needed_columns(settings: SplitSettings, source: SplitSource) -> list[str]:
     """Every column of the source that is read, once."""
-    return list(dict.fromkeys([*described_columns(settings, source), *settings.input_columns]))
+    described = described_columns(settings, source)
+    return list(dict.fromkeys([*described, *settings.input_columns, *settings.stored_columns]))
 
 
 def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Schema, path: str) -> InputColumns:

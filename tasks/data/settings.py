@@ -35,6 +35,22 @@ def _absolute(uri: str) -> str:
     return uri if "::" in uri or "://" in uri else os.path.abspath(os.path.expanduser(uri))
 
 
+STORED_ROWS = "stored "
+"""Begins the tag of a version's own settings where its predictions were stored: it may have rows of its own."""
+
+
+class StoredColumns(Strict):
+    """The predictions of one version in columns of a split that is made of stored predictions: written by us.
+
+    Attributes:
+        columns: those of the split, and what each was called where it was stored.
+        digest: of what they hold.
+    """
+
+    columns: dict[str, str]
+    digest: str
+
+
 class SplitSettings(Strict):
     """One split: its address and the role of each column.
 
@@ -89,6 +105,9 @@ class SplitSettings(Strict):
     """A larger encoded image is an invalid row: one damaged file must not exhaust a worker's memory."""
     storage_options: dict[str, Any] = Field(default={}, repr=False)
     """Passed to the fsspec file system: endpoint, credentials. Never logged, never part of a digest."""
+    stored: dict[str, StoredColumns] = Field(
+        default={}, description="predictions in its rows by the version's address: written by us"
+    )
 
     def rows_of_a_shard(self) -> int:
         """``shard_rows``, whatever the number of rows: what is appended leaves the shards before it as they are."""
@@ -103,7 +122,7 @@ class SplitSettings(Strict):
     @model_validator(mode="after")
     def _a_window_has_dates(self) -> Self:
         named = [key for key in WINDOW_KEYS if getattr(self, key)]
-        if named and "{date" not in self.uri:
+        if named and "{date" not in self.uri and not self.stored:
             raise ValueError(
                 f"{named[0]}: uri has no {{date}} to go by (found {self.uri}); write for example day={{date}}/*.parquet"
             )
@@ -136,6 +155,11 @@ class SplitSettings(Strict):
         """The columns of groups, time, weight and exposure that are named, by what they are."""
         named = {"groups": self.groups, "time": self.time, "weight": self.weight, "exposure": self.exposure}
         return {role: column for role, column in named.items() if column is not None}
+
+    @property
+    def stored_columns(self) -> list[str]:
+        """The columns of stored predictions, of all versions: no part of the split's digest."""
+        return [name for version in self.stored.values() for name in version.columns]
 
     @property
     def model_input_columns(self) -> list[str]:

@@ -198,8 +198,9 @@ class Split:
     @property
     def row_columns(self) -> list[str]:
         """Every column that the settings name, once: what a copy of rows needs to be a split like this one."""
-        columns = [*self._frame_columns(), *self.settings.input_columns, *self.settings.design_columns.values()]
-        return list(dict.fromkeys(columns))
+        settings = self.settings
+        columns = [*self._frame_columns(), *settings.input_columns, *settings.design_columns.values()]
+        return list(dict.fromkeys([*columns, *settings.stored_columns]))
 
     @property
     def _ingested(self) -> Ingested:

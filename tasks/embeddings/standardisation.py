@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.split import Split
@@ -9,21 +12,23 @@ from congruence.tasks.encoders.moments import statistics
 from congruence.tasks.encoders.settings import EncoderSettings
 
 
-def with_statistics(settings: EncoderSettings, split: Split) -> EncoderSettings:
-    """The settings with mean and scale of the valid rows of ``split`` where they are not given.
+def with_statistics(settings: EncoderSettings, *splits: Split) -> EncoderSettings:
+    """The settings with mean and scale of the valid rows of ``splits`` where they are not given.
 
     They enter the encoder's preprocessing digest, so that embeddings by other statistics never meet these.
 
     Raises:
-        SplitError: no row of the split can be used.
+        SplitError: no row of the splits can be used.
     """
     if not settings.needs_statistics:
         return settings
-    found = split.facts.present if settings.takes_missing else split.facts.complete
+    moments = [each.facts.present if settings.takes_missing else each.facts.complete for each in splits]
+    known = [each for each in moments if each is not None]
+    found = reduce(add, known) if known else None
     try:
         mean, scale = statistics(found, settings.dimension)
     except InvalidInputError as error:
-        raise SplitError(f"split {split.name!r}: {error}") from error
+        raise SplitError(f"split {splits[0].name!r}: {error}") from error
     return settings.model_copy(update={"mean": mean, "scale": scale})
 
 

@@ -39,6 +39,8 @@ def evaluate(plan: Plan, executor: Callable[[], LocalExecutor], to: Observer) ->
     Raises:
         CongruenceError: data or models that cannot be evaluated, found before the long work where possible.
     """
+    for line in plan.said:
+        to.say(line)
     for split in plan.settings.all_splits:
         index(plan.settings, split, executor, to)
     outcomes: list[VersionOutcome] = []
@@ -129,8 +131,9 @@ class _OnSplit:
             for part in parts:
                 part.forget(version.label)
         for part in parts:
-            if self.left:
-                self._fail(steps.predict(part, self.left))
+            asked = [version for version in self.left if part.served[version.label].stored is None]
+            if asked:
+                self._fail(steps.predict(part, asked))
         task = SolveWork(plan.protocol, reference, None if reference is rows else rows, kept)
         left = self.left
         for start in range(0, len(left), VERSIONS_AT_ONCE):

@@ -15,14 +15,16 @@ from typing import Any
 
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.verdict import Verdict
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.identity import EncoderIdentity, encoder_identity
 from congruence.tasks.evaluate.splits import for_workers, open_planned, use_tracking, with_fitted_encoder
+from congruence.tasks.evaluate.stored import opened, with_stored
 from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.finished import Conditions, FinishedEvaluation, finished_evaluations
 from congruence.tasks.mlflow.identity import EvaluationIdentity
-from congruence.tasks.models.registry import RegistryError, select
+from congruence.tasks.models.registry import STORED, RegistryError, select
 from congruence.tasks.models.settings import ModelEntry
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.recalibration.rows import FITTED_ON, has_seen
@@ -115,6 +117,7 @@ class Plan:
         versions: the registry versions that ``models:`` names, each once.
         again: make again what was evaluated before. Embeddings, which are found by the content of the inputs and the
             encoder, are kept.
+        said: what to know of the rows of stored predictions.
 
     Raises:
         SettingsError: no models named.
@@ -123,9 +126,11 @@ class Plan:
     """
 
     def __init__(self, settings: EvaluationSettings, *, again: bool = False) -> None:
-        self.settings, self.again = for_workers(settings), again
-        _require_registry(self.settings)
+        self.settings, self.again, self.said = for_workers(settings), again, tuple[str, ...]()
         use_tracking(self.settings)
+        if self.settings.is_of_stored_predictions:
+            self.settings, self.said = with_stored(self.settings)
+        _require_registry(self.settings)
         self.versions, entries = _requested(self.settings)
         self.settings = self.settings.model_copy(update={"model_entries": entries})
 
@@ -154,8 +159,9 @@ class Plan:
             CongruenceError: a split or an encoder that cannot be opened.
         """
         judged = {version.uri for version in self.versions if FITTED_ON not in version.tags}
-        for held in () if self.again else self._finished.values():
-            if not judged <= {item.model_uri for item in held.values()}:
+        for split in () if self.again else self.settings.splits:
+            asked = judged & split.stored.keys() if split.stored else judged
+            if not asked <= {item.model_uri for item in self._finished[split.name].values()}:
                 return None  # known without opening the data
         if self.again or any(part.versions for part in self.splits):
             return None
@@ -168,7 +174,8 @@ class Plan:
     def _of_split(
         self, settings: EvaluationSettings, split: Split, reference: Split | None, protocol: EvaluationProtocol
     ) -> SplitPlan:
-        outcomes, judged = left_out(self.versions, split)
+        versions = [each for each in self.versions if not split.settings.stored or each.uri in split.settings.stored]
+        outcomes, judged = left_out(versions, split)
         missing = []
         for version in judged:
             identity = evaluation_identity(settings, split, protocol, version)
@@ -189,7 +196,7 @@ def requested_versions(settings: EvaluationSettings) -> list[ModelVersion]:
         RegistryError: a name, number or alias that does not exist; says which do.
         TrackingError: MLflow does not answer.
     """
-    return _requested(settings)[0]
+    return _requested(opened(settings))[0]
 
 
 def _requested(settings: EvaluationSettings) -> tuple[list[ModelVersion], dict[str, ModelEntry]]:
@@ -228,9 +235,10 @@ def _require_registry(settings: EvaluationSettings) -> None:
     """Refuse models of a database on this machine that is not there: MLflow would make it first, and then say so."""
     uri = str(settings.tracking.uri)
     file = database_file(os.environ.get("MLFLOW_REGISTRY_URI", uri))
-    if settings.models and file is not None and not file.exists():
+    asked = [pattern for pattern in settings.models if not pattern.startswith(STORED)]
+    if asked and file is not None and not file.exists():
         raise RegistryError(
-            f"{settings.models[0]}: not in the registry {uri}, which is not there yet; registered models: none; set "
+            f"{asked[0]}: not in the registry {uri}, which is not there yet; registered models: none; set "
             "tracking.uri or MLFLOW_TRACKING_URI to another server"
         )
 
@@ -279,7 +287,7 @@ def evaluation_identity(
         protocol_digest=protocol.digest,
         metric_list=requested_metrics(settings.metrics),
         settings_digest=settings_digest(settings, split.settings),
-        own_settings=entry_digest(settings, version.uri),
+        own_settings=entry_digest(settings, split.settings, version.uri),
         target=split.settings.target_name,
         period=split.period,
     )
@@ -295,11 +303,23 @@ def file_conditions(settings: EvaluationSettings, *, protocol_digest: str | None
     Raises:
         CongruenceError: a split or an encoder that cannot be opened.
     """
+    return {split.name: found for split, found in split_conditions(settings, protocol_digest=protocol_digest)}
+
+
+def split_conditions(
+    settings: EvaluationSettings, *, protocol_digest: str | None = None
+) -> list[tuple[SplitSettings, Conditions]]:
+    """The same split by split: those of stored predictions may have one name, and rows of different versions.
+
+    Raises:
+        CongruenceError: a split or an encoder that cannot be opened.
+    """
     settings = with_fitted_encoder(settings)
     if protocol_digest is None:
         encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
         protocol_digest = encoder_protocol(settings, encoder).digest
-    return {
-        split.name: Conditions(open_planned(split, settings).digest, protocol_digest, settings_digest(settings, split))
-        for split in settings.splits
-    }
+    found = []
+    for split in settings.splits:
+        digest = open_planned(split, settings).digest
+        found.append((split, Conditions(digest, protocol_digest, settings_digest(settings, split))))
+    return found

@@ -46,12 +46,15 @@ def local_folders(settings: EvaluationSettings) -> list[str]:
 def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
     """The settings with the statistics of tabular features, of ``statistics_split`` where they are not given.
 
-    To be asked once for a whole evaluation: settings that name fewer splits might be fitted to another one.
+    Of stored predictions they are those of the rows of all versions. To be asked once for a whole evaluation: settings
+    that name fewer splits might be fitted to another one.
     """
     if not settings.encoder.needs_statistics:
         return settings
-    split = open_planned(settings.statistics_split, settings)
-    return settings.model_copy(update={"encoder": with_statistics(settings.encoder, split)})
+    stored = any(split.stored for split in settings.splits)
+    splits = settings.splits if stored else [settings.statistics_split]
+    opened = (open_planned(split, settings) for split in splits)
+    return settings.model_copy(update={"encoder": with_statistics(settings.encoder, *opened)})
 
 
 def for_workers(settings: EvaluationSettings) -> EvaluationSettings:

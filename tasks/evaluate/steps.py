@@ -16,7 +16,7 @@ from distributed import worker_client
 
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.tasks.contract import ContractError, ContractReport
+from congruence.tasks.contract import ContractError, ContractReport, PredictionSettings
 from congruence.tasks.contract.resolved import resolved_contract
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
 from congruence.tasks.data.shards import Shard
@@ -58,17 +58,20 @@ def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
     return EvaluatedRows(split, open_store(store_uri(settings), settings.store, split, encoder).address)
 
 
-def serve(settings: EvaluationSettings, version: ModelVersion) -> ServedVersion:
-    """What is needed to load ``version``, on a worker or here."""
+def serve(settings: EvaluationSettings, version: ModelVersion, split: Split | None = None) -> ServedVersion:
+    """What is needed to load ``version``, on a worker or here; or to read its predictions where ``split`` has them."""
     entry = settings.entry_of(version.uri)
+    stored = None if split is None else split.settings.stored.get(version.uri)
+    own = entry.predictions or PredictionSettings()
     return ServedVersion(
         version,
-        resolved_contract(version, entry.predictions),
+        resolved_contract(version, entry.predictions) if stored is None else own,
         settings.tracking.uri,
         settings.tracking.registry_uri,
         settings.predict,
         str(settings.home_folder / "environments"),
         None if entry.model_inputs is None else tuple(entry.model_inputs),
+        stored,
     )
 
 
@@ -318,7 +321,7 @@ def checked_version(
     step = f"loading {version.label}"
 
     def load() -> tuple[ServedVersion, ContractReport]:
-        served = serve(settings, version)
+        served = serve(settings, version, split)
         return served, try_contract(served, split, missing=settings.encoder.takes_missing)
 
     try:
@@ -397,7 +400,7 @@ def _score(
         evaluation = replace(
             evaluation,
             settings_digest=settings_digest(settings, rows.split.settings),
-            own_settings=entry_digest(settings, version.uri),
+            own_settings=entry_digest(settings, rows.split.settings, version.uri),
             provenance=evaluation.provenance | {"settings": settings.model_dump(mode="json", exclude={"home"})},
         )
     give_back()

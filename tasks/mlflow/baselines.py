@@ -28,11 +28,12 @@ def gate_baseline(
     settings: TrackingSettings,
     *,
     first_version: FirstVersion = "refuse",
+    on_other_rows: bool = False,
 ) -> ComparedVersion | None:
     """The logged evaluation of the version that ``candidate`` would replace; see ``baseline_version``.
 
     Of its evaluations on the candidate's split under the candidate's protocol that under the same settings, else the
-    latest.
+    latest; of stored predictions also ``on_other_rows`` of a split of that name.
 
     Raises:
         RegistryError: there is no such version.
@@ -45,7 +46,7 @@ def gate_baseline(
     runs = with_retries(
         "looking for evaluations", lambda: complete_runs(client, candidate.split.name, settings), settings
     )
-    wanted = Conditions(candidate.split.digest, candidate.protocol_digest)
+    wanted = Conditions(None if on_other_rows else candidate.split.digest, candidate.protocol_digest)
     fitting = [run for run in runs if facts(run)["model_uri"] == version.uri and wanted.admit(run)]
     if not fitting:
         raise TrackingError(

@@ -17,8 +17,11 @@ from congruence.tasks.encoders.settings import EncoderSettings
 
 
 def model_frame(split: Split, shard: Shard) -> pd.DataFrame:
-    """The model inputs of ``shard``, and the exposure of its rows where the split names one (``EXPOSURE``)."""
-    frame = split.frame(shard, split.settings.model_input_columns)
+    """The model inputs of ``shard``, predictions that are stored beside them, and the exposure of its rows if any.
+
+    The exposure, where the split names one, is the column ``EXPOSURE``.
+    """
+    frame = split.frame(shard, [*split.settings.model_input_columns, *split.settings.stored_columns])
     exposure = None if split.settings.exposure is None else split.design([shard]).exposure
     return frame if exposure is None else frame.assign(**{EXPOSURE: exposure})
 

@@ -26,7 +26,7 @@ from congruence.tasks.models.predictions import (
     object_name,
     read_predictions,
 )
-from congruence.tasks.models.worker import ServedVersion, predict_shards, refused_in_shards
+from congruence.tasks.models.worker import ServedVersion, predict_shards, refused_in_shards, stored_predictions
 from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
 from congruence.tasks.store.layout import StoreAddress
 
@@ -110,7 +110,8 @@ class EvaluatedRows:
 
     def forget(self, version: str) -> None:
         """Remove the kept predictions of a version for these rows, so that the model is asked again."""
-        forget(self._address(version), self._objects_of(self.split.shards))
+        if self.served[version].stored is None:
+            forget(self._address(version), self._objects_of(self.split.shards))
 
     def of_versions(self, versions: Sequence[str]) -> EvaluatedRows:
         """These rows with the predictions of some versions alone: all that a task on them needs."""
@@ -205,6 +206,9 @@ class EvaluatedRows:
 
     def _predictive(self, version: str, shards: Sequence[Shard]) -> Distribution:
         """Read; what is missing, as after a clean-up, is predicted again."""
+        if self.served[version].stored is not None:
+            masks = [self._mask(shard) for shard in shards]
+            return stored_predictions(self.served[version], self.split, shards, masks)
         address, names = self._address(version), self._objects_of(shards)
         try:
             return read_predictions(address, names)

@@ -26,6 +26,8 @@ _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
 _VERSION = re.compile(r"^models:/(?P<name>[^/@]+)/(?P<version>[^/@]+)$")
 _ALIAS = re.compile(r"^models:/(?P<name>[^/@]+)@(?P<alias>[^/@]+)$")
 _SHORT = re.compile(r"^[^/@:]+[/@][^/@:]+$")
+STORED = "stored:"
+"""Begins the address of a version that is known by its stored predictions alone."""
 _NAME = re.compile(r"^(models:/)?(?P<name>[^/@:]+)$")
 
 
@@ -36,12 +38,15 @@ class RegistryError(CongruenceError, LookupError):
 def resolve(uri: str) -> ModelVersion:
     """The version behind ``models:/name/3``, ``models:/name@champion``, ``models:/m-<id>`` or ``runs:/<run>/<path>``.
 
-    ``name/3`` and ``name@champion`` may be written without ``models:/``.
+    ``name/3`` and ``name@champion`` may be written without ``models:/``. A version that only its stored predictions
+    are known of is ``stored:name``; no registry is asked for it.
 
     Raises:
         RegistryError: the URI has another form, or nothing is registered there.
         MlflowException: MLflow does not answer.
     """
+    if uri.startswith(STORED):
+        return ModelVersion(uri.removeprefix(STORED), "", uri)
     client = MlflowClient()
     if _SHORT.match(uri):
         uri = f"models:/{uri}"

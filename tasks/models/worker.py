@@ -9,17 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import mlflow
+import numpy as np
 import pandas as pd
+from mlflow.models import Model
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractReport, PredictionSettings, PredictiveModel, check_contract
 from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.contract.exposure import require_counts
+from congruence.tasks.contract.exposure import EXPOSURE, require_counts
 from congruence.tasks.contract.loading_remedy import loading_remedy
 from congruence.tasks.contract.model import failure_text, fetch
+from congruence.tasks.data.settings import StoredColumns
 from congruence.tasks.data.shards import Shard
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, runs
 from congruence.tasks.models.contract_rows import contract_rows, model_frame
 from congruence.tasks.models.predictions import (
     PredictionAddress,
@@ -32,6 +35,8 @@ from congruence.tasks.models.processes import ModelProcess
 from congruence.tasks.models.refused_rows import naming_the_row, refused_rows
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.readers.base import Spec
+from congruence.tasks.readers.read import read_output
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.made_once import MadeOnce
 
@@ -54,6 +59,7 @@ class ServedVersion:
         settings: whether it runs in a process of its own.
         environments: folder, on the worker's machine, that keeps the environments of versions.
         inputs: the columns that it is given, where its entry of ``models:`` names them.
+        stored: where its predictions are columns of the split, these: then no model is loaded.
     """
 
     version: ModelVersion
@@ -63,6 +69,7 @@ class ServedVersion:
     settings: PredictSettings = field(default_factory=PredictSettings)
     environments: str = ".congruence/environments"
     inputs: tuple[str, ...] | None = None
+    stored: StoredColumns | None = None
 
     @property
     def label(self) -> str:
@@ -73,7 +80,7 @@ class ServedVersion:
     def key(self) -> str:
         """What differs between two versions, or two ways to read or run one."""
         parts = (self.tracking_uri, self.version.model_id or self.version.uri, self.version.run_id)
-        read = f"{self.contract.model_dump_json()} {self.inputs}"
+        read = f"{self.contract.model_dump_json()} {self.inputs} {self.stored}"
         return f"{parts} {read} {self.settings.model_dump_json()} {self.environments}"
 
 
@@ -166,7 +173,48 @@ _models = MadeOnce[PredictiveModel](2)
 """One is loaded at a time: MLflow's addresses and the import path belong to the process."""
 
 
+class _Answers:
+    """Stored predictions as a model that answers with the columns that it is given, under their own names."""
+
+    metadata = Model()
+
+    def __init__(self, columns: dict[str, str]) -> None:
+        self.columns = columns
+
+    def predict(self, data: pd.DataFrame) -> pd.DataFrame:
+        return data.rename(columns=self.columns)
+
+    def answer_of(
+        self, data: pd.DataFrame, _method: str | None, *, as_spec: bool, levels: list[float] | None
+    ) -> Spec | pd.DataFrame:
+        found = self.predict(data)
+        return read_output(found, len(found), levels=levels) if as_spec else found
+
+
+def stored_predictions(
+    served: ServedVersion, split: Split, shards: Sequence[Shard], valid: Sequence[Array]
+) -> Distribution:
+    """The stored predictions for the valid rows of ``shards``, read from the columns of the split.
+
+    ``valid`` has a mask for each shard.
+
+    Raises:
+        ContractError: the columns are not what the contract says; names version, row and reason.
+    """
+    columns, model, parts = list(served.stored.columns) if served.stored else [], warm_model(served), []
+    for start, stop in runs(shards):
+        frame = split.frame(Shard(0, start, stop - start, ""), columns)
+        exposure = split.settings.exposure and split.design([Shard(0, start, stop - start, "")]).exposure
+        parts.append(frame if exposure is None else frame.assign(**{EXPOSURE: exposure}))
+    whole = parts[0] if len(parts) == 1 else pd.concat(parts)
+    mask = np.concatenate(list(valid))
+    return model.predict(whole if mask.all() else whole[mask], start=shards[0].start)
+
+
 def _load(served: ServedVersion) -> PredictiveModel:
+    if served.stored is not None:
+        answers = _Answers(served.stored.columns)
+        return PredictiveModel(served.version, served.contract, answers, tuple(served.stored.columns))
     if served.tracking_uri is not None and mlflow.get_tracking_uri() != served.tracking_uri:
         mlflow.set_tracking_uri(served.tracking_uri)
     registry = served.registry_uri or served.tracking_uri

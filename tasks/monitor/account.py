@@ -2,7 +2,8 @@
 
 A look is the evaluation of a version on a split of a range of dates, found and logged as any other. The account is the
 list of them as MLflow holds it, in the order of their dates, folded by ``kernels.monitoring``: nothing is written to
-keep it. Of two evaluations whose dates overlap the one that was made first counts.
+keep it. Of two evaluations whose dates overlap the one that was made first counts; of two of the same dates of stored
+predictions the one that was made last, as labels came late.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.monitoring import Look, Monitor, ScoreSums, score_bet
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.finished import WRONG, run_metrics
 from congruence.tasks.mlflow.identity import (
@@ -40,6 +41,12 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 _TESTS = ("cce_p_value", "calibration_p_value")
 """The metrics of the tests that bet by themselves."""
 
+INPUTS = PREFIX + "inputs"
+"""The tag of a look's run that says in words how far its inputs are from those of the first look."""
+
+FOUND_AGAIN = PREFIX + "found_again"
+"""The tag of a look's run at labels that changed and changed back: when, in milliseconds since 1970."""
+
 
 @dataclass(frozen=True)
 class LoggedLook:
@@ -55,6 +62,8 @@ class LoggedLook:
         rows: how many of them are valid.
         metrics: its numbers.
         wrong: what is wrong with the version there, in sentences.
+        inputs: how far the inputs there are from those of the first look, in a sentence; "" where nobody looked.
+        is_stored: whether production stored the predictions.
     """
 
     run_id: str
@@ -66,6 +75,8 @@ class LoggedLook:
     rows: int
     metrics: dict[str, MetricValue] = field(repr=False)
     wrong: tuple[str, ...] = ()
+    inputs: str = ""
+    is_stored: bool = False
 
     @classmethod
     def of(cls, run: Run) -> LoggedLook:
@@ -77,11 +88,13 @@ class LoggedLook:
             str(run.info.experiment_id),
             since,
             until,
-            int(run.info.start_time),
+            int(tags.get(FOUND_AGAIN, run.info.start_time)),
             facts(run)["split_digest"],
             int(run.data.params["valid_rows"]),
             run_metrics(run),
             tuple(tags.get(WRONG, "").splitlines()),
+            tags.get(INPUTS, ""),
+            facts(run).get("own_settings", "").startswith(STORED_ROWS),
         )
 
 
@@ -106,7 +119,9 @@ def read_account(version: ModelVersion, split: SplitSettings, settings: Evaluati
     Raises:
         TrackingError: MLflow does not answer.
     """
-    looks = _disjoint(_logged(version, split.name, settings))
+    logged = _logged(version, split.name, settings)
+    latest = {(look.since, look.until): look for look in logged if look.is_stored}
+    looks = _disjoint([*latest.values(), *(look for look in logged if not look.is_stored)])
     bets = split.groups is None and split.time is None
     monitor = Monitor(settings.watch.monitor.level, settings.watch.monitor.average_run_length)
     sums = ScoreSums()

@@ -33,7 +33,10 @@ def log_over_time(name: str, accounts: Mapping[tuple[str, str], Account], settin
         if account.looks:
             points = [
                 LookPoint(
-                    look.metrics, look.wrong, "" if base is None else run_link(base, look.experiment, look.run_id)
+                    look.metrics,
+                    look.wrong,
+                    "" if base is None else run_link(base, look.experiment, look.run_id),
+                    look.inputs,
                 )
                 for look in account.looks
             ]

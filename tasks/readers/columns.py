@@ -80,6 +80,17 @@ def _normal(names: list[Any], columns: list[Any], rows: int) -> Spec | None:
     return as_normal(columns[means[0]], columns[spreads[0]], squared=squared).noted(note)
 
 
+def predicted_columns(names: list[str]) -> list[str]:
+    """Those of a table's columns whose names tell a distribution: two levels or more, or a mean and a spread."""
+    places = _levels(list(names))
+    if len(places) >= 2:
+        return [names[places[level]] for level in sorted(places)]
+    plain = {name.strip().lower(): name for name in names}
+    means = [name for word, name in plain.items() if word in _LOCATIONS]
+    spreads = [name for word, name in plain.items() if word in (*_SPREADS, *_VARIANCES)]
+    return [*means, *spreads] if len(means) == len(spreads) == 1 else []
+
+
 def _levels(names: list[Any]) -> dict[float, int]:
     """The place of each level's column."""
     places: dict[float, int] = {}

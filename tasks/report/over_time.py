@@ -19,11 +19,12 @@ SCRIPTS = ("page", "charts", "over_time")
 
 @dataclass(frozen=True)
 class LookPoint:
-    """One look: its evaluation's numbers and sentences, and the address of its run."""
+    """One look: its evaluation's numbers and sentences, the address of its run, and whether its inputs changed."""
 
     metrics: Mapping[str, MetricValue]
     wrong: tuple[str, ...] = ()
     link: str = ""
+    inputs: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.solver import SolverSettings
@@ -33,8 +33,13 @@ def settings_digest(settings: EvaluationSettings, split: SplitSettings) -> str:
     )
 
 
-def entry_digest(settings: EvaluationSettings, uri: str) -> str:
-    """16 hexadecimal digits for how one version is read and asked in a way of its own; "" for as all are."""
+def entry_digest(settings: EvaluationSettings, split: SplitSettings, uri: str) -> str:
+    """16 hexadecimal digits for how one version is read and asked in a way of its own; "" for as all are.
+
+    Of one whose predictions are stored in ``split`` they are those of the predictions, after ``STORED_ROWS``.
+    """
+    if (stored := split.stored.get(uri)) is not None:
+        return STORED_ROWS + _digest({"stored": stored.digest})
     entry = settings.model_entries.get(uri)
     if entry is None or (entry.predictions is None and entry.model_inputs is None):
         return ""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.contract.settings import StoredPredictions
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -57,8 +57,10 @@ class EvaluationSettings(Strict):
     )
     encoder: EncoderSettings
     protocol: ProtocolSettings = ProtocolSettings()
-    predictions: PredictionSettings | None = Field(
-        default=None, description="family and columns of the models' output, where their metadata do not say"
+    predictions: StoredPredictions | None = Field(
+        default=None,
+        description="family and columns of the models' output, where their metadata do not say; or, with from, "
+        "predictions that production stored, in place of models",
     )
     predict: PredictSettings = Field(default=PredictSettings(), description="where and how versions are run")
     metrics: list[MetricName] | None = Field(default=None, description=METRICS_ASKED)
@@ -98,6 +100,38 @@ class EvaluationSettings(Strict):
 
     @model_validator(mode="before")
     @classmethod
+    def _rows_of_stored_predictions(cls, given: Any) -> Any:
+        """The split of stored predictions lies where these do, and its target may be that of their labels."""
+        stored, splits = _field(given, "predictions"), _field(given, "splits")
+        if not isinstance(given, dict) or not isinstance(stored, dict) or not isinstance(splits, list):
+            return given
+        if stored.get("from") is None or len(splits) != 1 or not isinstance(splits[0], dict):
+            return given
+        said = {"uri": stored["from"], "key": stored.get("key"), "target": _field(stored.get("targets"), "target")}
+        said |= {name: stored[name] for name in ("format", "storage_options") if name in stored}
+        named = {name: value for name, value in said.items() if value is not None and name not in splits[0]}
+        return {**given, "splits": [splits[0] | named]}
+
+    @model_validator(mode="after")
+    def _stored_predictions_are_of_one_split(self) -> EvaluationSettings:
+        stored = self.predictions
+        if stored is None or stored.from_ is None:
+            return self
+        if len(self.splits) != 1 or self.splits[0].new_dates_only or self.reference is not None:
+            raise ValueError(
+                "splits: stored predictions are evaluated on the rows that hold them: name one split, without "
+                "new_dates_only, and no reference; predictions.period says what `watch` looks at"
+            )
+        if self.splits[0].key != stored.key:
+            raise ValueError(f"splits: key is {self.splits[0].key}, and that of predictions {stored.key}; name one")
+        if stored.targets is not None and stored.targets.target != self.splits[0].target:
+            raise ValueError("splits: target is that of predictions.targets; leave it out")
+        if self.model_entries:
+            raise ValueError("models: of stored predictions these are names of versions, without predictions or inputs")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
     def _entries_of_models(cls, given: Any) -> Any:
         """Entries are kept by their address, and the splits give the columns that any of them asks for."""
         models = _field(given, "models")
@@ -134,7 +168,7 @@ class EvaluationSettings(Strict):
 
     @model_validator(mode="after")
     def _splits_have_names_of_their_own(self) -> EvaluationSettings:
-        names = [split.name for split in self.splits]
+        names = [split.name for split in self.splits if not split.stored]  # else one has the rows of one version
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"splits: two splits are named '{name}'; give each a different name")
@@ -201,6 +235,11 @@ class EvaluationSettings(Strict):
         return self.reference or self.splits[0]
 
     @property
+    def is_of_stored_predictions(self) -> bool:
+        """Whether the predictions are read where production stored them, in place of asking models."""
+        return self.predictions is not None and self.predictions.from_ is not None
+
+    @property
     def home_folder(self) -> Path:
         """The folder that holds everything a run leaves on disk."""
         return default_home() if self.home is None else self.home.resolve()
@@ -237,7 +276,12 @@ def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> Evalua
 
 
 def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
-    parts = {"reference": _with_local_paths, "encoder": _with_own_weights, "cluster": _with_own_files}
+    parts = {
+        "reference": _with_local_paths,
+        "encoder": _with_own_weights,
+        "cluster": _with_own_files,
+        "predictions": _with_stored_files,
+    }
     found: dict[str, Any] = {
         key: of(folder, content[key]) for key, of in parts.items() if isinstance(content.get(key), dict)
     }
@@ -259,6 +303,13 @@ def _with_local_paths(folder: Path, split: dict[str, Any]) -> dict[str, Any]:
         if isinstance(split.get(key), str) and "://" not in split[key]
     }
     return split | local
+
+
+def _with_stored_files(folder: Path, predictions: dict[str, Any]) -> dict[str, Any]:
+    stored = predictions.get("from")
+    found = {"from": _at(folder, stored)} if isinstance(stored, str) and "://" not in stored else {}
+    targets = predictions.get("targets")
+    return predictions | found | ({"targets": _with_local_paths(folder, targets)} if isinstance(targets, dict) else {})
 
 
 def _with_own_weights(folder: Path, encoder: dict[str, Any]) -> dict[str, Any]:

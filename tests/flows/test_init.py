@@ -12,12 +12,14 @@ import pyarrow as pa
 import pytest
 
 from congruence.flows.operations.init_file import ModelFacts, columns_roles, evaluation_text, write_evaluation
+from congruence.flows.operations.init_stored import stored_evaluation_text
 from congruence.kernels.distributions import Normal
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.opening import open_split
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.settings.evaluation import load_settings
+from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 ROWS = 64
 
@@ -187,3 +189,50 @@ def test_several_models_are_asked_for_a_row_each_and_written_as_entries(tmp_path
     assert "# its answer is read as normal" in text
     assert found.entry_of("guessed").predictions is not None
     assert "check: how it is read is a guess" in text
+
+
+def test_stored_predictions_are_told_by_the_names_of_their_columns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = frame(mu=rng.normal(size=ROWS), sigma=1.0, model_version="v1").drop(columns="price")
+    table["scored_at"] = pd.date_range("2026-01-05", periods=ROWS, freq="h")
+    table.to_parquet(tmp_path / "scored.parquet", index=False)
+    pd.DataFrame({"id": range(9), "price": 1.5}).to_parquet(tmp_path / "outcomes.parquet", index=False)
+    output = tmp_path / "evaluation.yaml"
+    given = str(tmp_path / "scored.parquet")
+    text = stored_evaluation_text(given, output, targets=str(tmp_path / "outcomes.parquet"))
+    write_evaluation(given, output, text=text)
+    settings = load_settings(output)
+    said = settings.predictions
+    assert said is not None
+    assert (said.key, said.version, said.time, said.family) == ("id", "model_version", "scored_at", "normal")
+    assert said.columns == {"loc": "mu", "scale": "sigma"}
+    assert said.targets is not None
+    assert said.targets.uri == str(tmp_path / "outcomes.parquet")
+    (split,) = settings.splits
+    assert (split.input, split.slices, split.target) == (["rooms", "area"], ["city"], "price")
+    assert opened(settings).models == ["stored:v1"]
+    assert stored_evaluation_text(str(tmp_path / "outcomes.parquet"), output) is None
+    frame(**{"q0.1": 0.0, "q0.5": 1.0, "q0.9": 2.0}).to_parquet(tmp_path / "levels.parquet", index=False)
+    text = stored_evaluation_text(str(tmp_path / "levels.parquet"), output, target="price")
+    assert text is not None
+    assert "# q0.1, q0.5, q0.9 are read as quantiles" in text
+    write_evaluation(given, tmp_path / "other.yaml", text=text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"method": "pred_dist"}, "method: asks a model"),
+        ({"key": None, "targets": {"uri": "y.csv", "key": "id", "target": "y"}}, "key: is missing"),
+        ({"from": None, "key": "id"}, "key: is of stored predictions, and there is no from"),
+    ],
+)
+def test_stored_predictions_that_cannot_be_meant_are_refused(changes: dict[str, Any], said: str) -> None:
+    given = {"from": "scored.parquet", "key": "id"} | changes
+    split = {"input": ["x"], "input_kind": "features", "target": "y"}
+    content = {"predictions": given, "splits": [split], "encoder": {"kind": "identity"}}
+    with pytest.raises(ValueError, match=said):
+        EvaluationSettings.model_validate(content)
+    two = {"predictions": {"from": "a.parquet"}, "splits": [split | {"name": name, "uri": name} for name in "ab"]}
+    with pytest.raises(ValueError, match="name one split"):
+        EvaluationSettings.model_validate({**content, **two})

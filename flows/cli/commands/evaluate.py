@@ -111,7 +111,8 @@ def validate(
 def _validate(settings: EvaluationSettings, as_json: bool) -> None:
     from congruence.tasks.evaluate.splits import require_splits
 
-    require_splits(settings)
+    if not settings.is_of_stored_predictions:  # of which the plan says it
+        require_splits(settings)
     from congruence.flows.operations.validate import print_validation, validation_json
     from congruence.flows.operations.validate import validate as checked
 
@@ -131,16 +132,25 @@ def init(
         typer.Option("--model", "-m", help="A version in the registry, which is asked for a row; may be repeated."),
     ] = None,
     target: Annotated[str | None, typer.Option(help="The column to predict, where its name does not tell.")] = None,
+    targets: Annotated[
+        str | None, typer.Option(help="A table of outcomes, where the data are predictions that production stored.")
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("evaluation.yaml"),
     force: Annotated[bool, typer.Option("--force", help="Replace the file where it exists.")] = False,
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """Write a commented evaluation file for a data set and a model; columns get their roles from names and types."""
+    """Write a commented evaluation file for a data set and a model; columns get their roles from names and types.
+
+    Data with columns of predictions, such as mu and sigma or q0.1 to q0.9, are taken as stored predictions, which are
+    judged without the models that made them.
+    """
     with Errors(debug):
         from congruence.flows.operations.init_file import write_evaluation
+        from congruence.flows.operations.init_stored import stored_evaluation_text
 
         if model is not None:
             use_home_store(home)
-        write_evaluation(data, output, model=model, target=target, overwrite=force)
+        text = None if model else stored_evaluation_text(data, output, target=target, targets=targets)
+        write_evaluation(data, output, model=model, target=target, overwrite=force, text=text)
         typer.echo(f"wrote {output}; read it, then: congruence validate {output}")

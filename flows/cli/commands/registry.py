@@ -96,6 +96,7 @@ def compare(
     with Errors(debug, as_json):
         from congruence.flows.operations.compare import compare as compare_versions
         from congruence.flows.operations.compare import (
+            compare_stored,
             comparison_json,
             comparison_request,
             named_baseline,
@@ -103,8 +104,16 @@ def compare(
         )
 
         request = comparison_request(arguments or [], split, home, protocol_digest=protocol)
-        against = baseline or named_baseline(request.baseline, request.models, request.tracking)
         said = []
+        if request.stored is not None:
+            against = baseline or request.baseline
+            for logged in compare_stored(request.stored, request.models, baseline=against):
+                if as_json:
+                    said.append(comparison_json(logged))
+                else:
+                    print_comparison(logged, details=details)
+        else:
+            against = baseline or named_baseline(request.baseline, request.models, request.tracking)
         for name, conditions in request.conditions.items():
             logged = compare_versions(
                 name, request.models, request.tracking, baseline=against, conditions=conditions, seed=request.seed

@@ -82,11 +82,11 @@ def test_the_version_in_use_is_looked_at_on_new_dates_and_found_changed(
     _day(days, 2, 30)
     assert check_once(settings).made == []  # too few for a look
     _day(days, 3, 120, shift=1.0)
-    tell = watching._tell
-    monkeypatch.setattr(watching, "_tell", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    tell = watching.tell_verdicts
+    monkeypatch.setattr(watching, "tell_verdicts", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):  # killed between the evaluation and the telling
         check_once(settings)
-    monkeypatch.setattr(watching, "_tell", tell)
+    monkeypatch.setattr(watching, "tell_verdicts", tell)
     after = check_once(settings)
     assert after.made == []  # the look is there
     (sentence,) = after.sentences

@@ -1,0 +1,33 @@
+"""The worked example of stored predictions, as a reader runs it: two Parquet files, four commands, the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from commands import run
+
+PAGE = Path(__file__).parents[2] / "docs" / "examples" / "stored-predictions.md"
+
+
+def test_the_page_says_what_its_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    fences = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    for code in (text for kind, text in fences if kind == "python"):
+        exec(compile(code, PAGE.name, "exec"), {"__name__": "__main__"})
+    printed = ""
+    for line in "".join(text for kind, text in fences if kind == "bash").splitlines():
+        arguments = [*line.split()[1:], *(["--print"] if "--over-time" in line else [])]  # no browser here
+        status, _, said = run(*arguments, CONGRUENCE_HOME=str(tmp_path / "home"))
+        assert status == 0, f"{line}: {said}"
+        printed += " ".join(said.split()) + " "
+    for text in (text for kind, text in fences if kind == "text"):
+        assert " ".join(text.split()) in printed
+    for version in ("v1", "v3"):
+        assert f"{version} on production: right so far" in printed
+    (verdict,) = re.findall(r"v2 on production: .*?Its look", printed)
+    assert "Inputs: no change against 2026-01-26 to 2026-02-01" in verdict
+    page = next(path for path in re.findall(r"file://(\S+over-time\.html)", printed))
+    assert "v2 on production" in Path(page).read_text()
+    assert "v3" in printed.rpartition("negative is better")[0] + printed

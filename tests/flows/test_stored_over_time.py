@@ -1,0 +1,113 @@
+"""Stored predictions looked at week by week: each week once, again where late labels change it, and their inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from stored_table import content, requests, scored
+
+from congruence.flows.operations.listing import over_time_address
+from congruence.flows.told import WatchResult
+from congruence.flows.watch import check_once
+from congruence.tasks.monitor.account import INPUTS, read_account
+from congruence.tasks.monitor.inputs import embeddings_change, features_change
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+WEEKS, A_WEEK = 6, 120
+
+
+@pytest.fixture
+def weeks(tmp_path: Path) -> pd.DataFrame:
+    """Requests of six weeks from Monday, 2026-01-05, all scored by version "v1", which is wrong from the fourth on."""
+    rows = requests(WEEKS * A_WEEK)
+    when = pd.Timestamp("2026-01-05") + pd.to_timedelta(np.arange(len(rows)) * 7 / A_WEEK, unit="D")
+    rows["y"] += 2.0 * (np.arange(len(rows)) >= 3 * A_WEEK)
+    scored(rows, "v1").assign(at=when).to_parquet(tmp_path / "inference.parquet", index=False)
+    return rows
+
+
+def look(folder: Path, home: Path, labels: pd.DataFrame) -> WatchResult:
+    labels.rename(columns={"request": "id"})[["id", "y"]].to_parquet(folder / "outcomes.parquet", index=False)
+    return check_once(settings(folder, home))
+
+
+def settings(folder: Path, home: Path) -> EvaluationSettings:
+    given = content(folder, home=str(home), tracking={"report": False}, watch={"in_process_rows": 5000})
+    given["predictions"]["time"] = "at"
+    return EvaluationSettings.model_validate(given)
+
+
+def dates(result: WatchResult) -> list[str]:
+    assert result.problems == []
+    return [outcome.split.partition(", ")[2] for outcome in result.made]
+
+
+def test_each_week_is_looked_at_once_and_again_where_late_labels_change_it(
+    tmp_path: Path, home: Path, weeks: pd.DataFrame
+) -> None:
+    first = look(tmp_path, home, weeks[: 2 * A_WEEK - 10])
+    assert dates(first) == ["2026-01-05 to 2026-01-11", "2026-01-12 to 2026-01-18"]
+    assert first.sentences[0].startswith(
+        "v1 on production: right so far (2 looks). Inputs: no change against 2026-01-05"
+    )
+    nothing = look(tmp_path, home, weeks[: 2 * A_WEEK - 5])
+    assert (nothing.made, nothing.sentences) == ([], [])
+    assert [outcome.status for outcome in nothing.outcomes] == ["found"]
+    corrected = weeks[: 2 * A_WEEK].assign(y=weeks["y"].where(weeks.index >= 20, weeks["y"] + 0.5))
+    assert dates(look(tmp_path, home, corrected)) == ["2026-01-05 to 2026-01-11"]  # the second has 10 of 110 new
+    after = look(tmp_path, home, weeks)
+    assert dates(after) == [  # the labels of the first week are what they were: its first look counts again
+        "2026-01-19 to 2026-01-25",
+        "2026-01-26 to 2026-02-01",
+        "2026-02-02 to 2026-02-08",
+    ]  # and not the last week, which is not over
+    (account,) = after.accounts.values()
+    assert [entry.rows for entry in account.looks] == [120, 110, 120, 120, 120]
+    assert account.monitor.verdict != "right so far"
+    assert "2026-01-26" in after.sentences[0]
+    assert "Inputs: no change against 2026-01-05 to 2026-01-11" in after.sentences[0]
+    page = Path(over_time_address("production", settings(tmp_path, home).tracking).removeprefix("file://")).read_text()
+    assert "Inputs: no change against" in page
+    assert read_account(*_version(tmp_path, home)).monitor.verdict == account.monitor.verdict
+
+
+def _version(folder: Path, home: Path) -> tuple:
+    from congruence.flows.watch import watched_versions
+
+    given = settings(folder, home)
+    return watched_versions(given)[0], given.splits[0], given
+
+
+def test_other_inputs_are_told_beside_a_version_that_is_right(tmp_path: Path, home: Path) -> None:
+    rows = requests(3 * A_WEEK)
+    moved = rows.index >= A_WEEK
+    rows.loc[moved, ["x1", "y"]] += 1.0
+    when = pd.Timestamp("2026-01-05") + pd.to_timedelta(np.arange(len(rows)) * 7 / A_WEEK, unit="D")
+    scored(rows, "v1").assign(at=when).to_parquet(tmp_path / "inference.parquet", index=False)
+    result = look(tmp_path, home, rows)
+    assert result.problems == []
+    (sentence,) = result.sentences
+    assert "right so far" in sentence
+    assert "Inputs changed against 2026-01-05 to 2026-01-11: x1 has median" in sentence
+    said = mlflow.get_run(str(result.made[-1].run_id)).data.tags[INPUTS]
+    assert said.removesuffix(".") in sentence
+
+
+def test_true_inputs_are_rarely_said_to_have_changed_and_moved_ones_are() -> None:
+    draw = np.random.default_rng(1)
+    same = [features_change(*draw.normal(size=(2, 200, 5)), list("abcde"), "then").changed for _ in range(100)]
+    assert sum(same) <= 4
+    found = features_change(
+        draw.normal(size=(200, 2)) + np.array([0.0, 0.8]), draw.normal(size=(300, 2)), ["a", "b"], "then"
+    )
+    assert found.changed
+    assert found.sentence.startswith("Inputs changed against then: b has median")
+    large = features_change(draw.normal(size=(20_000, 1)) + 0.05, draw.normal(size=(20_000, 1)), ["a"], "then")
+    assert (large.changed, large.p_value < 0.01) == (False, True)  # significant, and small
+    embedded = [embeddings_change(*draw.normal(size=(2, 100, 16)), "then").changed for _ in range(20)]
+    assert sum(embedded) <= 2
+    assert embeddings_change(draw.normal(size=(100, 16)) + 0.5, draw.normal(size=(100, 16)), "then").changed

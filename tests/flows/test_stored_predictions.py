@@ -1,0 +1,146 @@
+"""Predictions that production stored, with labels that came later, judged without the models that made them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pytest
+from stored_table import content, predict, requests, scored, write
+
+from congruence.flows.operations.compare import compare_stored
+from congruence.flows.operations.gate import gate as judge
+from congruence.flows.operations.gate import gate_outcomes
+from congruence.flows.operations.score_inputs import score
+from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.evaluate.evaluation import evaluate
+from congruence.tasks.evaluate.executors import LocalExecutor
+from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome
+from congruence.tasks.mlflow.reading import read_scores
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+
+def run(given: dict[str, Any], home: Path) -> tuple[list[VersionOutcome], list[str]]:
+    said: list[str] = []
+    plan = Plan(EvaluationSettings.model_validate({**given, "home": str(home)}))
+    return evaluate(plan, LocalExecutor, Observer(said.append)), said
+
+
+def test_the_numbers_are_those_of_the_model_by_its_own_address(tmp_path: Path, home: Path) -> None:
+    rows = requests()
+    rows.to_parquet(tmp_path / "rows.parquet", index=False)
+    info = log_predictive_model(
+        predict, name="law", family="normal", input_example=rows[["x1", "x2"]].head(2), registered_model_name="law"
+    )
+    split = {
+        "name": "production",
+        "uri": str(tmp_path / "rows.parquet"),
+        "key": "request",
+        "target": "y",
+        "input": ["x1", "x2"],
+        "input_kind": "features",
+    }
+    asked = {**content(tmp_path), "predictions": None, "splits": [split], "models": ["law"]}
+    (by_model,), _ = run(asked, home)
+    write(tmp_path, rows, scored(rows, str(info.registered_model_version)))
+    given = content(tmp_path)
+    (stored,), said = run(given, home)
+    assert [by_model.status, stored.status] == ["evaluated", "evaluated"]
+    assert stored.metrics.keys() == by_model.metrics.keys()
+    for name, metric in stored.metrics.items():
+        assert metric == by_model.metrics[name], name
+    assert stored.wrong == by_model.wrong
+    frames = [read_scores(str(outcome.run_id)) for outcome in (by_model, stored)]
+    pd.testing.assert_frame_equal(*frames)
+    assert said[0] == "production: 300 of 300 stored predictions are evaluated"
+    again, _ = run(given, home)
+    assert [(outcome.label, outcome.status) for outcome in again] == [("1", "found")]
+    with pytest.raises(SettingsError, match="`congruence score` asks models, and stored predictions bring none"):
+        score(EvaluationSettings.model_validate(given), "stored:1", str(tmp_path / "rows.parquet"))
+
+
+def test_versions_are_judged_on_their_own_rows_and_on_those_that_they_share(tmp_path: Path, home: Path) -> None:
+    rows = requests(400)
+    early, late, shadowed = rows[:150], rows[150:], rows[300:]
+    write(tmp_path, rows, scored(early, "v1"), scored(late, "v2"), scored(shadowed, "v3", 0.4))
+    outcomes, _ = run(content(tmp_path), home)
+    assert {(outcome.label, outcome.split): outcome.status for outcome in outcomes} == {
+        ("v1", "production"): "evaluated",
+        ("v2", "production"): "evaluated",
+        ("v3", "production"): "evaluated",
+        ("v2", "production-shared-v2-v3"): "evaluated",
+        ("v3", "production-shared-v2-v3"): "evaluated",
+    }
+    runs = {(each.label, each.split): read_scores(str(each.run_id)) for each in outcomes}
+    assert list(runs["v2", "production"]["key"]) == list(late["request"])
+    one, two = (runs[label, "production-shared-v2-v3"] for label in ("v2", "v3"))
+    assert list(one["key"]) == list(two["key"]) == list(shadowed["request"])
+    assert (one["target"] == two["target"]).all()
+    assert two["nll"].mean() > one["nll"].mean()
+    only, _ = run(content(tmp_path, models=["v1"]), home)
+    assert [(outcome.label, outcome.split) for outcome in only] == [("v1", "production")]
+    with pytest.raises(SettingsError, match="v9: no labelled row is of this version; the versions are v1, v2, v3"):
+        run(content(tmp_path, models=["v9"]), home)
+
+
+def test_versions_that_mlflow_has_get_their_tags(tmp_path: Path, home: Path) -> None:
+    rows = requests(60)
+    log_predictive_model(
+        predict, name="law", family="normal", input_example=rows[["x1", "x2"]].head(2), registered_model_name="law"
+    )
+    write(tmp_path, rows, scored(rows, "v1"), scored(rows, "v2", 2.0))
+    given = content(tmp_path)
+    given["predictions"]["model"] = "law"
+    outcomes, _ = run(given, home)
+    assert [outcome.label for outcome in outcomes] == ["law/1", "law v2"]
+    version = mlflow.MlflowClient().get_model_version("law", "1")
+    assert version.tags["cce_run"] == outcomes[0].run_id
+
+
+def test_quantiles_are_read_by_the_names_of_their_columns(tmp_path: Path, home: Path) -> None:
+    rows = requests(80)
+    levels = {"q0.1": -1.2816, "q0.5": 0.0, "q0.9": 1.2816}
+    table = rows.drop(columns="y").assign(y=rows["y"].where(rows.index < 60), other="text")
+    for name, z in levels.items():
+        table[name] = rows["x1"] + z * (0.5 + rows["x2"])
+    table.to_parquet(tmp_path / "inference.parquet", index=False)
+    given = content(tmp_path, predictions={"from": str(tmp_path / "inference.parquet"), "key": "request"})
+    given["splits"][0]["target"] = "y"
+    (outcome,), said = run(given, home)
+    assert (outcome.label, outcome.status) == ("predictions", "evaluated")
+    assert said[0] == "production: 60 of 80 stored predictions are evaluated; 20 have no label yet"
+    scores = read_scores(str(outcome.run_id))
+    assert scores["mean"].iloc[0] == pytest.approx(rows["x1"].iloc[0], abs=0.05)
+
+
+def test_versions_are_compared_and_judged_on_shared_rows_and_else_on_their_own(tmp_path: Path, home: Path) -> None:
+    rows = requests(500)
+    early, late, shadowed = rows[:200], rows[200:], rows[350:]
+    write(tmp_path, rows, scored(early, "v1"), scored(late, "v2"), scored(shadowed, "v3", 0.4))
+    gate = {"baseline": "v2", "not_worse_on": ["nll_mean"]}
+    given = {**content(tmp_path), "home": str(home), "gate": gate}
+    settings = EvaluationSettings.model_validate(given)
+    outcomes, _ = run({key: value for key, value in given.items() if key != "home"}, home)
+    assert all(outcome.status == "evaluated" for outcome in outcomes)
+    (paired,) = compare_stored(settings, ["v3", "v2"])
+    assert paired.comparison.split.name == "production-shared-v2-v3"
+    of_both = compare_stored(settings, ["v3"], baseline="v2")[0].comparison.pairs["v3"]
+    assert of_both.rows == 150
+    assert of_both.differences["nll_mean"].low > 0.0
+    assert "cce_mean" in of_both.differences
+    (apart,) = compare_stored(settings, ["v1"], baseline="v2")
+    pair = apart.comparison.pairs["v1"]
+    assert "judged on different rows (200 and 300)" in pair.notes[0]
+    assert pair.differences["nll_mean"].low < 0.0 < pair.differences["nll_mean"].high
+    assert len(compare_stored(settings, [])) == 2  # each against the first version
+    decided = {decision.candidate.label: decision for decision in gate_outcomes(settings, outcomes)}
+    assert decided["v3"].outcome == "failed"
+    assert "production-shared-v2-v3" in decided["v3"].reasons[0]
+    assert decided["v1"].outcome in ("undecided", "passed")
+    assert "nll_mean" in decided["v1"].reasons[0]
+    again = {decision.candidate.label: decision.outcome for decision in judge(settings)}
+    assert again == {label: decision.outcome for label, decision in decided.items()}

@@ -1,0 +1,109 @@
+"""Which rows of a table of stored predictions are evaluated, and with which label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from congruence.tasks.contract.settings import StoredPredictions
+from congruence.tasks.data.errors import SplitError
+from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.stored import StoredSource, StoredTable, read_stored
+from congruence.tasks.data.stored_parts import write_parts
+from congruence.tasks.evaluate.stored import rows_in_frame
+from congruence.tasks.runtime.errors import SettingsError
+
+
+def table(folder: Path, rows: dict[str, Any], labels: dict[str, Any] | None = None, **named: Any) -> StoredTable:
+    frame = pd.DataFrame(rows)
+    half = len(frame) // 2
+    frame[:half].to_parquet(folder / "a.parquet", index=False)
+    frame[half:].to_parquet(folder / "b.parquet", index=False)
+    split = SplitSettings(
+        name="p", uri=f"{folder}/[ab].parquet", input=["x"], input_kind="features", key="k", target="y"
+    )
+    if labels is not None:
+        pd.DataFrame(labels).to_csv(folder / "labels.csv", index=False)
+        at = SplitSettings(uri=str(folder / "labels.csv"), input="id", target="y")
+        named |= {"labels": at, "label_key": "id"}
+    return read_stored(StoredSource(split, ["mu"], version="v", **named))
+
+
+ROWS = {"k": [1, 2, 3, 4], "v": ["a", "a", "b", "b"], "x": [0.1, 0.2, 0.3, 0.4], "mu": [1.0, 2.0, 3.0, 4.0]}
+
+
+def test_the_latest_label_of_a_key_counts_and_equal_ones_are_one(tmp_path: Path) -> None:
+    labels = {"id": [1, 2, 2, 1, 3, 3], "y": [10.0, 20.0, 20.0, 11.0, 30.0, np.nan]}
+    found = table(tmp_path, ROWS, labels)
+    assert found.labels[:, 0].tolist()[:3] == [11.0, 20.0, 30.0]
+    assert (found.corrected, found.repeated) == (1, 1)
+    assert found.said() == (
+        "p: 3 of 4 stored predictions are evaluated; 1 have no label yet. 1 keys have several labels that differ: the "
+        "latest counts"
+    )
+    by_time = table(tmp_path, ROWS, labels | {"at": [f"2026-01-0{n}" for n in (9, 1, 2, 3, 1, 1)]}, label_time="at")
+    assert by_time.labels[0, 0] == 10.0
+
+
+def test_of_rows_of_one_key_and_version_the_latest_with_label_and_prediction_counts(tmp_path: Path) -> None:
+    rows = {
+        "k": ["r", "r", "r", "s", "s", "t"],
+        "v": ["a", "a", "a", "a", "b", None],
+        "x": [0.0] * 6,
+        "y": [1.0, 2.0, np.nan, 4.0, 4.0, 5.0],
+        "mu": [1.0, 2.0, 3.0, np.nan, 5.0, 6.0],
+    }
+    found = table(tmp_path, rows)
+    assert {name: own.tolist() for name, own in found.rows_of().items()} == {"a": [1], "b": [4]}
+    assert found.said() == (
+        "p: 2 of 6 stored predictions are evaluated; 1 have no label yet, 1 have a label and no prediction, 1 name no "
+        "version, 1 are repeated for their key and version, of which the latest counts"
+    )
+    at = {"t": pd.to_datetime([f"2026-01-0{n}" for n in (5, 4, 3, 2, 2, 2)])}
+    assert table(tmp_path, rows | at, time="t").rows_of()["a"].tolist() == [0]
+
+
+def test_versions_of_the_same_keys_are_one_split_with_the_predictions_of_both(tmp_path: Path) -> None:
+    rows = {"k": [1, 2, 3, 3, 1, 2], "v": list("aaabbb"), "x": [0.1, 0.2, 0.3, 0.3, 0.1, 0.2]}
+    rows |= {"y": [1.0, 2.0, 3.0, 3.0, 1.0, 2.0], "mu": [10.0, 20.0, 30.0, 33.0, 11.0, 22.0]}
+    found = table(tmp_path, rows)
+    parts = found.parts(found.rows_of())
+    assert len(parts) == 1
+    assert found.shared(found.rows_of(), least=1) == []
+    (split,) = write_parts(found, parts, {"a": "A", "b": "B"}, str(tmp_path / "made"), {})
+    opened = open_split(split)
+    frame = opened.frame(opened.shards[0], ["k", "y", "A mu", "B mu"])
+    assert frame.to_numpy().tolist() == [[1, 1, 10, 11], [2, 2, 20, 22], [3, 3, 30, 33]]
+    before = split.stored["A"].digest, split.stored["B"].digest
+    assert write_parts(found, parts, {"a": "A", "b": "B"}, str(tmp_path / "made"), {}) == [split]
+    changed = table(tmp_path, rows | {"mu": [10.0, 20.0, 30.0, 33.0, 11.0, 99.0]})
+    (other,) = write_parts(changed, changed.parts(changed.rows_of()), {"a": "A", "b": "B"}, str(tmp_path / "made"), {})
+    assert open_split(other).digest == opened.digest
+    assert [other.stored[name].digest == digest for name, digest in zip("AB", before, strict=True)] == [True, False]
+
+
+def test_keys_that_are_numbers_here_and_texts_there_are_joined_and_others_are_told(tmp_path: Path) -> None:
+    texts = ROWS | {"k": ["1", "2", "3", "4"]}
+    assert table(tmp_path, texts, {"id": [4, 1], "y": [4.0, 1.0]}).labelled.tolist() == [True, False, False, True]
+    with pytest.raises(SplitError, match=r"none of its 1 keys \(id, for example '7'\) is a key of the predictions"):
+        table(tmp_path, ROWS, {"id": [7], "y": [1.0]})
+    with pytest.raises(SplitError, match=r"b.parquet, row 1: column 'k' \(key\) is missing"):
+        table(tmp_path, ROWS | {"k": ["1", "2", "3", None]}, {"id": [1], "y": [1.0]})
+
+
+def test_a_frame_in_memory_gives_the_rows_and_laws_of_each_version() -> None:
+    frame = pd.DataFrame({"k": [1, 2, 2, 3], "v": ["a", "a", "b", "b"], "x": [0.1, 0.2, 0.2, 0.3]})
+    frame = frame.assign(y=[1.0, 2.0, 2.0, np.nan], mean=[1.0, 2.5, 2.1, 3.0], std=0.5)
+    said = StoredPredictions.model_validate({"from": "frame", "key": "k", "version": "v"})
+    split = SplitSettings(uri="frame", input=["x"], input_kind="features", target="y")
+    found = rows_in_frame(frame, said, split)
+    assert {name: rows.rows.index.tolist() for name, rows in found.items()} == {"a": [0, 1], "b": [2]}
+    assert found["a"].targets.tolist() == [1.0, 2.0]
+    assert found["a"].predictive.mean().tolist() == [1.0, 2.5]
+    with pytest.raises(SettingsError, match="no columns are called as those of a distribution"):
+        rows_in_frame(frame.drop(columns="std"), said, split)
