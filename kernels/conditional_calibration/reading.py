@@ -60,6 +60,8 @@ _NORMAL = 8.0 * _STEPS
 _WEIGHTS = 8.0 * _RULE * np.exp(-0.5 * _NORMAL**2) / np.sqrt(2.0 * np.pi)
 _LEVELS = np.clip(ndtr(_NORMAL), 1e-15, 1.0 - 1e-15)
 _TINY = 1e-12
+_TURNS = 32
+_LARGEST_BIAS = np.sqrt(3.0)
 _BLOCK_ROWS = 2**16
 
 
@@ -381,16 +383,16 @@ def group_readings(
 def _intervals(
     fault: Faults, covariance: Array, quantile: float, members: int | None
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """95 % intervals of shift and factor: the ends of the scores' error ellipse along which each changes the most."""
-    center = fault.scores[0, [BIAS, SPREAD]]
-    steps = 0.25 * np.sqrt(np.diag(covariance))
-    sizes = _shift_and_factor(center + np.array([[1, 0], [-1, 0], [0, 1], [0, -1]]) * steps, members)
-    ends = []
-    for of, values in enumerate((sizes[0], np.log(sizes[1]))):
-        slope = np.array([values[0] - values[1], values[2] - values[3]]) / (2.0 * steps)
-        direction = covariance @ slope / max(float(np.sqrt(slope @ covariance @ slope)), _TINY)
-        reached = _shift_and_factor(center + quantile * np.outer([-1.0, 1.0], direction), members)[of]
-        ends.append((float(np.min(reached)), float(np.max(reached))))
+    """95 % intervals of shift and factor: their least and largest values on the ellipse of the scores' errors.
+
+    Of a linear function these are its ends by the delta method. Points that no law has, with a bias score beyond those
+    of targets that all lie on one side, are left out.
+    """
+    turns = np.linspace(0.0, 2.0 * np.pi, _TURNS, endpoint=False)
+    ellipse = quantile * np.column_stack([np.cos(turns), np.sin(turns)]) @ np.linalg.cholesky(covariance).T
+    points = fault.scores[0, [BIAS, SPREAD]] + np.vstack([np.zeros(2), ellipse])
+    points[1:] = np.where(np.abs(points[1:, :1]) < _LARGEST_BIAS, points[1:], points[:1])
+    ends = [(float(np.min(values)), float(np.max(values))) for values in _shift_and_factor(points, members)]
     return ends[0], ends[1]
 
 

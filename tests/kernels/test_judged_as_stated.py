@@ -54,9 +54,9 @@ def test_scores_of_cells_have_mean_zero_and_the_stated_variance() -> None:
     mass, possible = np.diff([0.0, *LEVELS, 1.0]), mean_scores(np.array([0.0, *LEVELS]), np.array([*LEVELS, 1.0]))
     np.testing.assert_allclose(mass @ possible, 0.0, atol=1e-12)
     np.testing.assert_allclose(scores.variance, np.tile(mass @ possible**2, (3, 1)))
-    drawn = np.concatenate([scores.pool(3 * place, 1)[:, 1:] for place in range(700)], axis=1)
-    np.testing.assert_allclose(drawn.var(axis=1), scores.variance, rtol=0.1)
-    np.testing.assert_allclose(scores[1:].pool(1, 5), scores.pool(0, 5)[1:])
+    u = np.random.default_rng(1).random((3, 10_000))
+    np.testing.assert_allclose(scores.drawn(u).var(axis=2), scores.variance, rtol=0.1)
+    np.testing.assert_allclose(scores[1:].drawn(u[1:]), scores.drawn(u)[1:])
 
 
 def test_cells_beside_an_atom_are_one_where_the_atom_explains_the_outcomes() -> None:

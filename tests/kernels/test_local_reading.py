@@ -430,3 +430,13 @@ def test_a_region_is_named_by_a_feature_that_all_its_rows_lack() -> None:
     found = regions(x, number=2, features={"income": lacking, "nothing": np.full(400, np.nan)})
     assert "income missing" in found.names[found.labels[0]]
     assert "missing" not in found.names[found.labels[-1]]
+
+
+def test_the_interval_of_a_gross_bias_in_few_rows_holds_it() -> None:
+    """The bias score is near its end there, and the shift no linear function of it."""
+    held = 0
+    for seed in range(40):
+        reading = group_reading(ndtr(4.0 + np.random.default_rng(seed).normal(size=20)))
+        assert reading.shift_interval[0] < reading.shift < reading.shift_interval[1]
+        held += reading.shift_interval[0] <= 4.0 <= reading.shift_interval[1]
+    assert held >= 36
