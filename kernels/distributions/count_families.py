@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy
 import scipy.special
 from scipy.special import betainc, betaincc, expm1, gammaln, hyp2f1, log1p, xlog1py, xlogy
 
@@ -20,7 +19,6 @@ from congruence.kernels.streams import stream
 _MOST_TRIALS = 2.0**53  # beyond, float64 has not every whole number
 _SMALLEST_DISPERSION = 1e-30  # no digit of any method tells it from 0 at means below 1e13
 _LARGEST_RATE = 9e18  # of NumPy's Poisson draws
-_LARGEST_INVERTED = 1e6  # rate, up to which scipy's quantiles are the smallest that reach their level
 _LARGE = 1e3
 _LEAST_CLOSED = 1e-3  # dispersion from which a hypergeometric function has eleven digits
 _FEW_FAILURES = 1e-3
@@ -45,10 +43,6 @@ class Poisson(Count):
 
     def _beyond(self, k: Array) -> Array:
         return np.asarray(scipy.special.pdtrc(k, *self._columns))
-
-    def _wide_quantile(self, q: Array) -> Array:
-        (rate,) = self._columns
-        return np.where(rate < _LARGEST_INVERTED, scipy.stats.poisson.ppf(q, rate), np.nan)
 
     def mean(self) -> Array:
         return self.rate.copy()
@@ -104,10 +98,6 @@ class Binomial(Count):
     def _beyond(self, k: Array) -> Array:
         n, p = self._columns
         return np.where(k < n, betainc(k + 1.0, np.maximum(n - k, 1.0), p), 0.0)
-
-    def _wide_quantile(self, q: Array) -> Array:
-        n, p = self._columns
-        return np.asarray(scipy.stats.binom.ppf(q, n, p))
 
     def mean(self) -> Array:
         return self.n * self.p
@@ -171,10 +161,6 @@ class NegativeBinomial(Count):
         mean, dispersion = self._columns
         odds = dispersion * mean
         return np.asarray(betainc(k + 1.0, 1.0 / dispersion, odds / (1.0 + odds)))
-
-    def _wide_quantile(self, q: Array) -> Array:
-        mean, dispersion = self._columns
-        return np.asarray(scipy.stats.nbinom.ppf(q, 1.0 / dispersion, 1.0 / (1.0 + dispersion * mean)))
 
     def _crps(self, y: Array) -> Array:
         """In closed form where the dispersion is no small one, at which the hypergeometric function fails.

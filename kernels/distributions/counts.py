@@ -124,8 +124,7 @@ class Count(Parametric):
         result = np.empty(q.shape)
         narrow, wide = self._by_width(_SEARCHED * max(1, q.shape[1]))
         if len(wide) > 0:
-            result[wide] = found = self[wide]._wide_quantile(q[wide])
-            row, column = np.nonzero(~np.isfinite(found))
+            row, column = np.divmod(np.arange(len(wide) * q.shape[1]), q.shape[1])
             lower, upper = (ends[wide[row]] for ends in self._window)
             result[wide[row], column] = smallest_reaching(
                 lambda chosen: self[wide[row[chosen]]].cdf, q[wide[row], column], lower, upper, whole=True
@@ -135,10 +134,6 @@ class Count(Parametric):
             reached = count_below(np.cumsum(mass, axis=1), q[at] * (1.0 - _ROUNDING), or_equal=False)
             result[at] = support[np.minimum(reached, len(support) - 1)]
         return np.where(q == 0.0, 0.0, np.where(q == 1.0, self.largest[:, None], result))
-
-    def _wide_quantile(self, q: Array) -> Array:
-        """Quantiles that a family has by itself, for wide windows; NaN where they are to be searched for."""
-        return np.full(q.shape, np.nan)
 
     def _by_width(self, most: int) -> tuple[Array, Array]:
         """The rows whose windows hold at most so many counts, and the others."""

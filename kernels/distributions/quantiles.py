@@ -22,7 +22,7 @@ from congruence.kernels.errors import InvalidInputError
 
 Tails = Literal["normal", "exponential", "none"]
 TAILS: tuple[Tails, ...] = get_args(Tails)
-_SAME_LEVEL = 1e-9
+_SAME_LEVEL = 1e-9  # of the mass beyond
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Quantiles(ScalarDistribution):
             raise InvalidInputError(
                 f"Quantiles.levels: {levels} must increase strictly; sort levels and values together"
             )
-        near = np.diff(levels) < _SAME_LEVEL
+        near = np.diff(levels) < _SAME_LEVEL * np.minimum(levels[1:], 1.0 - levels[1:])
         if np.any(near):
             first, second = levels[int(np.argmax(near)) :][:2].tolist()
             raise InvalidInputError(
