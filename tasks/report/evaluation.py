@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -13,7 +14,7 @@ import numpy as np
 
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.encoders.base import what_it_knows
-from congruence.tasks.report.decision import Headline, headlines
+from congruence.tasks.report.headlines import Headline, headlines
 from congruence.tasks.report.page import PageData, page_data
 from congruence.tasks.report.quantiles import quantiles_read
 from congruence.tasks.report.rendering import records, render
@@ -28,6 +29,7 @@ from congruence.tasks.scores.metrics.registry import METRICS, metric_of
 from congruence.tasks.scores.segments import FEWEST_ROWS, Segment
 from congruence.tasks.scores.verdict import CERTIFICATE_KINDS
 from congruence.tasks.sentences.calibration import capital, p_value_in_words
+from congruence.tasks.sentences.findings import place_in_words
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "rows", "evaluation")
 """The page's scripts, in the order in which they stand in it."""
@@ -64,10 +66,27 @@ class ReportData:
     page: PageData = field(repr=False)
 
     @property
+    def picture(self) -> tuple[int, str] | None:
+        """Which feature shows the largest fault (a number in the page's ``along``), and as what; None without features.
+
+        The first that the first sentence names, else the one that explains most of the scores' variance.
+        """
+        along = self.page.plain["along"]
+        if not along or not self.verdict.is_wrong:
+            return None
+        said = self.sentences[0][0] if self.sentences else ""
+        named = (k for k, each in enumerate(along) if re.search(rf"\b{re.escape(each['name'])} is\b", said))
+        at = next(named, 0)
+        kinds = {"spread": "spread", "skewed": "skew", "tails": "tails"}
+        kind = next((kind for word, kind in kinds.items() if word in self.verdict.fault), "bias")
+        return at, "ratio" if kind == "bias" and "times too" in said and "ratio" in along[at] else kind
+
+    @property
     def heading(self) -> str:
-        """The verdict with its p-value."""
+        """The verdict with its p-value; the fault is told below it."""
         p_value = self.verdict.p_value
-        return capital(str(self.verdict)) + ("" if p_value is None else f" ({p_value_in_words(p_value)})")
+        said = self.verdict.state if self.verdict.is_wrong else str(self.verdict)
+        return capital(said) + ("" if p_value is None else f" ({p_value_in_words(p_value)})")
 
 
 def report_data(
@@ -82,7 +101,8 @@ def report_data(
     # What is stated of a part is stated of a version that is wrong by all tests together.
     found = () if wrong is None or not evaluation.verdict.is_wrong else wrong.segments
     segments = [(each, of_segment(each)) for each in found]
-    known = places_of(page.places) | {each.name: selection for each, selection in segments}
+    known = places_of(page.places)
+    known |= {place_in_words(each.name).removeprefix("where "): selection for each, selection in segments}
     sentences: list[tuple[str, Selection | None]] = []
     places: list[tuple[dict[str, Any], Selection | None]] = []
     if wrong is not None:
@@ -92,7 +112,7 @@ def report_data(
     return ReportData(
         verdict=evaluation.verdict,
         advice=advise(evaluation.verdict, metrics, evaluation.preview),
-        headlines=headlines(metrics, beside),
+        headlines=headlines(evaluation, beside),
         sentences=sentences,
         places=places[:_MOST_PLACES],
         segments=segments,

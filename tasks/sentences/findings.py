@@ -21,7 +21,7 @@ from congruence.tasks.sentences.calibration import (
 )
 
 MOST_SENTENCES = 5
-MUCH = 1.25
+MUCH = 1.5
 """A factor between the sums of predicted means and of targets from which it is told as a factor."""
 
 _SATURATED = 3.0

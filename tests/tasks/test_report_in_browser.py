@@ -50,7 +50,7 @@ def pages(make_evaluation: Any, compared: Any, tmp_path_factory: pytest.TempPath
     scores = evaluation.valid_scores
     places = pd.DataFrame({"place": ["half left", "half right"], "rows": [190, 208], "fault": ["heavier tails", ""],
                            "shift": 0.1, "factor": 1.2, "q_value": 0.01})  # fmt: skip
-    said = ("The predictions are wrong: over all rows, too narrow.", "On half left (48 % of the rows) too narrow.")
+    said = ("The predicted spread is too small.", "Where half is left (190 rows, 48 %) too narrow.")
     features = pd.DataFrame({"age": np.linspace(20, 70, len(scores)), "bonus": np.arange(len(scores)) % 5},
                             index=scores.index)  # fmt: skip
     explored = replace(evaluation, wrong=WhatIsWrong(said, places), features=features)
@@ -157,8 +157,8 @@ def test_a_sentence_selects_its_rows_in_map_features_and_table_and_a_row_opens(
     look(browser, pages["report"])
     assert said(browser, "#selected-words") == "Nothing selected: all 398 rows"
     before = browser.evaluate("document.getElementById('map').toDataURL()")
-    browser.evaluate("document.querySelectorAll('ul.sentences button')[1].click()")
-    assert said(browser, "#selected-words").startswith("Selected: On half left (48 % of the rows) too narrow: ")
+    browser.evaluate("document.querySelectorAll('ul.sentences button')[0].click()")
+    assert said(browser, "#selected-words").startswith("Selected: Where half is left (190 rows, 48 %) too narrow: ")
     count = int(said(browser, "#selected-words").split(": ")[-1].split()[0])
     assert 100 < count < 300
     assert said(browser, "#rows-count") == f"25 of {count}"

@@ -70,7 +70,8 @@ def test_the_numbers_in_the_page_are_the_metrics_that_are_logged(make_evaluation
             assert float(page.metrics[name]["data-low"]) == metric.low
             assert float(page.metrics[name]["data-high"]) == metric.high
     for name, said in page.headlines.items():
-        assert said == significant(evaluation.metrics[name].value)
+        value = evaluation.metrics[name].value
+        assert said == (f"{100.0 * value:.0f} %" if said.endswith("%") else significant(value))
     scores = evaluation.valid_scores
     assert page.data["rows"] == {"split": 120, "valid": 118, "shown": 118}
     order = np.argsort(-scores["cce"].to_numpy(), kind="stable")

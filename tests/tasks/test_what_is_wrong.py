@@ -201,7 +201,7 @@ def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]
     assert next(iter(figures)) == "local_reliability"
     assert np.asarray(Image.open(io.BytesIO(figures["local_reliability"])).convert("L")).std() > 5
     page = evaluation_report(found)
-    assert page.index("What is wrong</h2>") < page.index("<h2>Map</h2>") < page.index("<h2>Metrics</h2>")
+    assert page.index('class="largest"') < page.index("<h2>Map</h2>") < page.index("<h2>Metrics</h2>")
     assert "the predicted spread is too large by a factor of" in page
     assert "predicted spread too small" in page
     assert "against 9,999 simulations of a right version: exact" in page

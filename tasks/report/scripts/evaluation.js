@@ -61,12 +61,20 @@ function drawLevels(box) {
   });
   for (const tick of [0.05, 0.25, 0.5, 0.75, 0.95]) drawing.append(words(x(tick), bottom + 14, `${100 * tick} %`, { "text-anchor": "middle", class: "muted" }));
 }
+// The largest fault along the feature that shows it, beside the sentence that names it.
+function drawFault() {
+  const box = byId("fault");
+  if (!box) return;
+  const feature = data.along[Number(box.dataset.feature)], kind = box.dataset.kind, bins = binsOfRows(feature);
+  box.replaceChildren(panel(feature, kind, bins, besides(feature, bins), `${KINDS[kind][0]}, by ${feature.name}`));
+}
 load(everything);
 startTables();
 if (rows) {
   startSelection();
   startMap();
   startAlong();
+  listeners.push(drawFault);
   startRange();
   startRows();
   if (data.pit.length) pitHistogram(byId("pit"), data.pit);

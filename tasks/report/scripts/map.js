@@ -41,11 +41,13 @@ function range(column) {
   return low === high ? [low - 0.5, high + 0.5] : [low, high];
 }
 const scatter = (row) => ((Math.sin(row * 12.9898) * 43758.5453) % 1) * 0.35;
+// Points of whole numbers lie on lines: moved a little, each is seen.
+const isWhole = (column) => column.kind === "number" && column.at.every((value) => !Number.isFinite(value) || Number.isInteger(value)) && new Set(column.at).size <= 100;
 function placed(column, from, to) {
   const [low, high] = range(column), at = scale(low, high, from, to), found = new Float32Array(rows);
-  const [least, most] = from < to ? [from, to] : [to, from];
+  const [least, most] = from < to ? [from, to] : [to, from], moved = column.kind === "category" || isWhole(column), apart = from < to ? 0 : 7919;
   for (let row = 0; row < rows; row++) {
-    const value = column.at[row] + (column.kind === "category" ? scatter(row) : 0);
+    const value = column.at[row] + (moved ? scatter(row + apart) : 0);
     found[row] = Number.isFinite(value) ? Math.min(most, Math.max(least, at(value))) : NaN;
   }
   return found;

@@ -95,7 +95,7 @@ function startSelection() {
     button.setAttribute("aria-pressed", "false");
     button.addEventListener("click", () => {
       if (button.getAttribute("aria-pressed") === "true") return select(null, "");
-      select(maskOf(JSON.parse(button.dataset.select)), shortened(button.textContent), button);
+      select(maskOf(JSON.parse(button.dataset.select)), shortened(button.dataset.words || button.textContent), button);
     });
   }
   byId("clear").addEventListener("click", () => select(null, ""));
