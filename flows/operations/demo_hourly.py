@@ -50,7 +50,7 @@ def run_demo_hourly(home: Path) -> list[VersionOutcome]:
     """
     started = time.monotonic()
     folder = home / "demo-hourly"
-    console.print(f"{ROWS:,} hours of a known law, each like the one before; data and results are written to {home}")
+    console.print(f"{ROWS:,} hours of a known distribution, each like the one before; all is written to {home}")
     point_mlflow_at(tracking_uri(home))
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "hours.parquet").exists():

@@ -283,7 +283,7 @@ def _predictions(model: ModelFacts | None) -> list[str]:
     if model is not None and model.describes_itself:
         return ["# predictions: the version's own metadata say how its output is read"]
     if model is not None and model.asked_by:
-        return [f"# predictions: nothing to say; the laws are read from {model.asked_by}"]
+        return [f"# predictions: nothing to say; the distributions are read from {model.asked_by}"]
     if model is not None and model.reads:
         return [f"# predictions: nothing to say; its answer is read as {model.reads}"]
     outputs = set(model.outputs) if model is not None else set()

@@ -52,9 +52,9 @@ def count_frequencies(y: Any, predictive: Distribution, *, rows: int = ROWS) -> 
     if targets.ndim != 1 or len(targets) < 2:
         raise InvalidInputError(f"y: shape {targets.shape}, expected two or more counts (n,)")
     if len(predictive) != len(targets):
-        raise InvalidInputError(f"predictive: {len(predictive)} rows for {len(targets)} targets; give one law per row")
+        raise InvalidInputError(f"predictive: {len(predictive)} rows for {len(targets)} targets; give one a row")
     if not predictive.is_discrete:
-        raise InvalidInputError(f"predictive: {type(predictive).__name__} is no law of counts; see pit_histogram")
+        raise InvalidInputError(f"predictive: {type(predictive).__name__} is not of counts; see pit_histogram")
     chosen = np.unique(np.linspace(0, len(targets) - 1, min(rows, len(targets))).astype(int))
     return _frequencies(targets[chosen], predictive[chosen])
 

@@ -181,7 +181,7 @@ class Hurdle(ZeroModified):
 
     def _check(self) -> None:
         largest = self.base.largest
-        require(largest > 0, largest, "base", "Hurdle", "a law that may be positive: at least one trial")
+        require(largest > 0, largest, "base", "Hurdle", "a distribution that may be positive: at least one trial")
 
     @property
     def _zero(self) -> Array:

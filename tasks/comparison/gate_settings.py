@@ -19,7 +19,7 @@ Limit = Annotated[float, Field(allow_inf_nan=False)]
 class Margin:
     """By how much a metric may be worse: a number, a share of the baseline's value, or of the baseline's skill.
 
-    The skill is what is at stake: how much better the baseline is than the law of all targets, which knows no input.
+    The skill is what is at stake: how much better the baseline is than the distribution of all targets.
     """
 
     value: float
@@ -86,8 +86,8 @@ class GateSettings(Strict):
         better_on: metrics in which the version must be better.
         margin: by metric of ``not_worse_on``: a number in the metric's units (``0.01``; nats for ``nll_mean``), a
             share of the baseline's value (``"5 %"``), or of its skill (``"5 % of skill"``: of how much lower its NLL,
-            CRPS, MAE or RMSE is than that of the law of all targets, which knows no input). By default 5 % of CCE, 5 %
-            of the skill in NLL, CRPS, MAE and RMSE, 0.01 of ECE and 0.01 of each effect.
+            CRPS, MAE or RMSE is than that of the distribution of all targets, which knows no input). By default 5 % of
+            CCE, 5 % of the skill in NLL, CRPS, MAE and RMSE, 0.01 of ECE and 0.01 of each effect.
         resamples: of the bootstrap of the metrics other than CCE.
         set_alias: alias to move to a version that passes; none is touched by default. Of several that pass it moves to
             the best in the order of the rules (``better_on``, then ``not_worse_on``), by paired comparison; where none
@@ -142,7 +142,7 @@ class GateSettings(Strict):
                     'skill, for example "5 % of skill", or nats, for example 0.01'
                 )
             if margin.of_skill and metric_of(name).marginal is None:
-                raise ValueError(f'{name}: the law of all targets has none to compare with; write "5 %" or a number')
+                raise ValueError(f'{name}: the distribution of all targets has none; write "5 %" or a number')
         return margins
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """From rates to counts: a count over an exposure e (insured years, kilometres) of a rate r has the mean e r.
 
-The exposure multiplies the mean of a law of counts. The dispersion of a negative binomial and the inflation of zeros
-stay: a policy's own rate is gamma about the predicted one, and which policies never claim is no matter of time.
+The exposure multiplies the mean of a distribution of counts. The dispersion of a negative binomial and the inflation of
+zeros stay: a policy's own rate is gamma about the predicted one, and which policies never claim is no matter of time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def exposed(law: Distribution, family: str, exposure: Array) -> Distribution:
     """
     if family not in RATES:
         raise ContractError(
-            f"exposure: multiplies the mean of a law of counts, and {family} is none that has one; leave exposure out, "
-            f"or read the output as one of {', '.join(RATES)}"
+            f"exposure: multiplies the mean of a distribution of counts, and {family} is none that has one; leave it "
+            f"out, or read the output as one of {', '.join(RATES)}"
         )
     name = RATES[family]
     return families()[family](**{**law.parameters(), name: law.parameters()[name] * exposure})

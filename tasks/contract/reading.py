@@ -81,7 +81,7 @@ def spec_distribution(
         offset = f"; rows are counted from row {start} of the split" if start else ""
         raise ContractError(f"{error} (read as {spec.family}{offset})") from error
     if len(found) != rows:
-        raise ContractError(f"the model returned {len(found)} laws for {rows} input rows; it must return one each")
+        raise ContractError(f"the model returned {len(found)} distributions for {rows} rows; it must return one each")
     return found
 
 

@@ -139,7 +139,7 @@ class PredictionSettings(Strict):
         if self.draws_axis is not None and self.family != "samples":
             raise ValueError("draws_axis: is given with family 'samples', and only with it")
         if self.exposure is not None and self.family not in (AUTO, *RATES):
-            raise ValueError(f"exposure: multiplies the mean of a law of counts, one of {', '.join(RATES)}")
+            raise ValueError(f"exposure: multiplies the mean of a distribution of counts, one of {', '.join(RATES)}")
         if self.levels is not None and not _increasing_probabilities(self.levels):
             raise ValueError(f"levels: {self.levels} must increase strictly and lie inside (0, 1)")
         for key, entries in (("columns", self.columns), ("transforms", self.transforms)):

@@ -38,11 +38,11 @@ COMPONENTS = 2
 
 DESCRIPTION = (
     "The angle of a rotated handwritten digit, in degrees, seen through noise that grows with the digit. "
-    "Version 1 is the law that generated the data: it shows what a perfect model scores."
+    "Version 1 is the distribution that generated the data: it shows what a perfect model scores."
 )
 
 DESCRIPTIONS = {
-    "truth": "the true law",
+    "truth": "the true distribution",
     "trained": "trained, normal with its own scale per image",
     "overconfident": "version 2 with its scale halved",
     "homoscedastic": "trained, one scale for all images",

@@ -14,7 +14,7 @@ from congruence.tasks.hourly.dataset import DISPERSION, INPUTS, hourly_counts, m
 MODEL_NAME = "hourly-hires"
 
 DESCRIPTIONS = {
-    "truth": "the true law",
+    "truth": "the true distribution",
     "poisson": "the right mean, and Poisson: its spread is too small",
     "weekday": "takes every day for a working day",
 }

@@ -253,11 +253,11 @@ def predictions_along(
     targets = vector(require_targets(y, "y"), "y")
     values = vector(feature, "feature", len(targets))
     if len(predictive) != len(targets):
-        raise InvalidInputError(f"predictive: {len(predictive)} rows for {len(targets)} targets; give one law per row")
+        raise InvalidInputError(f"predictive: {len(predictive)} rows for {len(targets)} targets; give one a row")
     order = np.argsort(values, kind="stable")
     asked = np.tile([0.5 - level / 2.0, 0.5, 0.5 + level / 2.0], (len(targets), 1))
     low, middle, high = np.asarray(predictive.quantile(asked))[order].T
-    title = f"Targets, and {100.0 * level:g} % of the version's law" if title is None else title
+    title = f"Targets, and {100.0 * level:g} % of the predicted distribution" if title is None else title
     axes = dressed(axes, title, x_label, y_label)
     shown = spread(order, POINTS)
     axes.scatter(values[shown], targets[shown], s=4, color=MUTED, linewidths=0, alpha=0.6)

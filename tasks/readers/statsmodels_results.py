@@ -44,8 +44,8 @@ class StatsmodelsReader(Reader):
             return NotImplemented
         if call.method == "get_prediction" and is_quantile_regression(model):
             raise UnreadableOutputError(
-                "statsmodels' QuantReg is one quantile, whose get_prediction has no law of a target; log one model a "
-                "level: log_predictive_model({0.1: low, 0.5: middle, 0.9: high}, ...)"
+                "statsmodels' QuantReg is one quantile, whose get_prediction has no distribution of a target; log one "
+                "model a level: log_predictive_model({0.1: low, 0.5: middle, 0.9: high}, ...)"
             )
         make = getattr(model, "_transform_predict_exog", None)
         if call.method != "get_distribution" or make is None:
@@ -63,7 +63,7 @@ class StatsmodelsReader(Reader):
             return None
         if not hasattr(output, "se_obs") or not hasattr(output, "dist_args"):
             raise UnreadableOutputError(
-                f"statsmodels' {type(output).__name__} is the law of the estimated mean, not of a target; "
+                f"statsmodels' {type(output).__name__} is the distribution of the estimated mean, not of a target; "
                 "give predictions: {method: get_distribution}, which a generalised linear or a discrete model has"
             )
         loc, scale = broadcast(output.predicted_mean, rows), broadcast(output.se_obs, rows)

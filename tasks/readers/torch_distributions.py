@@ -155,7 +155,7 @@ def _full(values: Array, rows: int) -> Array:
         return broadcast(values, rows)
     except ValueError as error:
         raise UnreadableOutputError(
-            f"a distribution of batch shape {values.shape} for {rows} input rows; the model must return one law a row"
+            f"a distribution of batch shape {values.shape} for {rows} input rows; the model must return one a row"
         ) from error
 
 

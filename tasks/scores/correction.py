@@ -101,7 +101,7 @@ def in_words(fitted: RecalibrationMap, x: Array) -> str:
     if fitted.form.factor is not None:
         parts.append(f"spreads multiplied by {_range(score_map.factor)}")
     if fitted.form.shift is not None:
-        parts.append(f"laws moved by {_range(score_map.shift)} of their spreads")
+        parts.append(f"predictions moved by {_range(score_map.shift)} of their spreads")
     if fitted.form.shape is not None:
         parts.append("their shape corrected")
     return ", ".join(parts)

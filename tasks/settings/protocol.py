@@ -86,7 +86,7 @@ class ProtocolSettings(Strict):
     """Bootstrap samples of the reference split."""
     downsampling: DownsamplingSettings | None = None
     reference: Literal["test", "validation"] | None = None
-    """The split that the conditional law is estimated on: the evaluated one, or ``reference:`` of the file."""
+    """The split that the conditional distribution is estimated on: the evaluated one, or ``reference:`` of the file."""
 
     @model_validator(mode="after")
     def _one_choice_of_reference_points(self) -> ProtocolSettings:

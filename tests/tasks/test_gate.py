@@ -156,7 +156,7 @@ def test_a_margin_is_a_share_or_a_number(compared):
         ({"baseline": "champion", "margin": {"cce_mean": "a bit"}}, "'a bit' is no margin"),
         ({"baseline": "champion", "margin": {"cce_mean": -0.1}}, "-0.1 is no margin"),
         ({"baseline": "champion", "margin": {"nll_mean": "5 %"}}, "a share of an NLL"),
-        ({"baseline": "champion", "margin": {"cce_mean": "5 % of skill"}}, "the law of all targets has none"),
+        ({"baseline": "champion", "margin": {"cce_mean": "5 % of skill"}}, "the distribution of all targets has none"),
         ({"maximum": {"mae": float("nan")}}, "finite"),
     ],
 )

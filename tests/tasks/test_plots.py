@@ -210,7 +210,7 @@ def test_a_fault_on_a_map_is_counted_by_its_side() -> None:
         (lambda: plots.extremes(RESULT, IMAGES[:3]), "images: 3 for 400 points"),
         (lambda: plots.versions({}), "panels: there is no number of any version"),
         (lambda: plots.rejection_curves({}), "curves: there are none"),
-        (lambda: count_frequencies(Y, LAW), "predictive: Normal is no law of counts; see pit_histogram"),
+        (lambda: count_frequencies(Y, LAW), "predictive: Normal is not of counts; see pit_histogram"),
         (lambda: count_frequencies(COUNTS[:5], Poisson(RATE)), "predictive: 400 rows for 5 targets"),
     ],
 )

@@ -26,7 +26,7 @@ def demo(
     home: Home = None,
     debug: Debug = False,
 ) -> None:
-    """Run the whole pipeline on data whose law is known: data, model versions, embeddings, CCE, MLflow."""
+    """Run the whole pipeline on data whose distribution is known: data, model versions, embeddings, CCE, MLflow."""
     with Errors(debug):
         folder = start(home)
         if over_time:

@@ -48,7 +48,7 @@ function drawLaw(box, row) {
   if (!found || !Number.isFinite(target)) return box.replaceChildren();
   const targets = near.map((other) => columns.get("target").at[other]).filter(Number.isFinite);
   const width = 460, height = 205, left = 12, right = width - 12, top = 22, bottom = height - 70;
-  const drawing = frame(box, "Predicted law of this row", `Target ${number(target)}`, width, height);
+  const drawing = frame(box, "Predicted distribution of this row", `Target ${number(target)}`, width, height);
   const places = [target, ...targets];
   let most = 1;
   if (found.bars) places.push(...found.bars.map((bar) => bar[0])), (most = Math.max(...found.bars.map((bar) => bar[1])));

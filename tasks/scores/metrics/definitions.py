@@ -179,8 +179,8 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "calibration_p_value", "p of calibration",
-        "Exact Monte-Carlo test of “given its input, every target follows its predicted law”, by PIT values over "
-        "the inputs: a part of p. It sees faults of spread and shape that CCE does not; by how much say the effects.",
+        "Exact Monte-Carlo test of “given its input, every target follows its predicted distribution”, by PIT values "
+        "over the inputs: a part of p. It sees faults of spread and shape that CCE does not; the effects say how much.",
         group="Calibration", asked="calibration", measured=True,
         shown={"mlflow": 8},
     ),
@@ -215,15 +215,15 @@ DEFINITIONS: tuple[Metric, ...] = (
     Metric(
         "crps_mean", "CRPS",
         "Mean continuous ranked probability score, a proper score. Of predicted quantiles and bins, with our "
-        "interpolation between them; of draws the fair one, that of the law they are drawn from.",
+        "interpolation between them; of draws the fair one, that of the distribution they are drawn from.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="crps", column="crps", column_label="CRPS",
         margin="5 % of skill", marginal=_mean_marginal_crps,
         shown={"headlines": 7, "mlflow": 2, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},
     ),
     Metric(
         "crps_skill", "CRPS skill",
-        "1 - CRPS / CRPS of the law of all targets together, which ignores the input: 1 is perfect, 0 no better "
-        "than that law, negative worse.",
+        "1 - CRPS / CRPS of the distribution of all targets together, which ignores the input: 1 is perfect, 0 no "
+        "better than that, negative worse.",
         unit=SHARE, better="higher", interval=ROWS, group="Score", asked="crps", terms=_crps_beside_marginal,
         reduction=_skill,
         shown={"mlflow": 1, "slices": 7},
@@ -251,7 +251,7 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "crps_uncertainty", "uncertainty of CRPS",
-        "The CRPS of the law of all targets together, the same for every version.",
+        "The CRPS of the distribution of all targets together, the same for every version.",
         unit=TARGET, group="Score", asked="crps", value=_part_of_crps("uncertainty"),
     ),
     Metric(
@@ -349,8 +349,8 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "target_resolution", "resolution of the targets",
-        "The targets are rounded to multiples of it. NLL is then of the cells around them: each law, that of all "
-        "targets included, by the probability that it gives the interval of values that round to the target.",
+        "The targets are rounded to multiples of it. NLL is then of the cells around them: each distribution, that of "
+        "all targets included, by the probability that it gives the interval of values that round to the target.",
         unit=TARGET, value=lambda rows: rows.resolution,
     ),
     Metric(
