@@ -140,8 +140,7 @@ class VersionRows:
             counts = JumpScores.of(targets, law)
         elif plan.by_jumps and law.has_steps:
             counts = JumpScores.at(targets, law)
-        members = 0 if law.draws is None else law.draws.shape[1]
-        return cls(pit, pit_scores(pit) if counts is None else counts.values, own, counts, weights, members)
+        return cls(pit, pit_scores(pit) if counts is None else counts.values, own, counts, weights, law.members or 0)
 
 
 def score_sums(bases: InputBases, tiles: Tiles, rows_of: Mapping[str, VersionRows]) -> dict[str, BlockSums]:

@@ -310,7 +310,10 @@ def masses(
         observed, low, high = int(sums[0, place]), float(sums[1, place]), float(sums[2, place])
         p_value = _p_value(observed, low, high, len(y), None if blocks is None else by_block[:, :, place])
         local = step is None or _is_local(values, value, step, sums[0], expected)
-        made.append(Mass(float(value), observed, float(expected[place]), len(y), p_value, local))
+        stated = float(expected[place])
+        if predictive.quantile_levels is not None:  # between two bounds: the nearer one
+            stated = min(max(float(observed), low), high)
+        made.append(Mass(float(value), observed, stated, len(y), p_value, local))
     made.sort(key=lambda mass: -abs(mass.observed - mass.expected))
     cells = _cells(y, predictive) if blocks is None else ()
     return Masses(tuple(made), tried, cells, None if blocks is None else blocks.count)
@@ -352,7 +355,7 @@ def _expected(predictive: Distribution, sums: Array) -> Array:
     if predictive.draws is None:
         return np.asarray((sums[1] + sums[2]) / 2.0)
     members = predictive.draws.shape[1]
-    return np.asarray((sums[1] * (members + 1.0) - sums[0]) / members)
+    return np.asarray(np.maximum((sums[1] * (members + 1.0) - sums[0]) / members, 0.0))
 
 
 def _p_value(observed: int, low: float, high: float, n: int, by_block: Array | None) -> float:

@@ -44,6 +44,9 @@ BIAS, SPREAD, SKEW, TAILS = range(len(ORDERS))
 FACTORS = (0.05, 20.0)
 """The spread factors that four bounded scores can tell; beyond them an estimate stays at the end."""
 
+GROSS_BIAS = 0.9
+"""A bias score from which a fault is no skew and no tails, whatever the nearest curve: a shift of one spread has it."""
+
 SHAPE_DOUBT = 6.0
 """Squared errors by which a skew or tails must fit better than a shift or a spread, which are commoner."""
 
@@ -113,6 +116,8 @@ def faults(scores: Any, errors: Any = 0.0, *, mixing: float = 0.0, members: int 
     if s.shape[1] != len(ORDERS):
         raise InvalidInputError(f"scores: shape {s.shape}, expected {len(ORDERS)} columns, {', '.join(ORDERS)}")
     doubt = SHAPE_DOUBT * np.broadcast_to(np.asarray(errors, dtype=np.float64), (len(s),)) ** 2
+    kept = 1.0 if members is None else float(rank_scores(members)[BIAS, BIAS])
+    doubt = np.where(np.abs(s[:, BIAS]) >= GROSS_BIAS * kept, np.inf, doubt)
     extra = {SKEW: doubt, TAILS: doubt + (MIXED_TAILS * mixing) ** 2}
     curves = _curves(members)
     found = [curve.nearest(s) for curve in curves]

@@ -61,6 +61,11 @@ class Distribution(ABC):
         return None
 
     @property
+    def members(self) -> int | None:
+        """How many draws a row is known by; None where it is known by more."""
+        return None if self.draws is None else self.draws.shape[1]
+
+    @property
     def stated(self) -> Stated:
         """What a row says of its outcome: "all" of a distribution; the probabilities of some "cells"; or a few "draws".
 

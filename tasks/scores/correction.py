@@ -13,6 +13,11 @@ from congruence.kernels.conditional_calibration.recalibration_map import Recalib
 BEYOND_CHANCE = 2.0
 """Standard errors of a paired difference from which a number is said to get better or worse."""
 
+MOST_LOST = 1.0
+"""Of a score, its own size: a correction that loses more is none, however few rows say so."""
+
+_PROPER = ("NLL", "CRPS")
+
 
 @dataclass(frozen=True)
 class PreviewRow:
@@ -82,6 +87,12 @@ class CorrectionPreview:
     def improves(self) -> bool:
         """Whether there is a correction, and some number falls by more than chance."""
         return bool(self.said) and any(row.is_better for row in self.table)
+
+    @property
+    def harms(self) -> bool:
+        """Whether a proper score gets worse by more than chance, or by what no correction should cost in any row."""
+        proper = [row for row in self.table if row.name in _PROPER]
+        return any(row.is_worse or row.then > row.now + MOST_LOST * max(1.0, abs(row.now)) for row in proper)
 
     @property
     def judgement(self) -> str:

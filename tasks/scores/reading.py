@@ -62,6 +62,8 @@ def read_what_is_wrong(
     blocks: DependentBlocks | None = None,
     targets: TargetRows | None = None,
     segments: Callable[[], Sequence[Segment]] = tuple,
+    members: int | None = None,
+    rare: Callable[[GroupReading | None], list[Finding]] | None = None,
 ) -> WhatIsWrong:
     """Read one version.
 
@@ -83,11 +85,13 @@ def read_what_is_wrong(
         blocks: of the valid rows, where they depend on each other.
         targets: the valid rows in the targets' own unit; sizes are in predicted spreads without them.
         segments: looks for them (``weak_segments``), where the version is wrong.
+        members: of an ensemble, by whose ranks its law is read.
+        rare: what is found of targets far out and of values that many share, beside the reading of all rows.
     """
     assert calibration.reading is not None
     assert calibration.curves is not None
     read = pit if jumps is None else jumps
-    by_region, groups = read_regions(regions, read, blocks), regions.rows()
+    by_region, groups = read_regions(regions, read, blocks, members), regions.rows()
     of_slices = _slices_of(slices)
     words = of_slices.words if of_slices.groups else {}
     chosen = of_slices.groups or groups
@@ -96,8 +100,8 @@ def read_what_is_wrong(
     elif levels is not None:
         read_places = _read_places(_LEVELS, levels, chosen, words, blocks)
     else:
-        places = _read_groups(of_slices.groups, read, blocks) or by_region
-        overall = group_reading(read, mixing=calibration.reading.mixing, blocks=blocks)
+        places = _read_groups(of_slices.groups, read, blocks, members) or by_region
+        overall = group_reading(read, mixing=calibration.reading.mixing, blocks=blocks, members=members)
         interpreted = interpreted_places(places, pit, chosen)
 
         def findings() -> tuple[Finding | None, list[Finding]]:
@@ -113,8 +117,9 @@ def read_what_is_wrong(
             len(places),
             findings,
             lambda level: _table(places, level).assign(pit=interpreted),
+            overall,
         )
-    found = read_places.judged(metrics, len(pit), segments)
+    found = read_places.judged(metrics, len(pit), segments, rare)
     worst, curves = by_region[0], calibration.curves
     place = regions.names.index(worst.name)
     there = slice(place, place + 1)
@@ -153,7 +158,8 @@ def read_vector_targets(
     for column, name in enumerate(names):
         law = predictive.marginal(column)
         if law is not None:
-            read[name] = group_reading(pit_values(targets[:, column], law, seed=seed, keys=keys), blocks=blocks)
+            values = pit_values(targets[:, column], law, seed=seed, keys=keys)
+            read[name] = group_reading(values, blocks=blocks, members=law.members)
     q_values = benjamini_hochberg(np.array([found.p_value for found in read.values()])) if read else np.empty(0)
     places = [RegionReading(name, 0, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
     places.sort(key=lambda place: -abs(place.reading.strength))
@@ -213,15 +219,21 @@ class _Read:
         total: how many there are.
         findings: of all rows together, where they have a fault, and of the places with one.
         table: the places, with a fault where the q-value is at most a level.
+        overall: the reading of all rows by their PIT values, where they are read by these.
     """
 
     p_value: float | None
     total: int
     findings: Callable[[], tuple[Finding | None, list[Finding]]]
     table: Callable[[float], pd.DataFrame]
+    overall: GroupReading | None = None
 
     def judged(
-        self, metrics: Mapping[str, MetricValue], rows: int, segments: Callable[[], Sequence[Segment]] = tuple
+        self,
+        metrics: Mapping[str, MetricValue],
+        rows: int,
+        segments: Callable[[], Sequence[Segment]] = tuple,
+        rare: Callable[[GroupReading | None], list[Finding]] | None = None,
     ) -> WhatIsWrong:
         """The sentences and the table by the verdict of all parts: no fault is named where none was found."""
         of_places = {} if self.p_value is None else {PLACES_P_VALUE: MetricValue(self.p_value)}
@@ -233,6 +245,7 @@ class _Read:
         found, (overall, places) = segments(), self.findings()
         names = {place.place for place in places}
         apart = [each.finding for each in found if each.place not in names]  # a segment that is a slice is told once
+        apart += [] if rare is None else rare(self.overall)
         sentences, fault = told(overall, places, self.total, apart)
         return WhatIsWrong(
             tuple(sentences), self.table(LEVEL), fault=fault, p_value=self.p_value, segments=tuple(found)
@@ -258,10 +271,10 @@ def _slices_of(slices: pd.DataFrame) -> _Slices:
 
 
 def _read_groups(
-    groups: dict[str, Array], pit: Array | JumpScores, blocks: DependentBlocks | None
+    groups: dict[str, Array], pit: Array | JumpScores, blocks: DependentBlocks | None, members: int | None
 ) -> list[RegionReading]:
     """The reading of each group of rows, the most wrong first."""
-    readings, q_values = group_readings(pit, groups, blocks)
+    readings, q_values = group_readings(pit, groups, blocks, members)
     read = [RegionReading(name, int(groups[name][0]), q_values[name], found) for name, found in readings.items()]
     return sorted(read, key=lambda place: -(place.reading.strength**2) * place.reading.share)
 

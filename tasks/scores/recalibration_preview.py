@@ -69,7 +69,7 @@ def preview(
     seed: int,
     dependence: RowDependence | None = None,
 ) -> CorrectionPreview | None:
-    """Fit on the rows of ``half`` and judge on the others; None where they are too few.
+    """Fit on the rows of ``half`` and judge on the others; None where they are too few, or it does harm there.
 
     Args:
         protocol: with its input kernel and lambda.
@@ -92,7 +92,8 @@ def preview(
     found = [(word, tried.changes[name]) for name, word in _WORDS.items() if name in tried.changes]
     table = [PreviewRow(word, change.before, change.after, change.standard_error) for word, change in found]
     table.append(PreviewRow("calibration p", *tried.p_values))
-    return CorrectionPreview(in_words(tried.map, x[half]), tried.fitted_on, tried.rows, tuple(table))
+    made = CorrectionPreview(in_words(tried.map, x[half]), tried.fitted_on, tried.rows, tuple(table))
+    return None if made.harms else made
 
 
 class _LastSplit:

@@ -79,6 +79,7 @@ def weak_segments(
     levels: LevelRows | None = None,
     blocks: DependentBlocks | None = None,
     targets: TargetRows | None = None,
+    members: int | None = None,
 ) -> list[Segment]:
     """The segments in which the version is wrong, the most wrong first; none where none is.
 
@@ -95,6 +96,7 @@ def weak_segments(
         levels: the rows of a version that states quantiles, which are read by what these cover.
         blocks: of the rows, where they depend on each other.
         targets: the rows in the targets' own unit.
+        members: of an ensemble, by whose ranks its law is read.
     """
     if len(pit) < FEWEST_ROWS:
         return []
@@ -111,7 +113,7 @@ def weak_segments(
             of_levels = level_reading(levels, rows, blocks)
             finding = level_finding(of_levels, name) if of_levels.is_off else None
         else:
-            of_scores = group_reading(pit if jumps is None else jumps, rows, blocks=blocks)
+            of_scores = group_reading(pit if jumps is None else jumps, rows, blocks=blocks, members=members)
             if abs(of_scores.strength) >= NEGLIGIBLE:
                 finding = group_finding(of_scores, name, sizes=None if targets is None else targets[rows])
         if finding is not None:

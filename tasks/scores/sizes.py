@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
 
+Power = Literal["square", "root"]
+
 _TINY = 1e-300
+_INSIDE = 0.6827  # of a normal law, within one spread
+_ALMOST, _APART = 0.08, 0.25  # of the logarithm of a spread
+_VARIES, _SLOPE = 0.2, 0.15  # predicted spreads from which a power shows in the rows, and how nearly it does
+_FEWEST = 50
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,27 @@ class TargetRows:
         spread = (found.high - found.value) / found.value
         value = float(np.sqrt(found.value))
         return Size(value, value * float(np.exp(-spread / 2.0)), value * float(np.exp(spread / 2.0)))
+
+    @property
+    def power(self) -> Power | None:
+        """Whether what is predicted as spread is the square, or the root, of the spread that the targets show."""
+        apart, n = np.abs(self.y - self.mean), len(self.y)
+        if n < _FEWEST or not np.all(self.std > 0.0):
+            return None
+        logs, noise = np.log(self.std), 1.5 / n**0.5
+        varies = float(np.std(logs))
+        found: tuple[tuple[Power, float], ...] = (("square", 0.5), ("root", 2.0))
+        for name, power in found:
+            fits = abs(float(np.log(np.quantile(apart / self.std**power, _INSIDE)))) <= _ALMOST + noise
+            if varies > _VARIES:
+                slope = float(np.polyfit(logs, np.log(np.maximum(apart, _TINY)), 1)[0])
+                error = 2.2 / (varies * n**0.5)
+                fits &= abs(slope - power) <= _SLOPE * power + error < abs(slope - 1.0)
+            else:
+                fits &= abs(float(np.log(np.quantile(apart / self.std, _INSIDE)))) > _APART
+            if fits:
+                return name
+        return None
 
     def share_beyond(self, level: float) -> float:
         """Of the targets outside the predicted central interval of probability ``level``."""

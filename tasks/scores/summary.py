@@ -68,10 +68,13 @@ def floor_share(metrics: Mapping[str, MetricValue]) -> float:
 
 
 def calibration_metrics(test: ConditionalCalibrationTest) -> dict[str, MetricValue]:
-    """The p-value of calibration given the input, and the effect of each order, 0 where its estimate is negative."""
+    """The p-value of calibration given the input, and the effect of each order, from 0 to 1.
+
+    Its estimate may be negative, and above 1 where scores vary more than a true version's do: all of them is explained.
+    """
     metrics = {"calibration_p_value": MetricValue(test.p_value)}
     for order, effect in test.effects.items():
-        low, high = max(effect.low, 0.0), max(effect.high, 0.0)
+        low, high = (float(np.clip(end, 0.0, 1.0)) for end in (effect.low, effect.high))
         metrics[f"calibration_effect_{order}"] = MetricValue(float(np.clip(effect.estimate, low, high)), low, high)
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 

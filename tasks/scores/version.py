@@ -20,6 +20,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
 from congruence.kernels.conditional_calibration.coverage import LevelRows
+from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.version_calibration import FEWEST_ROWS
 from congruence.kernels.dependence.blocks import RowDependence
@@ -60,6 +61,7 @@ from congruence.tasks.scores.metrics.definitions import RECALIBRATED
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.scores.picture import principal_axes
 from congruence.tasks.scores.points import score_points, version_metrics
+from congruence.tasks.scores.rare import RareTargets
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
 from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.segments import Segment, searched_rows, weak_segments
@@ -67,6 +69,7 @@ from congruence.tasks.scores.sizes import TargetRows
 from congruence.tasks.scores.split_rows import ScoredRows, SplitRows
 from congruence.tasks.scores.summary import floor_share, remarks
 from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
 
 if TYPE_CHECKING:
@@ -179,9 +182,12 @@ def score_version(
     correlation = _correlation(given, rows, measurement)
     if correlation is not None:
         summary[ROW_CORRELATION] = MetricValue(correlation.value)
-    wrong = with_inference(
-        _what_is_wrong(given, points, summary, measurement, regions, features), measurement.inference, correlation
-    )
+    rare = RareTargets() if measurement.calibration is None else RareTargets.of(targets, predictive, given.blocks)
+    summary |= rare.metrics()
+    wrong = _what_is_wrong(given, points, summary, measurement, regions, features, rare)
+    if wrong is not None and rare.method:
+        wrong = replace(wrong, method=f"{wrong.method} {rare.method}".strip())
+    wrong = with_inference(wrong, measurement.inference, correlation)
     provenance, seconds = _provenance(seed, encoder, measurement), measurement.seconds
     if wrong is not None and wrong.p_value is not None:
         summary[PLACES_P_VALUE] = MetricValue(wrong.p_value)
@@ -278,6 +284,7 @@ def _what_is_wrong(
     measurement: VersionMeasurement,
     regions: Regions | None,
     features: pd.DataFrame,
+    rare: RareTargets,
 ) -> WhatIsWrong | None:
     """What calibration given the input says; None where it was not measured."""
     calibration, predictive, targets = measurement.calibration, given.predictive, given.targets
@@ -304,7 +311,15 @@ def _what_is_wrong(
             None if levels is None else levels[some],
             None if blocks is None else blocks.of_rows(some),
             rows[some],
+            predictive.members,
         )
+
+    def found_rare(overall: GroupReading | None) -> list[Finding]:
+        return rare.findings(overall, keys_of, of_counts=counts is not None)
+
+    def keys_of(some: Array) -> list[str]:
+        numbers = given.numbers[some].tolist()
+        return [str(given.split.key_values(Shard(0, row, row + 1, "")).iloc[0]) for row in numbers]
 
     return read_what_is_wrong(
         calibration,
@@ -319,6 +334,8 @@ def _what_is_wrong(
         blocks,
         rows,
         segments,
+        predictive.members,
+        found_rare,
     )
 
 

@@ -190,6 +190,30 @@ DEFINITIONS: tuple[Metric, ...] = (
         "part of p.",
         group="Calibration", asked="calibration", measured=True,
     ),
+    Metric(
+        "extremes_p_value", "p of targets far out",
+        "Exact test of the number of targets at which the predictions put less than 0.001, 1e-4, 1e-6 or 1e-9: a part "
+        "of p. Few targets far out change no mean; a model that states no such probability is not tested.",
+        group="Calibration", asked="calibration", measured=True,
+    ),
+    Metric(
+        "extremes_observed", "targets far out",
+        "How many targets lie where the predictions put less than `extremes_level`, the level at which the most is "
+        "wrong; `extremes_expected` were to be expected.",
+        unit="rows", group="Calibration", asked="calibration", measured=True,
+    ),
+    Metric(
+        "masses_p_value", "p of single values",
+        "Exact test of the numbers of targets at each value that at least 1 % of them share, and in each cell between "
+        "predicted quantiles, against the predicted ones: a part of p.",
+        group="Calibration", asked="calibration", measured=True,
+    ),
+    Metric(
+        "mass_observed", "share of a single value",
+        "Share of the targets that are exactly `mass_value`, where that is not what is predicted; the predictions give "
+        "it `mass_expected`.",
+        unit=SHARE, group="Calibration", asked="calibration", measured=True,
+    ),
     *(
         Metric(
             name, f"effect of {order}",
