@@ -1,4 +1,4 @@
-"""Regressors with scikit-learn's interface: its own, forests of quantiles and weights, conformal ones, TabPFN."""
+"""Regressors with scikit-learn's interface: its own, forests of quantiles, conformal ones, TabPFN and TabICL."""
 
 from __future__ import annotations
 
@@ -120,10 +120,15 @@ class MapieReader(Reader):
 class TabPfnReader(Reader):
     """TabPFN's full output: a mapping with ``logits`` (rows, B) and the ``criterion`` that holds the borders.
 
-    A "full support" criterion has half-normal tails with half their mass within the outermost bins.
+    A "full support" criterion has half-normal tails with half their mass within the outermost bins. Of its kin TabICL
+    the 999 quantiles that its network is trained on, at levels .001 to .999.
     """
 
     def known(self, model: Any) -> Known | None:
+        if is_of(model, "tabicl") and _has_argument(model, "predict", "alphas"):
+            levels = [round(0.001 * permille, 3) for permille in range(1, 1000)]
+            call = Call("predict", (), {"output_type": "quantiles", "alphas": levels})
+            return Known(call, "TabICL, 999 quantiles", as_quantiles(levels))
         if is_of(model, "tabpfn") and _has_argument(model, "predict", "output_type"):
             return Known(Call("predict", (), {"output_type": "full"}), 'predict(output_type="full")')
         return None

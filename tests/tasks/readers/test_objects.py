@@ -18,7 +18,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractError, PredictionSettings, read_distribution
 from congruence.tasks.contract.reading import spec_distribution
 from congruence.tasks.readers.base import Asked, Call, UnreadableOutputError, parse_call, unflatten
-from congruence.tasks.readers.read import output_of, read_output
+from congruence.tasks.readers.read import known, output_of, read_output
 from congruence.tasks.readers.regressors import MapieReader
 
 N = 4
@@ -221,6 +221,22 @@ def test_the_full_output_of_tabpfn() -> None:
     )
     expected = np.log(P_BINS[:, 2]) + side.log_prob(torch.tensor(3.5)).item()  # TabPFN's own log density at 4
     np.testing.assert_allclose(inner.log_prob(4.0), expected, rtol=1e-6)
+
+
+def test_the_quantiles_of_tabicl() -> None:
+    """A class of its package with its ``predict``, whose weights are not on an index of packages."""
+
+    def predict(self: Any, X: Any, output_type: str = "mean", alphas: list[float] | None = None) -> Any:
+        assert output_type == "quantiles"
+        return scipy.stats.norm(A[:, None], B[:, None]).ppf(np.asarray(alphas)).astype(np.float32)
+
+    model = type("TabICLRegressor", (), {"__module__": "tabicl.sklearn.regressor", "predict": predict})()
+    found = known(model)
+    assert found is not None
+    law = spec_distribution(found.read(found.call.of(model, None)), N)  # type: ignore[misc, arg-type]
+    assert law.quantile_levels is not None
+    assert len(law.quantile_levels) == 999
+    np.testing.assert_allclose(law.cdf(Y), scipy.stats.norm(A, B).cdf(Y), atol=1e-4)
 
 
 P_BINS = np.random.default_rng(0).dirichlet(np.ones(3), N)
