@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.recalibration_map import (
@@ -228,6 +227,8 @@ def _own_features(predictive: Distribution) -> Array:
     """Ranks of a version's own means and spreads, of mean 0 and variance 1, (n, 2); constant where all are the same."""
     columns = []
     for values in (predictive.mean(), predictive.std()):
+        from scipy.stats import rankdata  # a second of imports that a refusal need not wait for
+
         ranks = (rankdata(values) - 0.5) / len(values) - 0.5
         spread = float(np.std(ranks))
         columns.append(ranks / spread if spread > 0.0 else ranks)
