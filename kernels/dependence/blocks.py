@@ -34,6 +34,7 @@ FOLDS = 10
 _LARGEST_CORRELATION = 0.98
 _LAGS = 5  # from which phi is read
 _CLEAR = 3.0  # standard errors of the partial correlation at lag 2, from which on there is more than an autoregression
+_FEW_RUNS = 40
 _CLEAR_SKEWNESS = 24.0  # over B: two standard errors of a skewness, squared
 _ROUNDING = 1e-9  # of sums of counts over blocks
 _OF_COUNTS = 6.0  # by which the skewness of sums of counts enlarges a null
@@ -231,17 +232,27 @@ def blocks_of_time(time: Any, scores: Array, *, noisy: bool = False) -> Dependen
     Rows of one time are in one run.
 
     Raises:
-        InvalidInputError: another number of rows, missing values, or fewer than ten runs.
+        InvalidInputError: another number of rows, missing values, or fewer than ten runs; fewer than forty, where there
+            are signs that correlation lasts so long that fewer than ten would do: a slow fault and slow noise are not
+            told apart by so few.
     """
     rank = time_ranks(time, len(scores))
     order = np.argsort(rank, kind="stable")
-    ordered = rank[order]
-    length = max(run_length(column, noisy=noisy) for column in np.asarray(scores, dtype=np.float64)[order].T)
+    ordered, columns = rank[order], np.asarray(scores, dtype=np.float64)[order].T
+    length = max(run_length(column, noisy=noisy) for column in columns)
     first = np.searchsorted(ordered, ordered, side="left")  # of the rows of the same time
     _, runs = np.unique(first // length, return_inverse=True)
     labels = np.empty(len(order), dtype=np.intp)
     labels[order] = runs.reshape(-1)
-    return _enough(DependentBlocks(labels, int(labels.max()) + 1, "time"), "time")
+    found = _enough(DependentBlocks(labels, int(labels.max()) + 1, "time"), "time")
+    if not noisy and found.count < _FEW_RUNS:
+        longest = max(run_length(column, noisy=True) for column in columns)
+        if len(order) < FEWEST_BLOCKS * longest:
+            raise TooFewBlocksError(
+                f"time: {found.count} runs of rows are too few at this correlation, which lasts longer than from row "
+                "to row. Use a longer split, or read point estimates alone"
+            )
+    return found
 
 
 def run_length(score: Array, *, noisy: bool) -> int:
