@@ -86,7 +86,12 @@ def register(name: str, rows: pd.DataFrame) -> dict[str, Any]:
     mlflow.sklearn.log_model(boosted, name="m", registered_model_name=f"{name}-ngboost", signature=signature, **plain)
     levels = {"objective": "reg:quantileerror", "quantile_alpha": [0.05, 0.25, 0.5, 0.75, 0.95]}
     for flavor, fitted in (
-        ("catboost", CatBoostRegressor(50, loss_function="RMSEWithUncertainty", verbose=False).fit(inputs, rows["y"])),
+        (
+            "catboost",
+            CatBoostRegressor(50, loss_function="RMSEWithUncertainty", verbose=False, allow_writing_files=False).fit(
+                inputs, rows["y"]
+            ),
+        ),
         ("xgboost", XGBRegressor(n_estimators=20, max_depth=2, **levels).fit(inputs, rows["y"])),
         ("statsmodels", OLS(rows["y"], inputs).fit()),
     ):
