@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -30,7 +30,8 @@ from congruence.kernels.engine.system import System
 from congruence.kernels.engine.targets import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, require_kernel
-from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.printed import printed
+from congruence.kernels.protocol import EXACT, EvaluationProtocol
 from congruence.kernels.weights import mean_one
 from congruence.kernels.withholding.input_scores import InputScores
 from congruence.kernels.withholding.scorer import InputScorer, input_scorer
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
     """A labelled split with its system prepared, from ``prepare``.
 
@@ -52,6 +53,7 @@ class Split:
         weights: what each point counts in means over them, (m,), of mean 1; None where they count equally.
         dependence: which rows may depend on each other; None where all are independent.
         accuracy: how many landmarks the answers stand on.
+        normalize: whether inputs were brought to unit norm, as those that methods take are, too.
     """
 
     x: Array = field(repr=False)
@@ -61,6 +63,14 @@ class Split:
     dependence: RowDependence | None = field(default=None, repr=False)
     accuracy: Accuracy = field(default_factory=Accuracy)
     systems: dict[Any, System] = field(default_factory=dict, repr=False)
+    normalize: bool = False
+
+    def __repr__(self) -> str:
+        said = {} if self.query is None else {"query": len(self.query)}
+        kernel, shrinkage = self.input_kernel, self.protocol.regularization
+        return printed(
+            self, rows=self.n, features=self.x.shape[1], **said, input_kernel=kernel, regularization=shrinkage
+        )
 
     @property
     def n(self) -> int:
@@ -72,24 +82,51 @@ class Split:
         """k_X."""
         return self.protocol.input_kernel
 
+    @overload
+    def evaluate(
+        self,
+        y: Any,
+        versions: Distribution,
+        *,
+        output_kernel: Kernel | None = ...,
+        output_scale: OutputScale = ...,
+        samples: int | None = ...,
+        draws: int | None = ...,
+        seed: int = ...,
+    ) -> CongruenceResult: ...
+
+    @overload
     def evaluate(
         self,
         y: Any,
         versions: Mapping[str, Distribution],
+        *,
+        output_kernel: Kernel | None = ...,
+        output_scale: OutputScale = ...,
+        samples: int | None = ...,
+        draws: int | None = ...,
+        seed: int = ...,
+    ) -> dict[str, CongruenceResult]: ...
+
+    def evaluate(
+        self,
+        y: Any,
+        versions: Any,
         *,
         output_kernel: Kernel | None = None,
         output_scale: OutputScale = "marginal",
         samples: int | None = None,
         draws: int | None = None,
         seed: int = 0,
-    ) -> dict[str, CongruenceResult]:
-        """Returns everything about the CCE of some versions, by passes that they share.
+    ) -> CongruenceResult | dict[str, CongruenceResult]:
+        """Returns everything about the CCE of one version, or of several by name, by passes that they share.
 
         What is said of a version is the same in whatever company.
 
         Args:
             y: targets.
-            versions: predictive distributions by version.
+            versions: predictive distributions of one version, or a mapping of those of several by name: what comes back
+                is the ``CongruenceResult`` of the one, or a dict of these.
             output_kernel: k_Y of CCE and test; by default RBF with gamma = 1 / (2 var(y)) for the CCE; for the test,
                 with the variance that each version states, which makes it exact.
             output_scale: of these default kernels.
@@ -100,6 +137,16 @@ class Split:
         Raises:
             InvalidInputError: targets or a version that do not fit the split, named by row, field and value.
         """
+        if isinstance(versions, Distribution):
+            one = {"": versions}
+            return self.evaluate(
+                y, one, output_kernel=output_kernel, output_scale=output_scale, samples=samples, draws=draws, seed=seed
+            )[""]
+        if not isinstance(versions, Mapping):
+            raise InvalidInputError(
+                f"versions: is a {type(versions).__name__}, expected predictive distributions such as Normal(mean, "
+                "std), or a mapping of them by name"
+            )
         y = require_targets(y, "y", self.n)
         for name, predictive in versions.items():
             self._require_rows(name, predictive)
@@ -193,7 +240,7 @@ class Split:
     ) -> LocalReading:
         """Returns what is wrong around each point: at query inputs (m, d), which need no labels, or at own rows."""
         y = require_targets(y, "y", self.n)
-        smoother = self.smoother if query is None else self.spectrum.smoother(self.x, require_matrix(query, "query"))
+        smoother = self.smoother if query is None else self.spectrum.smoother(self.x, self._as_inputs(query, "query"))
         blocks = version_blocks(self.dependence, y, predictive)
         return local_reading(smoother, pit_values(y, predictive, seed=seed, keys=keys), blocks)
 
@@ -245,7 +292,7 @@ class Split:
             output_kernel=output_kernel,
             seed=seed,
         )
-        return scorer.score(x_new, raw=new, columns=asked, keys=keys)
+        return scorer.score(self._as_inputs(x_new, "x_new"), raw=new, columns=asked, keys=keys)
 
     def input_scorer(self, y: Any, predictive: Distribution, **settings: Any) -> InputScorer:
         """Does what ``score_inputs`` does once for all inputs; see ``kernels.withholding.scorer.input_scorer``."""
@@ -287,6 +334,11 @@ class Split:
         shrinkage = self.protocol.regularization
         return prepare_calibration(self.x, input_kernel=self.input_kernel, regularization=shrinkage, settings=settings)
 
+    def _as_inputs(self, x: Any, name: str) -> Array:
+        """New inputs (m, d) as the split's own are."""
+        found: Array = require_matrix(x, name)
+        return np.asarray(EXACT.apply(found)) if self.normalize else found
+
     def _require_rows(self, name: str, predictive: Distribution) -> None:
         if len(predictive) != self.n:
             what = f"{name}: " if name else ""
@@ -299,7 +351,7 @@ def prepare(
     x: Any,
     *,
     query: Any | None = None,
-    input_kernel: Kernel,
+    input_kernel: Kernel | None = None,
     regularization: float = 0.1,
     landmarks: int | None = None,
     weights: Any | None = None,
@@ -311,7 +363,8 @@ def prepare(
     Args:
         x: reference inputs (n, d).
         query: points (m, d) at which to evaluate, labels not needed; by default the reference points.
-        input_kernel: k_X, for example ``Polynomial(degree=3, gamma=1.0, coef0=1.0)`` on unit-norm embeddings.
+        input_kernel: k_X, such as ``RBF(gamma=0.5)``. By default that of the protocol ``exact``: inputs are brought to
+            unit norm, and the kernel is ``Polynomial(degree=3, gamma=1.0, coef0=1.0)``.
         regularization: lambda; the system is K + n lambda I.
         landmarks: how many; by default all rows up to 5,000, where the answer is exact, and beyond as many as its
             certificate needs (up to 4,096).
@@ -330,7 +383,8 @@ def prepare(
     """
     if not regularization > 0 or not np.isfinite(regularization):
         raise InvalidInputError(f"regularization: lambda is {regularization}, expected a positive number such as 0.1")
-    require_kernel(input_kernel, "input_kernel")
+    if input_kernel is not None:
+        require_kernel(input_kernel, "input_kernel")
     x = require_matrix(x, "x")
     if query is not None:
         query = require_matrix(query, "query")
@@ -339,10 +393,14 @@ def prepare(
                 f"query: {query.shape[1]} features, but the reference inputs have {x.shape[1]}; "
                 "embed both with the same encoder"
             )
-    protocol = EvaluationProtocol("python", False, input_kernel, regularization=regularization)
+    normalize = input_kernel is None
+    if normalize:
+        x, query = EXACT.apply(x), None if query is None else EXACT.apply(query)
+    kernel = EXACT.input_kernel if input_kernel is None else input_kernel
+    protocol = EvaluationProtocol("python", False, kernel, regularization=regularization)
     counted = None if weights is None else mean_one(weights, len(x if query is None else query))
     dependence = RowDependence.of(len(x), groups=groups, time=time)
-    split = Split(x, protocol, query, counted, dependence, Accuracy.of(landmarks))
+    split = Split(x, protocol, query, counted, dependence, Accuracy.of(landmarks), normalize=normalize)
     _ = split.system
     return split
 

@@ -107,6 +107,13 @@ class Distribution(ABC):
         """The distributions before they were recalibrated, and the ``NormalScoreMap``; None where nothing was done."""
         return None
 
+    def __repr__(self) -> str:
+        """The family, how many rows there are, and between what each parameter lies."""
+        parts = () if self.mixture is None else self.mixture[1]
+        given = {} if parts else self.parameters()
+        said = [repr(part) for part in parts] + [f"{name}={_between(values)}" for name, values in given.items()]
+        return f"{type(self).__name__}({', '.join([f'rows={len(self)}', *said])})"
+
     @abstractmethod
     def __len__(self) -> int:
         """Number of rows n."""
@@ -487,3 +494,10 @@ def align_levels(q: Any, n: int) -> tuple[Array, bool]:
             "per cent by 100"
         )
     return levels, columns
+
+
+def _between(values: Any) -> str:
+    """ "0.5", or "0.1 to 2.5"."""
+    found = np.asarray(values, dtype=np.float64)
+    low, high = (f"{end:.4g}" for end in (np.min(found), np.max(found))) if found.size else ("none", "none")
+    return low if low == high else f"{low} to {high}"

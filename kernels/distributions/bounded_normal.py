@@ -30,7 +30,7 @@ _NARROW = 1e-5  # of the logarithm of the density over an interval, up to which 
 _NODES = 96
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BoundedNormal(Parametric):
     """Parameters, their checks, and standard units."""
 
@@ -120,7 +120,7 @@ class BoundedNormal(Parametric):
         return self._inside(0.0, powers, (order + 1,))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TruncatedNormal(BoundedNormal):
     """N(loc, scale^2) given that it lies in [lower, upper]; bounds in the units of y, possibly infinite.
 
@@ -177,7 +177,7 @@ class TruncatedNormal(BoundedNormal):
         return self._inside_moments(order)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CensoredNormal(BoundedNormal):
     """min(max(N(loc, scale^2), lower), upper), as in Tobit models: mass at finite bounds, a density between them.
 

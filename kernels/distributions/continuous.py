@@ -29,7 +29,7 @@ _REACH = 9.0  # standard deviations of the logarithm of a log-normal distributio
 _MOST_TURNS = 1e5  # of a wave over the spread of a beta distribution, beyond which there are no more nodes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Normal(LocationScale):
     """N(loc, scale^2)."""
 
@@ -72,7 +72,7 @@ class Normal(LocationScale):
         return moments.of_symmetric(np.array(absolute))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Laplace(LocationScale):
     """Density exp(-|y - loc| / scale) / (2 scale)."""
 
@@ -100,7 +100,7 @@ class Laplace(LocationScale):
         return moments.of_symmetric(scipy.special.factorial(np.arange(order + 1)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Logistic(LocationScale):
     """P(Y <= y) = 1 / (1 + exp(-(y - loc) / scale)); the standard deviation is pi scale / sqrt(3)."""
 
@@ -128,7 +128,7 @@ class Logistic(LocationScale):
         return moments.of_symmetric(np.abs((2.0**power - 2.0) * np.pi**power * bernoulli))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Uniform(LocationScale):
     """Uniform on [loc, loc + scale], as in scipy; the log score is infinite outside."""
 
@@ -158,7 +158,7 @@ class Uniform(LocationScale):
         return 1.0 / (np.arange(order + 1) + 1.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StudentT(LocationScale):
     """loc + scale T, where T has ``df`` degrees of freedom.
 
@@ -249,7 +249,7 @@ def _scaled_bessel(order: Array, z: Array) -> Array:
     return np.where(near_zero, 1.0, np.exp(log))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LogNormal(ScipyFamily):
     """log Y ~ N(log scale, s^2), in scipy's parameters: ``scale`` is the median exp(mu), ``s`` the log's deviation.
 
@@ -315,7 +315,7 @@ class LogNormal(ScipyFamily):
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gamma(ScipyFamily):
     """Shape ``a`` and ``scale`` (mean a scale), as in scipy; the log score is infinite below 0."""
 
@@ -342,7 +342,7 @@ class Gamma(ScipyFamily):
         return np.asarray(np.concatenate([np.ones((len(self), 1)), steps], axis=1) * scaled)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Beta(ScipyFamily):
     """Density proportional to y^(a - 1) (1 - y)^(b - 1) on [0, 1]; the log score is infinite outside."""
 

@@ -25,7 +25,7 @@ _FEW_FAILURES = 1e-3
 _WIDEST = 1e6  # standard deviation of a row's counts, all of which are summed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Poisson(Count):
     """Counts with mean and variance ``rate``; rate 0 has all mass on 0."""
 
@@ -68,7 +68,7 @@ class Poisson(Count):
         return np.asarray(np.exp(self.rate[:, None] * expm1(1j * np.asarray(t))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Binomial(Count):
     """Successes among ``n`` trials of probability ``p``; the log score is infinite above n."""
 
@@ -120,7 +120,7 @@ class Binomial(Count):
         return np.where(n == 0.0, 1.0, np.nan_to_num(wave, nan=0.0))
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class NegativeBinomial(Count):
     """Counts of variance mean + dispersion mean^2 (``mu`` holds the mean): a gamma mixture of Poisson distributions.
 
@@ -201,7 +201,7 @@ class NegativeBinomial(Count):
         return np.asarray(np.exp(-log1p(-dispersion * mean * expm1(1j * np.asarray(t))) / dispersion))
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class DoublePoisson(Count):
     """P(y) proportional to sqrt(phi) e^(-phi mu) (e^-y y^y / y!) (e mu / y)^(phi y), Efron (1986, equation 2.2).
 

@@ -33,7 +33,7 @@ _PANELS = np.array([0.0, 1.0, 2.0, 3.5, 5.5, 9.0])
 _SQUARED_WHOLE = (2.0 - _ROOT_2) / _ROOT_PI  # the integral of erfc^2 from 0 on
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Histogram(ScalarDistribution):
     """Density constant within each of B bins: ``probabilities`` (n, B) between ``borders`` (B + 1,) or (n, B + 1).
 

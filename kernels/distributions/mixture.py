@@ -25,7 +25,7 @@ WEIGHT_SUM_TOLERANCE = 1e-4
 _ENTRIES = 2**16  # quantiles searched for at once: they stay in the cache, and end when theirs have been found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Mixture(Distribution):
     """sum_k w_ik F_ik: ``weights`` (n, K) or (K,), ``components`` K distributions of n rows each.
 

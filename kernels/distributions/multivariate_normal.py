@@ -28,7 +28,7 @@ _POINTS = 256
 _CLOSED_FORM_ENTRIES = 250_000  # a block and its scratch stay in a core's cache
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MultivariateNormal(Distribution):
     """N(loc, diag(scale^2)) on q targets: ``loc`` and ``scale`` (n, q).
 

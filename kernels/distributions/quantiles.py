@@ -25,7 +25,7 @@ TAILS: tuple[Tails, ...] = get_args(Tails)
 _SAME_LEVEL = 1e-9  # of the mass beyond
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Quantiles(ScalarDistribution):
     """Quantile functions that are linear between given points: ``values`` (n, L) at ``levels`` (L,), L >= 2.
 

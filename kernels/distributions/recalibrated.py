@@ -240,7 +240,7 @@ class _ThroughMap:
         return cls(bases, NormalScoreMap.concatenate([part.score_map for part in parts]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recalibrated(_ThroughMap, ScalarDistribution):
     """``base`` read through ``score_map``, row by row; see the module. Made by ``recalibrated``."""
 
@@ -342,7 +342,7 @@ class Recalibrated(_ThroughMap, ScalarDistribution):
         return result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RecalibratedCount(_ThroughMap, Count):
     """Counts read through ``score_map``: P(Y <= k) = G(F(k)). Made by ``recalibrated``."""
 

@@ -172,7 +172,7 @@ class Empirical(ScalarDistribution):
         return result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Samples(Empirical):
     """l exchangeable draws of each row's predictive distribution: ``values`` (n, l), or (n, l, q) for vector targets.
 
@@ -267,7 +267,7 @@ class Samples(Empirical):
         return np.asarray(self.values.std(axis=1, ddof=min(1, self.values.shape[1] - 1)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Deterministic(Empirical):
     """All mass on ``value`` (n,), or (n, q) for vector targets. Its CRPS is the absolute error; it has no density."""
 

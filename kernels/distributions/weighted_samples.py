@@ -26,7 +26,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WeightedSamples(ScalarDistribution):
     """Mass ``weights`` (n, m) on the points ``support`` (m,), which the rows share, or (n, m).
 

@@ -151,7 +151,7 @@ class ZeroModified(Count):
         return np.where(self._always_one[:, None], one, np.minimum(positive, 1.0 - self._zero[:, None]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ZeroInflated(ZeroModified):
     """0 with probability ``inflation``, else the base distribution of counts, which may be 0 too."""
 
@@ -170,7 +170,7 @@ class ZeroInflated(ZeroModified):
             return np.log1p(-self.inflation)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Hurdle(ZeroModified):
     """0 with ``zero_probability``, else the base distribution given that it is positive: 1 where it hardly ever is."""
 

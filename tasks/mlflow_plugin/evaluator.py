@@ -5,14 +5,16 @@
         evaluator_config={"input": "image", "encoder": {"kind": "open_clip", "model": "compact"}, "protocol": "exact"},
     )
 
-``evaluator_config`` (all optional but ``input`` or ``embeddings``):
+``evaluator_config``, all of it optional:
 
-- ``input``: one column of images, texts or arrays, or a list of numeric columns; ``input_kind``: what they are.
-- ``encoder``, ``protocol``, ``predictions``, ``key``, ``metrics``, ``seed``: as in the evaluation file.
-- ``embeddings``: an array (n, d) in place of ``input`` and ``encoder``.
+- ``input``: the numeric columns that say which rows are near, by default all that the model is given; or one column of
+  images, texts or vectors. ``encoder``: of images or texts.
+- ``embeddings``: an array (n, d) in place of both.
+- ``groups``, ``time``, ``weights``, ``key``: names of columns of the data. ``slices``: a list of them.
+- ``missing``, ``protocol``, ``metrics``, ``seed``, ``predictions``: as in the evaluation file.
 
-The data are a table whose rows are the reference split; the metrics are those of the evaluation flow, computed by the
-same code, and the scores of all rows are logged as ``congruence_scores.parquet``.
+The rows of the data are evaluated by the code of ``congruence.evaluate``; the scores of all rows are logged as
+``congruence_scores.parquet``, and the report as ``congruence_report.html``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import mlflow
 import numpy as np
@@ -29,24 +31,45 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric
 from mlflow.models.evaluation import EvaluationResult, ModelEvaluator
 from mlflow.models.evaluation.artifacts import ParquetEvaluationArtifact
+from pydantic import Field
 
-from congruence.kernels.arrays import Array, require_matrix, require_targets
+from congruence.kernels.arrays import Array, require_matrix
 from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
+from congruence.tasks.settings.protocol import ProtocolSettings
+from congruence.tasks.settings.strict import Strict
 
 if TYPE_CHECKING:
     from congruence.kernels.distributions import Distribution
-    from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings
 
 # MLflow imports this module wherever it evaluates anything: what is heavy is imported when it is our turn.
 
-SCORES = "congruence_scores.parquet"
+SCORES, REPORT = "congruence_scores.parquet", "congruence_report.html"
+
+
+class EvaluatorConfig(Strict):
+    """How the rows of a table are evaluated, see the module."""
+
+    input: str | list[str] | None = None
+    encoder: EncoderSettings | None = None
+    groups: str | None = None
+    time: str | None = None
+    weights: str | None = None
+    key: str | None = None
+    slices: list[str] | None = None
+    missing: Literal["leave_out", "mean", "indicator"] = "leave_out"
+    protocol: ProtocolSettings = ProtocolSettings()
+    predictions: PredictionSettings | None = Field(default=None, description="where the model's metadata do not say")
+    metrics: list[MetricName] | None = Field(default=None, description=METRICS_ASKED)
+    seed: int = 0
 
 
 class CongruenceEvaluator(ModelEvaluator):
     """The evaluator that MLflow finds under the name ``congruence``.
 
-    ``evaluator_config`` holds the keys of ``TableEvaluationSettings`` and, optionally, ``embeddings``: an array (n, d)
-    that stands for the encoder's output.
+    ``evaluator_config`` holds the keys of ``EvaluatorConfig`` and, optionally, ``embeddings``: an array (n, d).
     """
 
     @classmethod
@@ -72,7 +95,8 @@ class CongruenceEvaluator(ModelEvaluator):
         Raises:
             InvalidInputError, ContractError: the data, the configuration or the model's output cannot be evaluated.
         """
-        from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, evaluate_table
+        from congruence.tasks.notebook.door import evaluated
+        from congruence.tasks.notebook.table import Given
 
         if extra_metrics or custom_artifacts:
             raise InvalidInputError(
@@ -81,16 +105,35 @@ class CongruenceEvaluator(ModelEvaluator):
             )
         config = dict(evaluator_config or {})
         embeddings = config.pop("embeddings", None)
-        settings = TableEvaluationSettings.model_validate(config)
-        frame = _frame(dataset)
-        targets = _targets(dataset, len(frame))
-        predictive = _predict(model, frame, settings)
-        x = None if embeddings is None else require_matrix(np.asarray(embeddings), "evaluator_config.embeddings")
-        metrics, scores = evaluate_table(frame, targets, predictive, settings, embeddings=x)
+        settings = EvaluatorConfig.model_validate(config)
+        frame, targets = _frame(dataset), _targets(dataset)
+        if settings.input is None and model is None and embeddings is None:
+            raise InvalidInputError(
+                "evaluator_config.input: not given; name the columns that say which rows are near, as in "
+                "evaluator_config={'input': ['age', 'income']}: the data hold the predictions, too"
+            )
+        inputs = settings.input if isinstance(settings.input, list) else None
+        if embeddings is not None:
+            x = require_matrix(np.asarray(embeddings), "evaluator_config.embeddings")
+        else:
+            x = _embedded(frame, settings) if isinstance(settings.input, str) else None
+        design = settings.model_dump(include={"groups", "time", "weights", "slices", "missing", "key"})
+        given = Given(frame, targets, inputs=inputs, embeddings=x, name=str(dataset.name), **design)
+        law = _predict(model, frame, settings)
+        (found,) = evaluated(
+            given,
+            {"model": law},
+            protocol=settings.protocol,
+            metrics=settings.metrics,
+            seed=settings.seed,
+            progress=False,
+        ).values()
+        metrics = {name: metric.value for name, metric in found.metrics.items()}
         # MLflow itself logs an evaluator's metrics where the call names the LoggedModel, as models:/name/3 does not.
         if kwargs.get("model_id") is None:
             _log_metrics(metrics, run_id, dataset, getattr(model, "model_id", None))
-        return EvaluationResult(metrics, {SCORES: _log_scores(scores, run_id)}, run_id)  # type: ignore[no-untyped-call]
+        artifacts = {SCORES: _logged(found.to_frame(), found.page, run_id)}
+        return EvaluationResult(metrics, artifacts, run_id)  # type: ignore[no-untyped-call]
 
 
 def _frame(dataset: Any) -> pd.DataFrame:
@@ -99,13 +142,38 @@ def _frame(dataset: Any) -> pd.DataFrame:
     return frame.reset_index(drop=True)
 
 
-def _targets(dataset: Any, rows: int) -> Array:
+def _targets(dataset: Any) -> Any:
     if dataset.labels_data is None:
         raise InvalidInputError("targets: not given; name the target column, as in mlflow.models.evaluate(targets='y')")
-    return require_targets(np.asarray(dataset.labels_data), "targets", rows)
+    return np.asarray(dataset.labels_data)
 
 
-def _predict(model: Any, frame: pd.DataFrame, settings: TableEvaluationSettings) -> Distribution:
+def _embedded(frame: pd.DataFrame, settings: EvaluatorConfig) -> Array:
+    """The embeddings (n, d) of one column, batch by batch, or the numbers in it where there is no encoder."""
+    from congruence.tasks.encoders.errors import InvalidRow
+    from congruence.tasks.encoders.loading import load_encoder
+
+    name = str(settings.input)
+    if name not in frame.columns:
+        raise InvalidInputError(
+            f"evaluator_config.input: column {name!r} is missing; the data have {', '.join(map(repr, frame.columns))}"
+        )
+    if settings.encoder is None:
+        return np.stack([np.atleast_1d(np.asarray(row, dtype=np.float64)) for row in frame[name]])
+    encoder = load_encoder(settings.encoder)
+    rows = []
+    for number, row in enumerate(frame[name]):
+        try:
+            rows.append(encoder.preprocess(row))
+        except InvalidRow as error:
+            raise InvalidInputError(
+                f"row {number}: {error}; drop it, or use `congruence evaluate`, which reports invalid rows and goes on"
+            ) from error
+    size = encoder.batch_size
+    return np.concatenate([encoder.encode(rows[start : start + size]) for start in range(0, len(rows), size)])
+
+
+def _predict(model: Any, frame: pd.DataFrame, settings: EvaluatorConfig) -> Distribution:
     from congruence.kernels.distributions import Distribution
     from congruence.tasks.contract import read_distribution
     from congruence.tasks.contract.model import PredictiveModel
@@ -135,9 +203,9 @@ def _log_metrics(metrics: dict[str, float], run_id: str, dataset: Any, model_id:
     MlflowClient().log_batch(run_id, metrics=entries)
 
 
-def _log_scores(scores: pd.DataFrame, run_id: str) -> ParquetEvaluationArtifact:
+def _logged(scores: pd.DataFrame, page: str, run_id: str) -> ParquetEvaluationArtifact:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / SCORES
-        scores.to_parquet(path, index=False)
-        mlflow.log_artifact(str(path), run_id=run_id)
+        scores.to_parquet(Path(folder) / SCORES, index=False)
+        (Path(folder) / REPORT).write_text(page, encoding="utf-8")
+        MlflowClient().log_artifacts(run_id, folder)
     return ParquetEvaluationArtifact(mlflow.get_artifact_uri(SCORES), scores)  # type: ignore[no-untyped-call]

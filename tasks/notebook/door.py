@@ -97,7 +97,9 @@ def evaluate(
         InvalidInputError: rows or predictions that cannot be evaluated, by column, row and value, with the remedy.
     """
     given = Given(X, y, groups, time, weights, slices, target_name, unit, name, missing, inputs)
-    found = _evaluated(given, predicted, levels, method, protocol, metrics, seed, progress)
+    found = evaluated(
+        given, predicted, levels=levels, method=method, protocol=protocol, metrics=metrics, seed=seed, progress=progress
+    )
     if len(found) == 1 and not _names(predicted, found):
         return next(iter(found.values()))
     return EvaluatedPredictions(found)
@@ -147,16 +149,18 @@ def _names(predicted: Any, found: dict[str, EvaluatedPrediction]) -> bool:
     return isinstance(predicted, dict) and list(found) == list(predicted)
 
 
-def _evaluated(
+def evaluated(
     given: Given,
     predicted: Any,
-    levels: Sequence[float] | None,
-    method: str | None,
-    protocol: Any,
-    metrics: Sequence[str] | None,
-    seed: int,
-    progress: bool | None,
+    *,
+    levels: Sequence[float] | None = None,
+    method: str | None = None,
+    protocol: Any = "exact",
+    metrics: Sequence[str] | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
 ) -> dict[str, EvaluatedPrediction]:
+    """Each prediction on the rows of a call, by name; see ``evaluate``."""
     asked, rows = _Asked(metrics, seed), rows_of(given)
     by_name = named(predicted, rows.split.rows)
     with Progress(2.0 + 2.0 * len(by_name), shown=progress) as bar:

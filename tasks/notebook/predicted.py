@@ -15,7 +15,7 @@ from congruence.tasks.contract.reading import spec_distribution
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.notebook.table import MemoryRows
 from congruence.tasks.readers.base import UnreadableOutputError, as_array, kinds
-from congruence.tasks.readers.read import known, output_of, read_output
+from congruence.tasks.readers.read import final, known, output_of, read_output
 
 ONE = "model"
 """What one prediction is called that nobody named."""
@@ -55,7 +55,7 @@ def _is_output(given: Mapping[Any, Any], rows: int) -> bool:
 
 def _name_of(predicted: Any) -> str:
     """The class of a fitted model; ``model`` for numbers and distributions."""
-    return type(predicted).__name__ if _is_model(predicted) and not isinstance(predicted, type) else ONE
+    return type(final(predicted)).__name__ if _is_model(predicted) else ONE
 
 
 def _is_model(predicted: Any) -> bool:
@@ -81,31 +81,44 @@ def distribution_of(
     Raises:
         InvalidInputError: it cannot be read, or has another number of rows; says what was found and what to give.
     """
-    n = rows.split.rows
     try:
         if _is_model(predicted):
-            return _asked(predicted, rows, levels, method)
-        found = predicted if isinstance(predicted, Distribution) else _read(predicted, n, levels)
-    except (CongruenceError, UnreadableOutputError) as error:
+            return model_distribution(predicted, rows.asked(), levels=levels, method=method)
+        found = whole_distribution(predicted, rows.split.rows, levels=levels)
+    except CongruenceError as error:
         raise InvalidInputError(f"predicted: {name}: {error}") from error
-    if len(found) != n:
-        raise InvalidInputError(f"predicted: {name}: {len(found)} distributions for the {n} rows of X; give one a row")
     return found if rows.valid.all() else found[np.flatnonzero(rows.valid)]
 
 
-def _asked(model: Any, rows: MemoryRows, levels: Sequence[float] | None, method: str | None) -> Distribution:
-    inputs, count = rows.asked(), int(rows.valid.sum())
+def whole_distribution(predicted: Any, rows: int, *, levels: Sequence[float] | None = None) -> Distribution:
+    """What a prediction of ``rows`` rows holds.
+
+    Raises:
+        InvalidInputError: it cannot be read, or has another number of rows.
+    """
+    found = predicted if isinstance(predicted, Distribution) else _read(predicted, rows, levels)
+    if len(found) != rows:
+        raise InvalidInputError(f"{len(found)} distributions for the {rows} rows of X; give one a row")
+    return found
+
+
+def model_distribution(
+    model: Any, inputs: Any, *, levels: Sequence[float] | None = None, method: str | None = None
+) -> Distribution:
+    """What a fitted model predicts for inputs.
+
+    Raises:
+        InvalidInputError: it answers with no distribution.
+    """
     if method is None and known(model) is None and not hasattr(model, "predict"):
         method = "pred_dist" if hasattr(model, "pred_dist") else "predict_proba"
     try:
         answer = output_of(model, inputs, method, levels)
     except UnreadableOutputError as error:
-        kind = type(model).__name__
-        raise InvalidInputError(
-            f"{kind}: {str(error).partition('; no family is known')[0]}, which is no distribution; give method= with "
-            f"the method of {kind} that answers with one, or what it answers: {_WAYS}"
-        ) from error
-    return spec_distribution(answer, count, 0, PredictionSettings())
+        kind, said = type(model).__name__, str(error).partition("; no family is known")
+        more = f", which is no distribution; give method= with the method of {kind} that answers with one, or {_WAYS}"
+        raise InvalidInputError(f"{kind}: {said[0]}{more if said[1] else ''}") from error
+    return spec_distribution(answer, len(inputs), 0, PredictionSettings())
 
 
 def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribution:

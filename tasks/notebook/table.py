@@ -44,6 +44,7 @@ class Given:
         missing: "leave_out", "mean" or "indicator", see ``EncoderSettings``.
         inputs: the columns of X that say what is near; by default all that can.
         embeddings: (n, d) in place of what the columns of X give.
+        key: what each row is called, or the name of a column of X; by default its number.
     """
 
     X: Any
@@ -58,6 +59,7 @@ class Given:
     missing: str = "leave_out"
     inputs: Sequence[str] | None = None
     embeddings: Array | None = None
+    key: Any = None
 
 
 class MemorySplit:
@@ -66,9 +68,12 @@ class MemorySplit:
     key_column = "row"
     period = ""
 
-    def __init__(self, settings: SplitSettings, table: pd.DataFrame, design: SampleDesign) -> None:
+    def __init__(
+        self, settings: SplitSettings, table: pd.DataFrame, design: SampleDesign, keys: pd.Series[Any] | None = None
+    ) -> None:
         self.settings, self.name, self.rows = settings, settings.name, len(table)
         self._table, self._design = table, design
+        self.keys = pd.Series(np.arange(len(table)).astype(str), dtype=object) if keys is None else keys
 
     @cached_property
     def digest(self) -> str:
@@ -76,7 +81,7 @@ class MemorySplit:
         found = hashlib.sha256(repr([str(name) for name in self._table]).encode())
         for name in self._table:
             column = self._table[name]
-            plain = column if column.dtype.kind in "biufM" else column.astype(str)
+            plain = column if column.dtype.kind in "biufM" else column.map(repr).astype(object)
             found.update(pd.util.hash_pandas_object(plain, index=False).to_numpy().tobytes())
         for values in vars(self._design).values():
             found.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
@@ -88,8 +93,8 @@ class MemorySplit:
         return table if columns is None else table[list(columns)]
 
     def key_values(self, shard: Shard) -> pd.Series[Any]:
-        """The numbers of some rows, as texts."""
-        return pd.Series(np.arange(shard.start, shard.stop).astype(str), range(shard.start, shard.stop), name="key")
+        """What some rows are called."""
+        return self.keys.iloc[shard.start : shard.stop]
 
     def design(self) -> SampleDesign:
         """Groups, times and weights of all rows."""
@@ -150,8 +155,8 @@ class MemoryRows:
         return self.predictions[version]
 
     def all_keys(self) -> Array:
-        """Numbers that stand for the rows' numbers: those by which the pipeline draws for rows without a key."""
-        return hashed_keys(np.flatnonzero(self.valid).astype(str).astype(object))
+        """Numbers that stand for what the valid rows are called, by which the pipeline draws for them, too."""
+        return hashed_keys(self.split.keys.to_numpy()[self.valid])
 
     def all_design(self) -> SampleDesign:
         """Groups, times and weights of the valid rows."""
@@ -177,13 +182,21 @@ def rows_of(given: Given) -> MemoryRows:
     features = frame.drop(columns=list(taken), errors="ignore")
     if "y" in taken.values():
         as_given = frame.drop(columns=[name for name, role in taken.items() if role == "y"])
+    keys = None if given.key is None else _column(given.key, frame, "key")
     notes: list[str] = []
-    if given.embeddings is None:
-        matrix, used = _numbers(features if given.inputs is None else features[list(given.inputs)], notes)
+    if given.embeddings is not None:
+        if len(given.embeddings) != len(frame):
+            raise InvalidInputError(
+                f"embeddings: {len(given.embeddings)} rows for a table of {len(frame)}; they must match row by row"
+            )
+        matrix, used = given.embeddings, [str(name) for name in features]
+        columns = [f"embedding[{place}]" for place in range(matrix.shape[1])]
     else:
-        matrix, used = given.embeddings, [str(name) for name in features] or ["embeddings"]
-        features = features if len(features.columns) else pd.DataFrame({"embeddings": np.zeros(len(frame))})
-    left_out = _left_out(matrix, [name for name, _ in _expanded(features, used)], targets, names, given)
+        near = [str(name) for name in given.inputs or features]
+        for name in near:
+            _column(name, features, "inputs")
+        matrix, used, columns = _numbers(features[near], notes)
+    left_out = _left_out(matrix, columns, targets, names, given)
     valid = np.ones(len(frame), dtype=bool)
     valid[list(left_out)] = False
     _require_some(valid, targets[valid], names)
@@ -201,8 +214,10 @@ def rows_of(given: Given) -> MemoryRows:
         model_inputs=[str(name) for name in features], groups=_named(design.groups, roles, "groups"),
         time=_named(design.time, roles, "time"), weight=_named(design.weight, roles, "weight"),
     )  # fmt: skip
-    x = encoder.encode_matrix(np.ascontiguousarray(matrix[valid], dtype=np.float64))
-    split = MemorySplit(settings, table, design)
+    x = matrix[valid]
+    if given.embeddings is None:
+        x = encoder.encode_matrix(np.ascontiguousarray(x, dtype=np.float64))
+    split = MemorySplit(settings, table, design, keys)
     return MemoryRows(split, encoder, as_given, valid, x, targets[valid], left_out, tuple(notes))
 
 
@@ -381,38 +396,28 @@ def _slices(asked: Any, frame: pd.DataFrame) -> dict[str, Any]:
     return {str(name): _column(values, frame, f"slices: {name!r}") for name, values in named.items()}
 
 
-def _expanded(features: pd.DataFrame, used: Sequence[str]) -> list[tuple[str, str | None]]:
-    """The columns of the matrix: a feature's name, with the value that a column of 0 and 1 stands for."""
-    found: list[tuple[str, str | None]] = []
-    for name in used:
-        column = features[name]
-        if _is_number(column):
-            found.append((name, None))
-        else:
-            found += [(name, value) for value in sorted(column.dropna().astype(str).unique())]
-    return found
-
-
 def _is_number(column: pd.Series[Any]) -> bool:
     return bool(pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column))
 
 
-def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str]]:
-    """The matrix that says what is near, (n, d), NaN where a value is missing, and the columns that it is made of.
+def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str], list[str]]:
+    """The matrix that says what is near, (n, d), NaN where a value is missing; the columns of X in it; and its own.
 
     Numbers and truth values are taken as they are; a column of few words becomes one of 0 and 1 for each; dates and
     columns of many words say nothing that a distance could use.
     """
-    parts, used, left, words = [], [], [], []
+    parts, used, own, left, words = [], [], [], [], []
     for name in map(str, features.columns):
         column = features[name]
         if _is_number(column):
             parts.append(np.asarray(column.to_numpy(float, na_value=np.nan), dtype=np.float64)[:, None])
+            own.append(name)
         elif column.dtype.kind not in "mM" and column.nunique() <= MOST_VALUES:
             values = sorted(column.dropna().astype(str).unique())
             coded = (column.astype(str).to_numpy(object)[:, None] == np.array(values, dtype=object)).astype(np.float64)
             coded[column.isna().to_numpy()] = np.nan
             parts.append(coded)
+            own += [name] * len(values)
             words.append(name)
         else:
             left.append(name)
@@ -430,7 +435,7 @@ def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str]
             f"X: no column says which rows are near; {_list(features.columns)} hold dates, or more than {MOST_VALUES} "
             "words each; add columns of numbers"
         )
-    return np.concatenate(parts, axis=1), used
+    return np.concatenate(parts, axis=1), used, own
 
 
 def _left_out(
@@ -451,8 +456,9 @@ def _left_out(
             found[row] = f"target {names[place]!r} is {value}"
         else:
             place = int(np.argmin(usable[row]))
-            name = columns[place] if place < len(columns) else str(place)
-            found[row] = f"feature {name!r} is {'missing' if np.isnan(matrix[row, place]) else matrix[row, place]}"
+            found[row] = (
+                f"feature {columns[place]!r} is {'missing' if np.isnan(matrix[row, place]) else matrix[row, place]}"
+            )
     if len(found) > MOST_INVALID * len(matrix):
         remedy = "repair or drop these rows"
         if given.missing == "leave_out" and np.isnan(matrix[goals.all(axis=1)]).any():

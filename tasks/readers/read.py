@@ -177,6 +177,8 @@ def ask(model: Any, call: Call, inputs: Any) -> Any:
     Raises:
         UnreadableOutputError: no such method.
     """
+    while hasattr(model, "best_estimator_"):  # a search has the methods of its estimator without their arguments
+        model = model.best_estimator_
     if call.method and not hasattr(model, call.method) and final(model) is not model:
         model, inputs = through(model, inputs)
     if call.method and not callable(getattr(model, call.method, None)):

@@ -21,7 +21,8 @@ from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.finished import run_metrics
 from congruence.tasks.mlflow.reading import read_scores
-from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, evaluate_table
+from congruence.tasks.notebook.door import evaluated
+from congruence.tasks.notebook.table import Given
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROWS = 240
@@ -87,12 +88,11 @@ def test_the_flow_gives_the_numbers_of_the_plain_call(
     x = EXACT.apply(embeddings.astype(np.float64))
     expected = conditional_congruence_error(x, frame["target"], law, input_kernel=EXACT.input_kernel)
     np.testing.assert_allclose(scores["cce"], expected.values, rtol=1e-6)  # logged in single precision
-    plugin, points = evaluate_table(
-        frame, frame["target"], law, TableEvaluationSettings(key="key", protocol="exact"), embeddings=embeddings
-    )
-    np.testing.assert_allclose(scores["cce"], points["cce"], rtol=1e-6)
+    given = Given(frame[["angle", "digit"]], frame["target"], key=frame["key"], embeddings=embeddings)
+    (plain,) = evaluated(given, {"law": law}).values()
+    np.testing.assert_allclose(scores["cce"], plain.to_frame()["cce"], rtol=1e-6)
     for name in NUMBERS:
-        assert plugin[name] == pytest.approx(outcome.metrics[name].value, abs=1e-9), name
+        assert plain.metrics[name].value == pytest.approx(outcome.metrics[name].value, abs=1e-9), name
     (folder,) = [path.parent for path in (home / "embeddings").glob("*/*/zarr.json")]
     group: Any = zarr.open(str(folder), mode="r")  # as anybody would
     np.testing.assert_array_equal(group["embeddings"][:], embeddings)

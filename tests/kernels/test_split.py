@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import (
+    EXACT,
     RBF,
     InvalidInputError,
     MultivariateNormal,
@@ -96,3 +97,17 @@ def test_query_points_and_vector_targets(data):
     found = prepare(x, input_kernel=KERNEL).evaluate(pair, {"": law}, draws=99)[""]
     assert found.mean > 0.0
     assert 0.0 < found.p_value <= 1.0
+
+
+def test_one_version_is_taken_as_it_is_and_the_protocols_kernel_where_none_is_given():
+    rng = np.random.default_rng(5)
+    x = rng.normal(2.0, 3.0, size=(60, 3))
+    y, x_new = x[:, 0] + rng.normal(size=60), rng.normal(2.0, 3.0, size=(7, 3))
+    law = Normal(x[:, 0], np.ones(60))
+    unit, given = prepare(EXACT.apply(x), input_kernel=EXACT.input_kernel), prepare(x)
+    found = given.evaluate(y, law, draws=19)
+    assert found.mean == unit.evaluate(y, {"a": law}, draws=19)["a"].mean
+    there, here = (each.local_calibration(y, law, at) for each, at in ((unit, EXACT.apply(x_new)), (given, x_new)))
+    np.testing.assert_array_equal(here.to_frame(), there.to_frame())
+    with pytest.raises(InvalidInputError, match="versions: is a tuple, expected predictive distributions"):
+        given.evaluate(y, (x[:, 0], 1.0))

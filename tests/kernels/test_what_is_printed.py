@@ -8,6 +8,7 @@ from congruence.kernels import (
     RBF,
     DoublePoisson,
     InvalidInputError,
+    Mixture,
     NegativeBinomial,
     Normal,
     calibration_test,
@@ -19,6 +20,7 @@ from congruence.kernels import (
     interpret_pit,
     negative_log_likelihood,
     pit_values,
+    prepare,
 )
 
 RNG = np.random.default_rng(3)
@@ -66,3 +68,10 @@ def test_targets_come_first_and_the_old_order_is_told_so(measure):
     measure(Y, LAW)
     with pytest.raises(InvalidInputError, match=r"the order is \(y, predictive\)"):
         measure(LAW, Y)
+
+
+def test_distributions_and_splits_say_what_they_hold_and_no_arrays():
+    assert repr(LAW) == f"Normal(rows=80, loc={X[:, 0].min():.4g} to {X[:, 0].max():.4g}, scale=1)"
+    assert repr(Mixture(np.full((80, 2), 0.5), [LAW, LAW])).startswith("Mixture(rows=80, Normal(rows=80, loc=")
+    said = repr(prepare(X, query=X[:3], input_kernel=RBF(1.0)))
+    assert said == "Split(rows=80, features=2, query=3, input_kernel=RBF(gamma=1.0), regularization=0.1)"

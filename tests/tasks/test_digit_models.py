@@ -23,7 +23,6 @@ from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_ve
 from congruence.tasks.digits.network import normal_nll, pixels, train
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.mlflow_plugin.table_evaluation import embed_table
 from congruence.tasks.models.registry import list_versions, resolve
 from congruence.tasks.models.version import ModelVersion
 
@@ -63,7 +62,8 @@ def predicted(models: dict[str, PredictiveModel], test_table: pd.DataFrame) -> d
 
 @pytest.fixture(scope="module")
 def congruence(predicted: dict[str, Distribution], test_table: pd.DataFrame) -> dict[str, CongruenceResult]:
-    x = embed_table(test_table, "image", load_encoder(EncoderSettings(kind="open_clip", model="compact")))
+    encoder = load_encoder(EncoderSettings(kind="open_clip", model="compact"))
+    x = encoder.encode([encoder.preprocess(image) for image in test_table["image"]])
     prepared = prepare(EXACT.apply(x), input_kernel=EXACT.input_kernel)
     return prepared.evaluate(test_table["target"], predicted, draws=0)
 

@@ -308,3 +308,24 @@ PathFinder.find_spec = lambda name, *place: None if name.split(".")[0] in {absen
 """
     done = subprocess.run([sys.executable, "-c", without + LIGHT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_models_are_chosen_by_a_score_of_their_distributions() -> None:
+    from sklearn.linear_model import BayesianRidge, LinearRegression
+    from sklearn.model_selection import GridSearchCV
+
+    frame = table()
+    grid = {"alpha_1": [1e-6, 1e6]}  # the second makes its predictions far too narrow
+    chosen = GridSearchCV(BayesianRidge(), grid, scoring=congruence.scorer("nll"), cv=3).fit(frame[["a"]], frame["y"])
+    assert chosen.best_params_ == {"alpha_1": 1e-6}
+    law = narrow(frame)
+    assert congruence.scorer().of(frame["y"], law) == pytest.approx(np.mean(law.crps(frame["y"].to_numpy())))
+    weights = np.arange(ROWS) < 10
+    assert congruence.scorer("mae").of(frame["y"], law, weights) == pytest.approx(
+        np.abs(frame["y"] - frame["a"])[:10].mean()
+    )
+    with pytest.raises(InvalidInputError, match="score: 'rmsle' is none; choose from crps, nll, mae, mse"):
+        congruence.scorer("rmsle")
+    point = LinearRegression().fit(frame[["a"]], frame["y"])
+    with pytest.raises(InvalidInputError, match=r"LinearRegression: .*give method="):
+        congruence.scorer()(point, frame[["a"]], frame["y"])

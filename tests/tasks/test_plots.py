@@ -218,3 +218,11 @@ def test_bad_input_is_one_sentence(call, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as said:
         call()
     assert not re.search(r"\n", str(said.value))
+
+
+def test_pictures_show_themselves_and_are_saved(tmp_path):
+    axes, figure = plots.pit_histogram(PIT), plots.order_maps(X, READING)
+    for picture in (axes, figure):
+        assert picture._repr_png_().startswith(b"\x89PNG")
+        assert picture.save(tmp_path / "picture.svg").read_text().lstrip().startswith("<?xml")
+    assert axes.figure.savefig is not None

@@ -15,7 +15,7 @@ from congruence.tasks.embeddings.standardisation import require_features, with_s
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.moments import standardisation as in_one_pass
 from congruence.tasks.evaluate.splits import with_fitted_encoder
-from congruence.tasks.mlflow_plugin.table_evaluation import TableEvaluationSettings, embed_table
+from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 COLUMNS = ["a", "b", "c"]
@@ -102,11 +102,11 @@ def test_splits_of_other_width_are_refused(tmp_path: Path) -> None:
 
 def test_a_table_in_memory_is_standardised_by_its_own(tmp_path: Path) -> None:
     frame = write(tmp_path / "one.parquet", 1).dropna()
-    chosen = with_fitted_encoder(settings(tmp_path, ["one"])).encoder
-    x = embed_table(frame, COLUMNS, load_encoder(chosen))
+    rows = rows_of(Given(frame[COLUMNS], np.arange(len(frame))))
+    assert rows.encoder.id == load_encoder(with_fitted_encoder(settings(tmp_path, ["one"])).encoder).id
+    x = rows.embeddings()
     np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(x.std(axis=0), [1, 0, 1], atol=1e-5)
-    assert TableEvaluationSettings.model_validate({"encoder": {"kind": "identity"}}).encoder is not None
 
 
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
