@@ -77,7 +77,7 @@ def stored_evaluation_text(
         lines.append(f"  targets: {in_yaml(said)}    # outcomes; rows without one yet are left out")
     lines += [*_family(predicted), *_split(roles, has_target=outcomes is None), ENCODERS[roles.input_kind]]
     if roles.input_kind == "features":
-        lines.append("watch: {in_process_rows: 20000}    # periods of fewer rows are evaluated without a cluster")
+        lines.append("watch: {in_process_rows: 5000}    # periods of fewer rows are evaluated without a cluster")
     lines.append("")
     lines += [
         "# gate:    # may a version replace another one? exit status 3: no, 4: undecided",

@@ -2,28 +2,28 @@
 
     python tests/benchmarks/stored_predictions.py [--rows 1000000] [--disjoint]
 
-One process, one version after the other; the labels lie in a table of their own. Without ``--disjoint`` both versions
-scored the same keys. Times are wall-clock, memory is the largest resident size of the process.
+By the command line, on a local cluster of two workers; the labels lie in a table of their own. Without ``--disjoint``
+both versions scored the same keys. Times are wall-clock, memory is the largest resident size of single processes.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import subprocess
+import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
-import mlflow
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 
-from congruence.tasks.evaluate.evaluation import evaluate
-from congruence.tasks.evaluate.executors import LocalExecutor
-from congruence.tasks.evaluate.observer import Observer
-from congruence.tasks.evaluate.plan import Plan
-from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.evaluate.stored import opened
+from congruence.tasks.settings.evaluation import load_settings
 
 FEATURES = 20
 
@@ -44,11 +44,10 @@ def write(folder: Path, rows: int, disjoint: bool) -> None:
 
 
 def measure(rows: int, disjoint: bool) -> None:
-    """Print what each step takes."""
+    """Print what the first reading takes, and the whole evaluation by the command line."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(folder, rows, disjoint)
-        mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
         predictions = {
             "from": str(folder / "scored.parquet"),
             "key": "id",
@@ -58,25 +57,32 @@ def measure(rows: int, disjoint: bool) -> None:
             "columns": {"loc": "mu", "scale": "sigma"},
         }
         split = {"name": "p", "input": [f"x{number}" for number in range(FEATURES)], "input_kind": "features"}
-        given = {"predictions": predictions, "splits": [split], "encoder": {"kind": "identity"}, "home": str(folder)}
+        given = {"predictions": predictions, "splits": [split], "encoder": {"kind": "identity"}}
+        given["cluster"] = {"kind": "local", "workers": 2}
+        file = folder / "evaluation.yaml"
+        file.write_text(yaml.safe_dump(given))
         began = time.perf_counter()
-        plan = Plan(EvaluationSettings.model_validate(given))
-        print(f"rows read, labels joined, rows of versions copied: {time.perf_counter() - began:.1f} s {_memory()}")
-        started = {"": began}
-
-        def stage(title: str, split: str, work):  # type: ignore[no-untyped-def]
-            started[title] = time.perf_counter()
-            found = work()
-            print(f"{title} {split}: {time.perf_counter() - started[title]:.1f} s {_memory()}", flush=True)
-            return found
-
-        outcomes = evaluate(plan, LocalExecutor, Observer(print, stage=stage))
-        print([(outcome.label, outcome.status, str(outcome.metrics["nll_mean"])) for outcome in outcomes])
-        print(f"all: {time.perf_counter() - began:.1f} s {_memory()}")
-
-
-def _memory() -> str:
-    return f"(largest so far {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GB)"
+        opened(load_settings(file, {"home": str(folder / "first")}))
+        print(f"rows read, labels joined, rows of versions copied: {time.perf_counter() - began:.1f} s", flush=True)
+        began, largest = time.perf_counter(), dict[int, int]()
+        command = [
+            sys.executable,
+            "-m",
+            "congruence.flows.cli.main",
+            "evaluate",
+            str(file),
+            "--home",
+            str(folder / "home"),
+        ]
+        process = subprocess.Popen(command)
+        while process.poll() is None:
+            with suppress(psutil.NoSuchProcess):
+                for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+                    largest[each.pid] = max(largest.get(each.pid, 0), each.memory_info().rss)
+            time.sleep(0.5)
+        seconds = time.perf_counter() - began
+        sizes = sorted((size / 2**30 for size in largest.values()), reverse=True)[:3]
+        print(f"evaluate: status {process.returncode}, {seconds:.0f} s; largest processes {sizes} GiB")
 
 
 if __name__ == "__main__":
