@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 from rich.table import Table
 
@@ -130,8 +132,12 @@ def _file(label: str, found: ListedEvaluation, settings: TrackingSettings) -> Pa
 
 
 def _artifact(run_id: str, name: str, settings: TrackingSettings) -> Path:
-    """A page as a file: MLflow's own where it lies on this machine, else a copy."""
+    """A page as a file: MLflow's own where it lies on this machine, else a copy that lives as long as this process."""
     client = connect(settings)
+    root = urlparse(str(with_retries("reading the run", lambda: client.get_run(run_id), settings).info.artifact_uri))
+    own = Path(url2pathname(root.path)) / name
+    if root.scheme in ("", "file") and own.exists():
+        return own
     return Path(with_retries(f"reading {name}", lambda: client.download_artifacts(run_id, name), settings))
 
 
