@@ -21,10 +21,10 @@ the rows as they are (McCullagh and Nelder 1989, section 9.2.4), and holds wheth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
@@ -326,13 +326,30 @@ def count_readings(
     rows: CountRows, groups: Mapping[str, Any], blocks: DependentBlocks | None = None
 ) -> tuple[dict[str, CountReading], dict[str, float]]:
     """``count_reading`` of named groups of rows, and q-values over them; groups without rows are left out."""
-    filled = {name: chosen for name, chosen in groups.items() if np.any(chosen) or len(chosen)}
-    readings = {name: count_reading(rows, chosen, blocks) for name, chosen in filled.items()}
-    readings = {name: reading for name, reading in readings.items() if reading.rows > 0}
-    if not readings:
-        return {}, {}
-    q_values = benjamini_hochberg(np.array([reading.p_value for reading in readings.values()]))
-    return readings, dict(zip(readings, q_values.tolist(), strict=True))
+    return by_group(lambda chosen: count_reading(rows, chosen, blocks), groups, 1)
+
+
+R = TypeVar("R", bound="GroupRead")
+
+
+class GroupRead(Protocol):
+    """The reading of a group of rows."""
+
+    @property
+    def p_value(self) -> float:
+        """Of the group."""
+
+
+def by_group(
+    read: Callable[[Array], R], groups: Mapping[str, Any], fewest: int
+) -> tuple[dict[str, R], dict[str, float]]:
+    """The reading of each named group of at least ``fewest`` rows, by numbers or a mask, and q-values over them."""
+    rows = {name: np.asarray(chosen) for name, chosen in groups.items()}
+    rows = {name: np.flatnonzero(chosen) if chosen.dtype == bool else chosen for name, chosen in rows.items()}
+    readings = {name: read(chosen) for name, chosen in rows.items() if len(chosen) >= fewest}
+    p_values = np.array([reading.p_value for reading in readings.values()])
+    q_values = benjamini_hochberg(p_values) if readings else p_values
+    return readings, dict(zip(readings, map(float, q_values), strict=True))
 
 
 def _variance_by_blocks(differences: Array, blocks: DependentBlocks) -> float:

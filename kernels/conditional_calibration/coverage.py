@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.counts import JumpScores, Tally
-from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading, group_readings
+from congruence.kernels.conditional_calibration.counts import JumpScores, Tally, by_group
+from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.cells import Cells
@@ -158,16 +158,13 @@ class LevelReading:
         return max((self.share * (each.observed - each.probability) ** 2 for each in self.faults), default=0.0)
 
 
-def level_reading(
-    rows: LevelRows, chosen: Any | None = None, blocks: DependentBlocks | None = None, group: GroupReading | None = None
-) -> LevelReading:
+def level_reading(rows: LevelRows, chosen: Any | None = None, blocks: DependentBlocks | None = None) -> LevelReading:
     """Read some rows, by their numbers or a mask; all by default.
 
     Args:
         rows: of the version.
         chosen: which of them.
         blocks: of all rows, where they depend on each other; p-values are 1 where the chosen have fewer than ten.
-        group: the reading of the chosen rows' scores, where it is known.
     """
     part = rows if chosen is None else rows[np.asarray(chosen)]
     own = blocks if blocks is None or chosen is None else blocks.of_rows(np.asarray(chosen))
@@ -182,7 +179,7 @@ def level_reading(
         inside, counts = known[high][0] & ~known[low][0], known[low][1] & known[high][1]
         name = f"the {percent_of(probability)} interval"
         intervals.append(_coverage(name, probability, inside, counts, own, is_interval=True))
-    read = group or group_reading(rows.jumps, chosen, blocks=blocks)
+    read = group_reading(rows.jumps, chosen, blocks=blocks)
     return LevelReading(read, *(tuple(each for each in some if each.tally.rows) for some in (levels, intervals)))
 
 
@@ -190,8 +187,7 @@ def level_readings(
     rows: LevelRows, groups: Mapping[str, Any], blocks: DependentBlocks | None = None
 ) -> tuple[dict[str, LevelReading], dict[str, float]]:
     """``level_reading`` of named groups of rows, and q-values over them; groups of one row are left out."""
-    read, q_values = group_readings(rows.jumps, groups, blocks)
-    return {name: level_reading(rows, groups[name], blocks, found) for name, found in read.items()}, q_values
+    return by_group(lambda chosen: level_reading(rows, chosen, blocks), groups, 2)
 
 
 def percent_of(share: float) -> str:

@@ -31,9 +31,8 @@ from scipy.special import ndtr, ndtri, owens_t
 from congruence.kernels.arrays import Array, require_matrix, row_slices, to_numpy
 from congruence.kernels.calibration.pit import require_pit
 from congruence.kernels.calibration.pit_scores import ORDERS, mean_scores, pit_scores
-from congruence.kernels.conditional_calibration.counts import JumpScores
+from congruence.kernels.conditional_calibration.counts import JumpScores, by_group
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile, two_sided_p_value
-from congruence.kernels.engine.results import benjamini_hochberg
 from congruence.kernels.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -372,17 +371,7 @@ def group_readings(
     values = pit if isinstance(pit, JumpScores) else require_pit(pit)
     if isinstance(values, JumpScores):
         values.variance  # noqa: B018 - of all rows once, not for each group that holds them
-    chosen = {name: np.asarray(rows) for name, rows in groups.items()}
-    sizes = {name: np.count_nonzero(rows) if rows.dtype == bool else len(rows) for name, rows in chosen.items()}
-    readings = {
-        name: group_reading(values, rows, blocks=blocks, members=members)
-        for name, rows in chosen.items()
-        if sizes[name] >= 2
-    }
-    if not readings:
-        return {}, {}
-    q_values = benjamini_hochberg(np.array([reading.p_value for reading in readings.values()]))
-    return readings, dict(zip(readings, q_values.tolist(), strict=True))
+    return by_group(lambda rows: group_reading(values, rows, blocks=blocks, members=members), groups, 2)
 
 
 def _intervals(

@@ -274,7 +274,7 @@ class VersionTests:
     def _drawn(self, plan: VersionPlan, own: OwnDirections | None) -> BlockSums:
         """See ``own_null_pass``."""
         given = self.bases, plan, own, self._draws, self.bases.plan.seed, self.dependent.get(plan.name)
-        return self.run("calibration null", own_null_pass, *given)[""]
+        return self.run("calibration draws", own_null_pass, *given)[""]
 
     def _own_evidence(self, sums: BlockSums, own: OwnDirections | None, drawn: BlockSums) -> VersionEvidence:
         """By a null that is the version's alone."""
