@@ -157,14 +157,15 @@ class VersionAnswer:
             version.simulated.null_coefficients(sums, filters) if tested else None,
         )
 
-    def squared_floor(self, columns: Array, vectors: Array, probes: Array) -> Array:
-        """Returns E[CCE(x_j)^2], (m,), at points U (m, k) with smoothed probes W z (m, p)."""
-        if self.inverse is not None and self.variance is not None:
-            return np.asarray((columns @ self.inverse) ** 2 @ self.variance)
+    def squared_floor(self, columns: Array, vectors: Array, probes: Array) -> tuple[Array, Array]:
+        """Returns E[CCE(x_j)^2], (m,), at points U (m, k) with smoothed probes W z (m, p), and (W - L) z, (m, p)."""
         exact = vectors.astype(np.float64)
         known = product(exact, self.floor_probes)
-        chance = np.mean((probes - known) * (probes + known), axis=1)
-        return np.asarray(np.maximum(squares_at(exact, self.floor_squares) + chance, 0.0))
+        rest = probes - known
+        if self.inverse is not None and self.variance is not None:
+            return np.asarray((columns @ self.inverse) ** 2 @ self.variance), rest
+        chance = np.mean(rest * (probes + known), axis=1)
+        return np.asarray(np.maximum(squares_at(exact, self.floor_squares) + chance, 0.0)), rest
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,8 @@ class _Reference:
     def add(self, answer: VersionAnswer, error: TargetErrors, smoothed: Array | None, vectors: Array) -> None:
         """Add the tile's rows, from their smoothed errors where these are at hand."""
         sums, version = self.sums[answer.version.label], answer.version
-        add_residuals(sums, answer.fit.residuals(vectors, error.delta, version.fitted(self.positions)))
+        residuals = answer.fit.residuals(vectors, error.delta, version.fitted(self.positions))
+        add_residuals(sums, residuals, error.variance)
         if self._at_residual is None or smoothed is None:
             return
         value = (error.delta - smoothed) / self._system.shift
@@ -288,7 +290,7 @@ class _Points:
         """Add a tile of points with U ``vectors`` and smoothed [Delta, probes]."""
         sums, e = self.sums[answer.version.label], smoothed[:, : answer.rank]
         values = np.sqrt(np.einsum("ij,ij->i", e, e))
-        squared = answer.squared_floor(columns, vectors, smoothed[:, answer.rank :])
+        squared, rest = answer.squared_floor(columns, vectors, smoothed[:, answer.rank :])
         scored = {"cce": values, "noise_floor": np.sqrt(squared)}
         counts = None if self._weights is None else self._weights[rows]
         means = {
@@ -302,6 +304,7 @@ class _Points:
         sums.raise_to("-value", -float(np.min(values)))
         add_points(sums, vectors, e, values, counts)
         sums.add("spread", weighted_squares(vectors, counts))
+        sums.add("rest of probes", rest.T @ (rest if counts is None else counts[:, None] * rest))
         shown = chosen_in(self._shown, self._block.first + rows.start, len(values))
         sums.keep("smoothed at points", e[shown])
         sums.keep("vectors at points", vectors[shown])

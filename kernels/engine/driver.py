@@ -390,10 +390,10 @@ class Driver:
                 a.version,
                 InfluenceWeights.of(
                     system.inputs.filters,
-                    solved.scores[a.version.label].added["spread"],
                     a.fit,
                     solved.scores[a.version.label],
                     self.m,
+                    self.n,
                     None if a.version.blocks is None else a.version.blocks.count,
                 ),
             )

@@ -10,15 +10,16 @@ jackknife; Efron 1982, chapter 6):
    \quad\text{of } \frac1m \sum_j |e_j|.
 
 One more smoothing gives both; of g_i a row's product with itself is taken off once. r_i is Delta_i less what its
-neighbours tell of it, by a leave-one-out ridge fit: the part of the outcome that x does not explain, with the
-Monte-Carlo error of a finite ensemble, which is as random.
+neighbours tell of it, by a ridge fit, scaled to the variance of the noise: the part of the outcome that x does not
+explain, with the Monte-Carlo error of a finite ensemble, which is as random.
 
 The sum of their squares is the variance of what is linear in the outcomes, such as the difference of two versions'
 squares. It counts twice what is quadratic in their noise: most of a mean CCE^2 near the noise floor, and what two
 ensembles' own errors add. Signs drawn for the residuals (a multiplier bootstrap; Wu 1986) tell how much that is: with
 s_b = sum_i a_i xi_ib r_i, the variance over b of mean |s_b|^2, or of the difference of two versions' with the same
 signs. One version's standard errors are those of e shrunken to what is not noise, plus s_b. All of it runs in the
-leading directions of the Gram matrix, by thin products.
+leading directions of the Gram matrix, by thin products; what the smoother keeps beyond them, much where the kernel is
+narrow, is known from the probes of the noise floor (``Beyond``).
 
 All of it is made of sums over rows, one block or many:
 
@@ -51,7 +52,7 @@ SUMMED_ROWS = 4096
 """Of a tile where sums of hundreds of codes are added, which take as long for a few rows as for many."""
 MULTIPLIERS = 200
 RIDGES = np.geomspace(1e-6, 1e6, 37)  # relative to the metric's own n lambda
-LEAST_FREEDOM = 1e-3  # 1 - h_ii of a row that has a direction to itself, above the rounding of single precision
+LEAST_FREEDOM = 1e-3  # share of its noise that a residual keeps, above the rounding of single precision
 POINTS = 4096  # that means under drawn signs run over
 AXES_ENERGY = 0.998  # of the residuals' features that the multipliers see
 MAX_AXES = 256
@@ -89,10 +90,10 @@ def add_coefficients(sums: BlockSums, vectors: Array, delta: Array, rows: Fitted
 
 @dataclass(frozen=True)
 class ResidualFit:
-    """A ridge fit of Delta in the leading directions, from which residuals of rows that it does not know are taken.
+    """A ridge fit of Delta in the leading directions, from which residuals are taken.
 
     Attributes:
-        coefficients: U'Delta, (k, r): of all rows, of which a row's own part is taken off; or of the other folds.
+        coefficients: U'Delta, (k, r): of all rows, whose residuals are scaled; or of the other folds.
         chosen: filters of the ridge that predicts best, (k,).
     """
 
@@ -115,7 +116,7 @@ class ResidualFit:
     def residuals(self, vectors: Array, delta: Array, rows: FittedRows) -> Array:
         """Delta_i less its fit from other rows, (rows, r), of some rows U (rows, k) and Delta (rows, r)."""
         if rows.folds is None:
-            return leave_one_out(vectors, self.chosen, self.coefficients, delta)
+            return scaled_residuals(vectors, self.chosen, self.coefficients, delta)
         residuals = np.array(delta, dtype=np.float64)
         for fold, coefficients in enumerate(self.coefficients) if self.chosen.any() else ():
             some = rows.folds == fold
@@ -131,9 +132,82 @@ def add_points(sums: BlockSums, vectors: Array, smoothed: Array, norms: Array, w
     sums.add("directions", projected(vectors, smoothed / np.maximum(norms, _TINY)[:, None]))
 
 
-def add_residuals(sums: BlockSums, residuals: Array) -> None:
-    """The second moment of some rows' residuals."""
+def add_residuals(sums: BlockSums, residuals: Array, variance: Array) -> None:
+    """The second moment of some rows' residuals, and how their squares vary beside the variance that is stated."""
+    squares = np.einsum("ij,ij->i", residuals, residuals)
     sums.add("residual moment", residuals.T @ residuals)
+    sums.add("as stated", float(squares @ variance))
+    sums.add("squared variance", float(variance @ variance))
+    sums.add("fourth powers", float(squares @ squares))
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """What stands for new targets: of each row a b1 + b b2 with independent signs b1 and b2, a^2 + b^2 = 1.
+
+    One sign keeps a residual's length, which new targets do not, and where the kernel is narrow most of an error is the
+    row's own. The fourth moment 1 + 4 a^2 b^2 is that of the lengths: |r_i|^4 over the square of what it is on average
+    at the variance that the version states. Blocks of rows have one sign each.
+
+    Attributes:
+        first, second: a and b.
+    """
+
+    first: float
+    second: float
+
+    @classmethod
+    def of(cls, sums: BlockSums) -> Multipliers:
+        """From ``add_residuals`` over all rows."""
+        stated, squared, fourth = (sums.added[name] for name in ("as stated", "squared variance", "fourth powers"))
+        varying = min(max(0.0, 1.0 - stated**2 / max(squared * fourth, _TINY)), 1.0)
+        first = np.sqrt((1.0 + np.sqrt(1.0 - varying)) / 2.0)
+        return cls(float(first), float(np.sqrt(1.0 - first**2)))
+
+    @property
+    def varying(self) -> float:
+        """The variance of the squared multiplier."""
+        return 4.0 * (self.first * self.second) ** 2
+
+    def sums(self, vectors: Array, noise: Array, units: Array) -> Array:
+        """U'r under drawn multipliers of some rows, by code; see ``sums_by_code``."""
+        bits, purpose = MULTIPLIERS.bit_length(), "signs of residuals"
+        # Not the evaluation's seed: two versions compare by the same signs.
+        total = sums_by_code(vectors, np.float32(self.first) * noise, row_codes(units, bits, 0, purpose), bits)
+        if self.second > 0.0:
+            codes = row_codes(units, bits, 0, f"further {purpose}")
+            total += sums_by_code(vectors, np.float32(self.second) * noise, codes, bits)
+        return total
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """The noise that the smoother W = L + R keeps beyond its leading directions L, which alone run under multipliers.
+
+    Attributes:
+        mean: of |R r|^2 over the points.
+        variance: of that mean over new targets.
+    """
+
+    mean: float
+    variance: float
+
+    @classmethod
+    def of(cls, sums: BlockSums, varying: float, rows: int, points: int) -> Beyond:
+        """From R z of probes z, summed over points, and ``add_residuals``.
+
+        For z of variances V, E |R z|^2 = tr(R V R') and E (z'R'R z')^2 = |R V R'|^2: but for the rows' own terms half
+        the variance of |R r|^2 where all residuals r_i lie on one axis. v_i is that of the version, and scaled.
+        """
+        moment, scale = (
+            sums.added["residual moment"],
+            sums.added["as stated"] / max(sums.added["squared variance"], _TINY),
+        )
+        products, count = scale * sums.added["rest of probes"], len(sums.added["rest of probes"])
+        whole = float(np.trace(products)) / count
+        pairs = float(np.sum(products**2) - np.sum(np.diagonal(products) ** 2)) / (count * (count - 1))
+        own, alike = whole**2 / rows, float(np.sum(moment**2)) / max(float(np.trace(moment)) ** 2, _TINY)
+        return cls(whole / points, (2.0 * alike * max(pairs - own, 0.0) + varying * own) / points**2)
 
 
 @dataclass(frozen=True)
@@ -160,14 +234,23 @@ class InfluenceWeights:
     root: Array = field(repr=False)
     own: Array = field(repr=False)
     points: int
+    multipliers: Multipliers
+    beyond: Beyond
     blocks: int | None = None
 
     @classmethod
     def of(
-        cls, filters: Array, spread: Array, fit: ResidualFit, sums: BlockSums, points: int, blocks: int | None = None
+        cls,
+        filters: Array,
+        fit: ResidualFit,
+        sums: BlockSums,
+        points: int,
+        rows: int,
+        blocks: int | None = None,
     ) -> InfluenceWeights:
-        """From ``add_points`` over all points and ``add_residuals`` over all rows."""
-        moment = sums.added["residual moment"]
+        """From ``add_points`` over all points and ``add_residuals`` over all ``rows``."""
+        moment, spread = sums.added["residual moment"], sums.added["spread"]
+        multipliers = Multipliers.of(sums) if blocks is None else Multipliers(1.0, 0.0)
         return cls(
             filters,
             spread,
@@ -177,6 +260,8 @@ class InfluenceWeights:
             (filters[:, None] * sums.added["directions"]).astype(np.float32),
             (filters[:, None] * spread * filters).astype(np.float32),
             points,
+            multipliers,
+            Beyond.of(sums, multipliers.varying, rows, points),
             blocks,
         )
 
@@ -190,9 +275,7 @@ class InfluenceWeights:
         noise = (residuals @ self.axes).astype(np.float32)
         left_out = np.maximum(np.sum(residuals**2, axis=1) - np.sum(noise**2, axis=1, dtype=np.float64), 0.0)
         sums.add("left out", weighted_squares(vectors, left_out))
-        # Not the evaluation's seed: two versions compare by the same signs.
-        bits = MULTIPLIERS.bit_length()
-        sums.add("signed", sums_by_code(vectors, noise, row_codes(rows.units, bits, 0, "signs of residuals"), bits))
+        sums.add("signed", self.multipliers.sums(vectors, noise, rows.units))
         if self.blocks is not None:
             sums.add("root of blocks", np.bincount(rows.units, root, self.blocks))
             sums.add("square of blocks", np.bincount(rows.units, 2.0 * squared - own, self.blocks))
@@ -219,7 +302,7 @@ class InfluenceWeights:
         filters = self.filters
         observed = (smoothed @ self.axes).astype(np.float32)
         # Of directions by the hundred the noise hardly varies: it stands at its mean.
-        constant = squares_at(vectors, filters[:, None] * sums.added["left out"] * filters)
+        constant = squares_at(vectors, filters[:, None] * sums.added["left out"] * filters) + self.beyond.mean
         beside = np.maximum(np.sum(smoothed**2, axis=1) - np.sum(observed**2, axis=1), 0.0)
         drawn = kept_under_signs(sums.added["signed"], filters, MULTIPLIERS)
         roots, squares, noise, kept = means_under_signs(drawn, vectors, observed, beside, constant, weights)
@@ -228,6 +311,9 @@ class InfluenceWeights:
             for name, error in errors.items():
                 first_order = float(np.linalg.norm(sums.added[f"{name} of blocks"])) / self.points
                 errors[name] = float(np.sqrt((1.0 - np.sqrt(kept)) * error**2 + np.sqrt(kept) * first_order**2))
+        else:
+            errors["square"] = float(np.sqrt(errors["square"] ** 2 + self.beyond.variance))
+            errors["root"] = float(np.sqrt(errors["root"] ** 2 + self.beyond.variance / (4.0 * max(means[1], _TINY))))
         known_by = 1.0 if self.blocks is None else float(np.sqrt(self.blocks / (self.blocks - 1.0)))
         chance = 0.0
         if "sampling variance" in sums.added:
@@ -279,11 +365,15 @@ def norms_of_noise(drawn: Array, synthesis: Array, constant: Array, weights: Arr
     return means
 
 
-def leave_one_out(analysis: Array, chosen: Array, coefficients: Array, delta: Array) -> Array:
-    """Leave-one-out residuals (rows, r) of some rows U (rows, k) and Delta (rows, r), by the fit of all."""
+def scaled_residuals(analysis: Array, chosen: Array, coefficients: Array, delta: Array) -> Array:
+    """Residuals (rows, r) of the fit of some rows U (rows, k) and Delta (rows, r), with the variance of the noise.
+
+    Of the fit's matrix H a row's residual keeps 1 - 2 h_ii + (H H')_ii of its noise: the root of it is divided out. A
+    leave-one-out residual would have the noise of the prediction, too, which a narrow kernel makes a third larger.
+    """
     fit = analysis @ (chosen[:, None] * coefficients).astype(analysis.dtype)
-    leverage = np.einsum("ij,j,ij->i", analysis, chosen, analysis)
-    return np.asarray((delta - fit) / np.maximum(1.0 - leverage, LEAST_FREEDOM)[:, None])
+    kept = 1.0 - analysis.astype(np.float64) ** 2 @ (2.0 * chosen - chosen**2)
+    return np.asarray((delta - fit) / np.sqrt(np.maximum(kept, LEAST_FREEDOM))[:, None])
 
 
 def kept_under_signs(sums: Array, filters: Array, count: int) -> Array:

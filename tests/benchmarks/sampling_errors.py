@@ -1,6 +1,6 @@
 """Level, power and coverage of what is stated beside a CCE: `python tests/benchmarks/sampling_errors.py SUITE`.
 
-Suites are paired and intervals; the kept record is sampling_errors.md. Inputs lie on the unit sphere in five
+Suites are paired, intervals and kernels; the kept record is sampling_errors.md. Inputs lie on the unit sphere in five
 dimensions; the truth is known, so the level of a paired difference, the coverage of an interval and the band of a true
 version are counted over simulated splits. New targets at the same inputs are what is random.
 """
@@ -13,8 +13,22 @@ from collections.abc import Callable
 import numpy as np
 from simulations import head, machine, row
 
-from congruence.kernels import EXACT, RBF, Distribution, NegativeBinomial, Normal, Poisson, Samples, Split, prepare
+from congruence.kernels import (
+    EXACT,
+    RBF,
+    Distribution,
+    Kernel,
+    Matern,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    Polynomial,
+    Samples,
+    Split,
+    prepare,
+)
 from congruence.kernels.engine.results import excess_interval, excess_over
+from congruence.kernels.features import output_features
 
 Draw = Callable[[], np.ndarray]
 Pair = Callable[[], tuple[Distribution, Distribution]]
@@ -116,14 +130,54 @@ def intervals(splits: int, sizes: list[int]) -> None:
             row(name, n, f"{expected:.4f}", mean_covered, f"{excess:.4f}", excess_covered, inside)
 
 
+def kernels(splits: int, sizes: list[int]) -> None:
+    """Standard errors of the mean CCE over its spread, for input kernels from smooth to narrow."""
+    head("input kernel", "lambda", "n", "model", "freedom", "mean CCE", "spread", "standard error / spread")
+    settings: list[tuple[str, Kernel, float]] = [
+        *(
+            (f"RBF({gamma:g})", RBF(gamma), shrinkage)
+            for gamma in (0.1, 1.0, 5.0, 20.0)
+            for shrinkage in (0.1, 0.01, 0.001)
+        ),
+        ("Matern(3/2)", Matern(1.5, 1.0), 0.01),
+        ("Matern(1/2)", Matern(0.5, 0.5), 0.001),
+        ("(x.x' + 1)^3", Polynomial(3, 1.0, 1.0), 0.01),
+    ]
+    output = RBF(0.4)
+    for n in sizes:
+        x = np.random.default_rng(0).standard_normal((n, 2))
+        mean, scale = np.sin(2.0 * x[:, 0]), 0.5 + 0.3 * np.abs(x[:, 0])
+        truth = Normal(mean, scale)
+        for title, kernel, shrinkage in settings:
+            gram, rng = kernel(x), np.random.default_rng([n, 5])
+            smoother = np.linalg.solve(gram + n * shrinkage * np.eye(n), gram).astype(np.float32)
+            prepared = prepare(x, input_kernel=kernel, regularization=shrinkage)
+            for name, model in {"true": truth, "wrong": Normal(mean + 0.3 * x[:, 1], 1.3 * scale)}.items():
+                psi = output_features(output, truth.sample(1, seed=1)[:, 0], model)
+                expected = psi.expectation(model)
+                means, stated = [], []
+                for split in range(splits):
+                    y = truth.sample(1, seed=rng)[:, 0]
+                    error = smoother @ (psi(y) - expected).astype(np.float32)
+                    means.append(np.mean(np.linalg.norm(error, axis=1)))
+                    if split % 25 == 0:
+                        found = prepared.conditional_congruence_error(y, model, output_kernel=output)
+                        stated.append(found.standard_error)
+                spread = np.std(means)
+                row(title, shrinkage, n, name, f"{np.trace(smoother):.0f}", f"{np.mean(means):.4f}", f"{spread:.5f}",
+                    np.sqrt(np.mean(np.square(stated))) / spread)  # fmt: skip
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suite", choices=["paired", "intervals"])
+    parser.add_argument("suite", choices=["paired", "intervals", "kernels"])
     parser.add_argument("--splits", type=int, default=400)
     parser.add_argument("--sizes", type=int, nargs="+")
     arguments = parser.parse_args()
     machine()
-    if arguments.suite == "paired":
+    if arguments.suite == "kernels":
+        kernels(arguments.splits, arguments.sizes or [1500])
+    elif arguments.suite == "paired":
         paired(arguments.splits, arguments.sizes or [150, 400, 2000])
     else:
         intervals(arguments.splits, arguments.sizes or [500, 4000])

@@ -5,6 +5,7 @@ import pytest
 
 from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, congruence_test, prepare
 from congruence.kernels.engine.targets import model_output_kernel
+from congruence.kernels.features import output_features
 from congruence.kernels.kernel_functions import Sum
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
@@ -47,6 +48,27 @@ def test_the_test_has_what_its_statistic_would_be():
     assert test.expected == pytest.approx(np.mean(test.null_statistics))
     wrong = congruence_test(x, y, Normal(zero + 1.0, zero + 1.0), input_kernel=KERNEL, draws=199)
     assert wrong.statistic > wrong.band[1]
+
+
+@pytest.mark.parametrize("gamma", [1.0, 20.0])
+def test_the_standard_error_is_the_spread_over_new_targets_under_narrow_kernels_too(gamma):
+    n, rng = 500, np.random.default_rng(4)
+    x, kernel, output = rng.standard_normal((n, 2)), RBF(gamma), RBF(0.4)
+    model = Normal(np.sin(2.0 * x[:, 0]), 0.5 + 0.3 * np.abs(x[:, 0]))
+    gram = kernel(x)
+    smoother = np.linalg.solve(gram + 0.001 * n * np.eye(n), gram)
+    psi = output_features(output, model.sample(1, seed=1)[:, 0], model)
+    expected, means = psi.expectation(model), []
+    for _ in range(200):
+        error = smoother @ (psi(model.sample(1, seed=rng)[:, 0]) - expected)
+        means.append(np.mean(np.linalg.norm(error, axis=1)))
+    prepared = prepare(x, input_kernel=kernel, regularization=0.001)
+    stated = [
+        prepared.conditional_congruence_error(model.sample(1, seed=rng)[:, 0], model, output_kernel=output)
+        for _ in range(4)
+    ]
+    error = np.sqrt(np.mean([found.standard_error**2 for found in stated]))
+    assert error == pytest.approx(np.std(means), rel=0.15)
 
 
 def test_a_model_states_its_own_bandwidth():
