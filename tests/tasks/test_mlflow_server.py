@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import mlflow
 import pytest
+import requests
 from loopback import MlflowServer
 from mlflow import MlflowClient
 from mlflow_pages import CHROMIUM, Browser
@@ -22,7 +23,7 @@ from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.metrics.registry import logged_name, shown
+from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name, shown
 
 HEADLINES = ("headline/cce_mean", "calibration/cce_noise_floor", "headline/nll_mean", "headline/ece")
 
@@ -203,6 +204,35 @@ def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
     page = browser.read(f"{listed}&compareRunsMode=CHART", "headline", f"({drawn})")
     assert f"({drawn})" in page  # charts in the section that is unfolded: of the metrics that a run has
     browser.picture(tmp_path / "charts.png")
+
+
+@pytest.mark.slow
+def test_the_list_over_the_wire_says_it_in_ten_seconds(make_evaluation, server, settings):
+    """What MLflow's page asks its server for when the view of a split opens."""
+    for number, scale in ((1, 3.0), (2, 1.0)):
+        log_evaluation(make_evaluation(model=version(number), scale=scale, split="wired"), settings)
+
+    def ask(path, **body):
+        answer = requests.post(f"{server.uri}/api/2.0/mlflow/{path}", json=body, timeout=30)
+        answer.raise_for_status()
+        return answer.json()
+
+    ours = ask("experiments/search", max_results=100, filter="name LIKE 'congruence/%'")["experiments"]
+    (experiment,) = ours
+    views = {tag["key"]: tag["value"] for tag in experiment["tags"]}
+    view = json.loads(views[f"mlflow.sharedViewState.{view_key('wired')}"])
+    order = f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"
+    asked = {"experiment_ids": [experiment["experiment_id"]], "filter": view["searchFilter"], "order_by": [order]}
+    runs = ask("runs/search", **asked)["runs"]
+    assert [run["info"]["run_name"] for run in runs] == ["angle/2 on wired", "angle/1 on wired"], "the better one first"
+    for run in runs:
+        metrics = {metric["key"]: metric["value"] for metric in run["data"]["metrics"]}
+        tags = {tag["key"]: tag["value"] for tag in run["data"]["tags"] if not tag["key"].startswith("mlflow.")}
+        assert {name.partition("/")[0] for name in metrics} <= {*SECTIONS, "seconds"}
+        assert all(float(f"{value:.4g}") == value for value in metrics.values() if abs(value) < 1000)
+        assert len([name for name in metrics if name.startswith("headline/")]) <= 12
+        assert len(tags) <= 10
+        assert tags["verdict"].startswith(("wrong", "no fault found", "not judged"))
 
 
 def test_the_doctor_finds_it_well_and_leaves_nothing_behind(server, settings, tmp_path):
