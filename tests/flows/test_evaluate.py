@@ -60,9 +60,10 @@ def test_versions_are_evaluated_once_and_logged_with_every_row(
     assert len([file for file in files(run_id) if file.endswith(".png")]) >= 4
     assert {"plots/cce_histogram.png", "plots/local_reliability.png"} <= set(files(run_id))
     assert overconfident["calibration_p_value"].value < 0.01 < true["calibration_p_value"].value
-    effects = [f"calibration_effect_{order}{end}" for order in ("bias", "spread", "skew", "tails")
-               for end in ("", "_low", "_high")]  # fmt: skip
-    assert {"calibration_p_value", *effects} <= set(logged)
+    assert "calibration_p_value" in logged
+    for effect in (logged[f"calibration_effect_{order}"] for order in ("bias", "spread", "skew", "tails")):
+        assert effect.low is not None
+        assert effect.high is not None
     assert set(scores["calibration_fault"]) <= {"", "bias", "spread", "skew", "tails"}
     tags = MlflowClient().get_model_version("angle", "2").tags
     assert "he predicted spread is too small by a factor of" in tags["what_is_wrong"]
@@ -70,7 +71,7 @@ def test_versions_are_evaluated_once_and_logged_with_every_row(
 
     again = run(content, home, [right, narrow])
     assert [outcome.status for outcome in again] == ["found", "found"]
-    assert again[0].metrics["cce_mean"].value == pytest.approx(true["cce_mean"].value)
+    assert again[0].metrics["cce_mean"].value == pytest.approx(true["cce_mean"].value, rel=1e-3)
 
 
 @pytest.mark.usefixtures("prefect_server")
