@@ -191,12 +191,14 @@ class _Search:
         self._classes: list[Array] = []
         for feature in features:
             count = feature.sums(rows)[:, 0]
-            # What lies beside a larger range at an end is a smaller one.
-            usable = np.flatnonzero((count >= FEWEST) & (2 * count <= len(variance)))
+            # What lies beside a larger range at an end is a smaller one; beside a word there are several.
+            most = len(variance) // 2 if feature.is_ordered else len(variance) - FEWEST
+            usable = np.flatnonzero((count >= FEWEST) & (count <= most))
             if len(usable):
                 self.features.append(feature)
                 self._parts.append((usable, feature.sums(variance)[usable]))
-                self._classes.append(np.log2(count[usable] / FEWEST).astype(int))
+                smaller = np.minimum(count[usable], len(variance) - count[usable])
+                self._classes.append(np.log2(smaller / FEWEST).astype(int))
         self.classes = np.unique(np.concatenate(self._classes)) if self._classes else np.empty(0, dtype=int)
 
     def forms(self, number: int, scores: Array) -> Array:

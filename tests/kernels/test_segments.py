@@ -1,0 +1,77 @@
+"""The search of segments: its forms are the definition's, of all ranges; what is missing or constant is in none."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtr
+
+from congruence.kernels import Poisson
+from congruence.kernels.calibration import pit_values
+from congruence.kernels.conditional_calibration.counts import JumpScores
+from congruence.kernels.conditional_calibration.segments import (
+    FEWEST,
+    Feature,
+    SearchedRows,
+    _Search,
+    faulty_segments,
+)
+from congruence.kernels.dependence.blocks import blocks_of_groups
+
+RNG = np.random.default_rng(0)
+N = 300
+X = np.where(RNG.uniform(size=N) < 0.1, np.nan, RNG.normal(size=N))
+WORDS = RNG.choice(["a", "b", "seldom"], N, p=[0.6, 0.37, 0.03])
+RATE = np.exp(RNG.normal(size=N) - 1.0)
+
+
+def counted() -> SearchedRows:
+    law, y = Poisson(RATE), RNG.poisson(RATE).astype(float)
+    return SearchedRows.of(pit_values(y, law), JumpScores.of(y, law))
+
+
+def test_forms_are_squared_sums_over_the_rows_of_a_range_in_their_standard_errors() -> None:
+    rows = counted()
+    search = _Search([Feature("x", X), Feature("word", WORDS)], rows.variance)
+    centred = rows.scores - rows.scores.mean(axis=0)
+    ratio = np.sum(centred**2, axis=0) / rows.variance.sum(axis=0)
+    for number, feature in enumerate(search.features):
+        forms = search.forms(number, rows.scores[:, :, None])[:, :, 0]
+        usable = search._parts[number][0]
+        assert len(usable) >= 2
+        for part, found in zip(usable, forms, strict=True):
+            inside = feature.holds(feature.range_of(int(part), complement=False))
+            assert FEWEST <= inside.sum() <= (N / 2 if feature.is_ordered else N - FEWEST)
+            share = rows.variance[inside].sum(axis=0) / rows.variance.sum(axis=0)
+            spread = ratio * rows.variance[inside].sum(axis=0) * (1.0 - share)
+            direct = centred[inside].sum(axis=0) ** 2 / spread
+            np.testing.assert_allclose(found, [*direct, direct.sum()], rtol=1e-9)
+
+
+def test_ranges_beside_each_other_hold_all_rows_but_those_that_are_missing() -> None:
+    feature = Feature("x", X)
+    for part in range(len(feature.parts[0])):
+        one, other = (feature.range_of(part, complement=complement) for complement in (False, True))
+        if one != other:
+            np.testing.assert_array_equal(feature.holds(one) ^ feature.holds(other), ~np.isnan(X))
+    assert not feature.holds(feature.range_of(0, complement=False))[np.isnan(X)].any()
+
+
+def test_a_word_in_which_counts_are_wrong_is_found_and_constant_features_are_no_place() -> None:
+    wrong = WORDS == "b"
+    law, y = Poisson(RATE), RNG.poisson(np.where(wrong, 4.0, 1.0) * RATE).astype(float)
+    rows = SearchedRows.of(pit_values(y, law), JumpScores.of(y, law))
+    features = [Feature("one", np.ones(N)), Feature("nothing", np.full(N, np.nan)), Feature("word", WORDS)]
+    (first, *_) = faulty_segments(features, rows)
+    assert first.ranges[0].feature == "word"
+    np.testing.assert_array_equal(first.rows, np.flatnonzero(wrong))
+    assert first.p_value == 0.005
+    assert faulty_segments(features[:2], rows) == []
+
+
+def test_one_group_that_is_off_is_no_segment_since_a_group_says_as_much_as_one_row() -> None:
+    groups = np.arange(N) // 10
+    z = RNG.normal(size=N) + 3.0 * (groups == 7)
+    features = [Feature("x", np.arange(N, dtype=float))]
+    pit = ndtr(z)
+    assert faulty_segments(features, SearchedRows.of(pit))
+    assert faulty_segments(features, SearchedRows.of(pit, blocks=blocks_of_groups(groups, N))) == []
