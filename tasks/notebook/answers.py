@@ -21,6 +21,8 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
+from congruence.tasks.scores.metrics.definitions import TARGET
+from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.sentences.calibration import p_value_in_words
 
 if TYPE_CHECKING:
@@ -69,11 +71,13 @@ class EvaluatedPrediction(Page):
         evaluation: all that the pipeline knows of a version on a split.
         notes: what was done to columns and rows before.
         protocol: under which it was measured, in a sentence.
+        unit: of the targets, as in "mm"; "" where it is not known.
     """
 
     evaluation: Evaluation = field(repr=False)
     notes: tuple[str, ...] = ()
     protocol: str = ""
+    unit: str = ""
 
     @property
     def name(self) -> str:
@@ -110,7 +114,8 @@ class EvaluatedPrediction(Page):
         """The report."""
         from congruence.tasks.report.evaluation import evaluation_report
 
-        return evaluation_report(self.evaluation)
+        page = evaluation_report(self.evaluation)
+        return page.replace(TARGET, html.escape(self.unit)) if self.unit else page
 
     def log(self, tracking: TrackingSettings | None = None) -> str:
         """Log to MLflow what the pipeline would, and return the run's id; the same answer is logged once.
@@ -146,7 +151,15 @@ class EvaluatedPrediction(Page):
             else f"{split.valid_rows:,} of {split.rows:,} rows"
         )
         said = [f"{self.name} on {split.name} ({rows}): {self.evaluation.verdict}{_p(self.p_value)}", *self.sentences]
-        return "\n".join([*said, *self.notes, self.protocol])
+        return "\n".join([*said, *self._numbers(), *self.notes, self.protocol])
+
+    def _numbers(self) -> list[str]:
+        """The scores that people know, in a line."""
+        found = [metric_of(name) for name in ("crps_mean", "mae", "nll_mean") if name in self.evaluation.metrics]
+        units = [f" {self.unit}" if self.unit and metric.unit == TARGET else "" for metric in found]
+        said = [f"{metric.label} {self.evaluation.metrics[metric.name]}{unit}"
+                for metric, unit in zip(found, units, strict=True)]  # fmt: skip
+        return [f"{', '.join(said)}."] if said else []
 
 
 class EvaluatedPredictions(Mapping[str, EvaluatedPrediction]):
@@ -174,12 +187,9 @@ class EvaluatedPredictions(Mapping[str, EvaluatedPrediction]):
         return pd.DataFrame.from_dict(records, orient="index")
 
     def _repr_html_(self) -> str:
-        shown = [
-            name
-            for name in ("verdict", "p_value", "cce_mean", "nll_mean", "crps_mean", "mae")
-            if name in self.to_frame()
-        ]
-        return str(self.to_frame()[shown].to_html())
+        table = self.to_frame()
+        shown = ("verdict", "p_value", "cce_mean", "nll_mean", "crps_mean", "mae")
+        return str(table[[name for name in shown if name in table]].to_html())
 
     def __repr__(self) -> str:
         return "\n\n".join(repr(one) for one in self.values())

@@ -181,7 +181,7 @@ def evaluated(
             bar.say(f"scoring {label}", done)
             version = ModelVersion(label, "", f"predictions:/{label}/{_digest(law)}")
             made = score_version(asked, rows, rows.encoder, version, chosen, found.pop(label))
-            evaluated[label] = EvaluatedPrediction(made, rows.notes, _said(chosen))
+            evaluated[label] = EvaluatedPrediction(made, rows.notes, _said(chosen), given.unit)
             done = 1.0
     return evaluated
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 LISTED = Path(__file__).with_name("public_api.txt")
-PLACES = ("congruence.kernels", "congruence.tasks.plots")
+PLACES = ("congruence", "congruence.kernels", "congruence.tasks.plots")
 PLAIN = (bool, int, float, str, type(None))
 
 

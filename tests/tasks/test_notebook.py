@@ -106,7 +106,7 @@ def test_the_numbers_are_those_of_the_pipeline(tmp_path: Path, tracking: Trackin
 
 def test_one_prediction_answers_with_verdict_sentences_and_report(tmp_path: Path) -> None:
     frame = table()
-    found = congruence.report(frame[["a", "b", "c", "place"]], frame["y"], narrow(frame), slices=["place"])
+    found = congruence.report(frame[["a", "b", "c", "place"]], frame["y"], narrow(frame), slices=["place"], unit="mm")
     assert found.verdict == "wrong"
     assert found.p_value < 0.05
     said = repr(found)
@@ -115,6 +115,9 @@ def test_one_prediction_answers_with_verdict_sentences_and_report(tmp_path: Path
     assert "inputs of unit norm" in said
     assert "lambda 0.1" in said
     assert "Each value of 'place' is a column of 0 and 1." in said
+    assert re.search(r"CRPS \S+ \[\S+ \S+\] mm, MAE \S+ \[\S+ \S+\] mm, NLL \S+ \[\S+ \S+\]\.", said)
+    assert "mm" in found.page
+    assert "unit of the target" not in found.page
     shown = found._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert found.page in html.unescape(shown)
