@@ -136,7 +136,7 @@ def remarks(metrics: Mapping[str, MetricValue], rows: int, predictive: Distribut
         said.append(f"No NLL: {draws.shape[1]} draws a row say too little of a density; {FEWEST_SCORED} are needed.")
     largest, effective = metrics.get("largest_block"), metrics.get("effective_rows")
     if largest is not None and largest.value > LARGEST_BLOCK:
-        said.append(f"Means of scores have no interval: {too_large_block(largest.value, kind)}.")
+        said.append(f"No intervals: {too_large_block(largest.value, kind)}.")
     elif effective is not None and (why := too_few_rows(effective.value, rows)):
         said.append(f"Means of scores have no interval: {why}.")
     return " ".join(said)

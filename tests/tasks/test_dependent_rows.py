@@ -21,8 +21,10 @@ from congruence.tasks.scores.evaluation import (
     MetricValue,
     verdict_of,
 )
+from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.reading import with_inference
 from congruence.tasks.scores.recalibration_preview import preview, rows_to_try
+from congruence.tasks.scores.summary import remarks
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.calibration import correlation_clause, inference_sentence
 from congruence.tasks.solving.measurement import measure
@@ -104,6 +106,19 @@ def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
     found = from_bytes(to_bytes(measure(settings, EXACT, X, hourly(0), {"a": LAW}, dependence=dependence)["a"]))
     assert (found.test, found.calibration, found.expected) == (None, None, None)
     assert "3 groups among 300 rows" in inference_sentence(found.inference)
+
+
+def test_where_one_group_holds_half_of_the_rows_nothing_has_an_interval_and_tests_go_on() -> None:
+    dependence = RowDependence.of(N, groups=np.r_[np.zeros(N // 2), 1 + np.arange(N // 2) // 10])
+    assert dependence is not None
+    y, asked = hourly(0), ("cce", "congruence_test", "crps", "nll", "coverage")
+    found = measure(SimpleNamespace(seed=0, metrics=asked), EXACT, X, y, {"a": LAW}, dependence=dependence)["a"]
+    points = score_points(found.result, LAW, y, seed=0, keys=None, test=found.test)
+    metrics, _ = version_metrics(asked, points, LAW, y, found, seed=0, dependence=dependence)
+    assert metrics["largest_block"].value == 0.5
+    assert {name for name, value in metrics.items() if value.low is not None} == {"cce_expected"}
+    assert "cce_p_value" in metrics
+    assert remarks(metrics, N, LAW, "groups") == "No intervals: one group holds 50 % of the rows."
 
 
 def test_counts_that_few_groups_hold_have_no_p_values_in_memory_and_by_row_blocks() -> None:
