@@ -18,6 +18,9 @@ from congruence.tasks.sentences.rare import MOST_NAMED, extremes_finding, mass_f
 
 NOT_STATED = "Targets far out were not counted: what was predicted states no probability as small as 0.001."
 
+FEW = 0.1
+"""Share of the targets: of more far out, the spread or the mean is what is wrong."""
+
 COUNTED = (0.0, 1.0)
 """Values whose masses the finding on counts with many zeros has anyway."""
 
@@ -71,6 +74,6 @@ class RareTargets:
         found = [mass_finding(mass) for mass in at if not (of_counts and mass.value in COUNTED)][:1]
         shift, factor = (overall.shift, overall.factor) if overall is not None and is_off(overall) else (0.0, 1.0)
         beyond = None if self.far is None else self.far.beyond(shift, factor)
-        if self.far is not None and beyond is not None:
+        if self.far is not None and beyond is not None and beyond.observed <= FEW * self.far.rows:
             found.append(extremes_finding(self.far, beyond, names(self.far.farthest[:MOST_NAMED])))
         return found

@@ -75,6 +75,11 @@ class TargetRows:
         return Size(value, value * float(np.exp(-spread / 2.0)), value * float(np.exp(spread / 2.0)))
 
     @property
+    def spreads_vary(self) -> bool:
+        """Whether predicted spreads differ by enough for a power of them to show."""
+        return bool(np.all(self.std > 0.0)) and float(np.std(np.log(self.std))) > _VARIES
+
+    @property
     def power(self) -> Power | None:
         """Whether what is predicted as spread is the square, or the root, of the spread that the targets show."""
         apart, n = np.abs(self.y - self.mean), len(self.y)
@@ -85,7 +90,7 @@ class TargetRows:
         found: tuple[tuple[Power, float], ...] = (("square", 0.5), ("root", 2.0))
         for name, power in found:
             fits = abs(float(np.log(np.quantile(apart / self.std**power, _INSIDE)))) <= _ALMOST + noise
-            if varies > _VARIES:
+            if self.spreads_vary:
                 slope = float(np.polyfit(logs, np.log(np.maximum(apart, _TINY)), 1)[0])
                 error = 2.2 / (varies * n**0.5)
                 fits &= abs(slope - power) <= _SLOPE * power + error < abs(slope - 1.0)

@@ -69,7 +69,9 @@ from congruence.tasks.scores.sizes import TargetRows
 from congruence.tasks.scores.split_rows import ScoredRows, SplitRows
 from congruence.tasks.scores.summary import floor_share, remarks
 from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.sentences.calibration import is_off
 from congruence.tasks.sentences.findings import Finding
+from congruence.tasks.sentences.rare import crossing_finding, power_finding
 from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
 
 if TYPE_CHECKING:
@@ -77,6 +79,9 @@ if TYPE_CHECKING:
 
 HONEST_ROWS = 10_000
 """Rows at the most on which a version's own recalibration is tried."""
+
+MOSTLY = 0.9
+"""Share of the rows whose quantiles cross from which it is no accident."""
 
 _PACKAGES = ("numpy", "scipy", "dask", "prefect", "mlflow", "zarr", "torch", "open_clip_torch")
 
@@ -315,7 +320,14 @@ def _what_is_wrong(
         )
 
     def found_rare(overall: GroupReading | None) -> list[Finding]:
-        return rare.findings(overall, keys_of, of_counts=counts is not None)
+        found = rare.findings(overall, keys_of, of_counts=counts is not None)
+        crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
+        if crossed >= MOSTLY:
+            found.append(crossing_finding(len(targets), crossed))
+        is_of_spread = overall is not None and is_off(overall) and overall.dominant in ("spread", "tails")
+        if is_of_spread and (power := rows.power) is not None:
+            found.append(power_finding(len(targets), power, shows=rows.spreads_vary))
+        return found
 
     def keys_of(some: Array) -> list[str]:
         numbers = given.numbers[some].tolist()

@@ -33,8 +33,6 @@ _MOST = 1.5
 _UNIT, _UNIT_OF_SPREAD = 10.0, 30.0
 """Times, or predicted spreads, from which a wrong unit is the first thing to look for."""
 
-_GIVEN = {"square": "variance given as standard deviation", "root": "standard deviation given as variance"}
-
 _BOUND = re.compile(r"^(?P<name>.+) (?P<side>up to|from|above|below) (?P<end>[-+\d.e]+)$")
 _BETWEEN = re.compile(r"^(?P<name>.+) (?P<low>[-+\d.e]+) to (?P<high>[-+\d.e]+)$")
 _IS_SAID = re.compile(r"^.+ is (not )?.+$")
@@ -222,10 +220,6 @@ class Sizes(Protocol):
     def factor(self) -> Interval | None:
         """Of the targets' spread to the predicted one."""
 
-    @property
-    def power(self) -> str | None:
-        """Whether the predicted spread is the "square" or the "root" of what is needed."""
-
     def share_beyond(self, level: float) -> float:
         """Of the targets outside a central interval."""
 
@@ -237,8 +231,6 @@ def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes
     second = reading.second()
     if sizes is not None and kind in _CLAUSES and second is not None and reading.strength**2 < _MOST:
         clause += second_clause(reading, second)
-    if sizes is not None and not place and kind in ("spread", "tails") and (power := sizes.power) is not None:
-        clause += f"; the predicted spread is the {power} of what is needed: was the {_GIVEN[power]}?"
     sign = "+" if reading.strength > 0 else "-"
     return Finding(
         place,

@@ -19,6 +19,7 @@ _OF_EXTREMES = 8.0
 """What a target far out makes of it. Where a place holds most of them its own fault, of up to 24, is the larger one."""
 
 _LEAST = 1e-3
+_GIVEN = {"square": "variance given as standard deviation", "root": "standard deviation given as variance"}
 
 
 def mass_finding(mass: Mass) -> Finding:
@@ -48,5 +49,23 @@ def extremes_finding(found: Extremes, count: TailCount, rows: Sequence[str] = ()
     return Finding("", "", count.observed, share, clause, short, _OF_EXTREMES, "extremes", share)
 
 
+def crossing_finding(rows: int, share: float) -> Finding:
+    """Quantiles that fall as their level rises in most rows, after all that they do to the scores."""
+    clause = (
+        f"the predicted quantiles fell as the level rises in {_share(share)} of the rows, and were sorted: are level "
+        "and 1 - level exchanged?"
+    )
+    return Finding("", "", rows, share, clause, "quantiles fall with the level", 0.0, "crossing", share)
+
+
+def power_finding(rows: int, power: str, *, shows: bool) -> Finding:
+    """A spread that is the "square" or the "root" of what is needed: all other faults follow where the rows show it."""
+    clause = f"the predicted spread is the {power} of what is needed: was the {_GIVEN[power]}?"
+    short = f"predicted spread is the {power} of what is needed"
+    return Finding("", "", rows, 1.0, clause, short, _OF_MASS if shows else 0.0, "power", 1.0)
+
+
 def _share(share: float) -> str:
-    return f"{100.0 * share:.0f} %" if share < 5e-5 or 0.095 <= share <= 0.905 else f"{100.0 * share:.2g} %"
+    if share > 0.905:
+        return f"{100.0 * share:.3g} %"
+    return f"{100.0 * share:.0f} %" if share < 5e-5 or share >= 0.095 else f"{100.0 * share:.2g} %"

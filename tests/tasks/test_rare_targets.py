@@ -16,8 +16,10 @@ from congruence.tasks.scores.evaluation import MetricValue, verdict_of
 from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.rare import NOT_STATED, RareTargets
 from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.sizes import TargetRows
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.findings import Finding
+from congruence.tasks.sentences.rare import crossing_finding, power_finding
 from congruence.tasks.solving.measurement import measure
 
 ROWS = 600
@@ -88,3 +90,25 @@ def test_few_members_state_no_tails_and_the_method_says_so() -> None:
     wrong, metrics = read(Y, Samples(LOCATION[:, None] + SPREAD[:, None] * RNG.standard_normal((ROWS, 10))))
     assert "extremes_p_value" not in metrics
     assert wrong.method.endswith(NOT_STATED)
+
+
+def test_quantiles_that_fall_with_the_level_are_asked_about() -> None:
+    found = crossing_finding(600, 1.0)
+    assert found.sentence.startswith(
+        "The predicted quantiles fell as the level rises in 100 % of the rows, and were sorted"
+    )
+    assert found.sentence.endswith("are level and 1 - level exchanged?")
+
+
+def test_a_variance_given_as_standard_deviation_is_told_and_the_other_way_round() -> None:
+    varying = TargetRows(Y, LOCATION, SPREAD**2, np.zeros(ROWS))
+    assert (varying.power, varying.spreads_vary) == ("square", True)
+    constant = TargetRows(LOCATION + 3.0 * (Y - LOCATION) / SPREAD, LOCATION, np.full(ROWS, 9.0), np.zeros(ROWS))
+    assert (constant.power, constant.spreads_vary) == ("square", False)
+    wide = LOCATION + SPREAD * (Y - LOCATION)
+    assert TargetRows(wide, LOCATION, SPREAD, np.zeros(ROWS)).power == "root"
+    for factor in (1.0, 1.5, 0.6):
+        assert TargetRows(Y, LOCATION, factor * SPREAD, np.zeros(ROWS)).power is None
+    assert power_finding(ROWS, "square", shows=True).sentence == (
+        "The predicted spread is the square of what is needed: was the variance given as standard deviation?"
+    )
