@@ -70,13 +70,17 @@ class Finding:
         return self.size * self.share
 
     @property
+    def stop(self) -> str:
+        """What ends the sentence, which may be a question already."""
+        return "" if self.clause.endswith("?") else "."
+
+    @property
     def sentence(self) -> str:
         """ "Where site is b (500 rows, 25 %) predictions are 0.61 too high on average (0.5 to 0.7)."."""
-        stop = "" if self.clause.endswith("?") else "."
         if not self.place:
-            return f"{capital(self.clause)}{stop}"
+            return f"{capital(self.clause)}{self.stop}"
         rows = "" if self.words.startswith("for ") else f" ({self.rows:,} rows, {percent(self.share)})"
-        return f"{capital(self.words)}{rows} {self.clause}{stop}"
+        return f"{capital(self.words)}{rows} {self.clause}{self.stop}"
 
     @property
     def label(self) -> str:
@@ -118,12 +122,13 @@ def told(
     ordered = sorted([*places, *further], key=lambda each: -each.weight)
     if overall is None and not ordered:
         return ["The predictions are wrong somewhere, but in no place by enough to name it."], ""
-    first = overall if overall is not None and all(overall.weight >= each.weight for each in ordered) else ordered[0]
+    same = [] if overall is None else [each for each in ordered if each.repeats(overall)]
+    apart = [each for each in ordered if each not in same]
+    first = overall if overall is not None and all(overall.weight >= each.weight for each in apart) else apart[0]
     sentences = [first.sentence]
     if overall is not None and first is not overall:
-        sentences.append(f"Over all rows, {overall.clause}.")
-    same = [each for each in ordered if each is not first and overall is not None and each.repeats(overall)]
-    apart = [each for each in ordered if each is not first and each not in same]
+        sentences.append(f"Over all rows, {overall.clause}{overall.stop}")
+    apart = [each for each in apart if each is not first]
     shown = apart[: MOST_SENTENCES - 1 - len(sentences)]
     sentences += [each.sentence for each in shown]
     left = sum(1 for each in apart if each not in shown and each in places)
