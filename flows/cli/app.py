@@ -31,7 +31,7 @@ app = typer.Typer(
 @app.callback()
 def congruence(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """How far the predictive distributions of registered models are from the truth, point by point."""

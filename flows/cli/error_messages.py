@@ -23,7 +23,7 @@ def explained(error: BaseException) -> CongruenceError | None:
     causes = [cause for cause in chain(error) if _of_prefect(cause)]
     if any(_is_unknown_login(cause) for cause in causes):
         return ClusterError(
-            f"the Prefect server at {_address()} does not know the login; set PREFECT_API_AUTH_STRING (user:password) "
+            f"the Prefect server at {_address()} rejected the credentials; set PREFECT_API_AUTH_STRING (user:password) "
             "or PREFECT_API_KEY to one that it knows"
         )
     if causes:

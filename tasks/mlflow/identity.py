@@ -30,7 +30,7 @@ OWN = PREFIX + "own_settings"
 _TAGS = ("kind", "model", "version", "split", "period")
 """What a run says in tags, by which people search; the rest it says in parameters."""
 GATE_PROTOCOL = "cce_gate_protocol"
-FORMAT = "4"  # to be counted up where the same settings give other numbers: evaluations of before are made again
+FORMAT = "5"  # to be counted up where the same settings give other numbers: evaluations of before are made again
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class Lines:
         self._clock = clock
         self._started = self._last = self._ended = clock()  # the last: when units ended
         if found and self.found == total:
-            out(f"{title}: all {total:,} {unit} found done")
+            out(f"{title}: all {total:,} {unit} already done")
 
     def advance(self, done: int) -> None:
         """``done`` more units are done."""
@@ -103,7 +103,7 @@ class Lines:
             return
         self._last = now
         counted = f"{self.found + self.made:,} of {self.total:,} {self.unit}"
-        found = f" ({self.found:,} found done)" if self.found else ""
+        found = f" ({self.found:,} already done)" if self.found else ""
         self._out(f"{self.title}: {counted}{found}{self._pace(now - self._started, complete)}")
 
     def remind(self, detail: str = "") -> None:

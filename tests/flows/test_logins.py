@@ -67,5 +67,5 @@ def test_a_login_that_prefect_does_not_know() -> None:
         ):
             client.read_flows()
     said = str(error.value)
-    assert f"the Prefect server at {uri}/api does not know the login; set PREFECT_API_AUTH_STRING" in said
+    assert f"the Prefect server at {uri}/api rejected the credentials; set PREFECT_API_AUTH_STRING" in said
     assert "hunter22" not in said

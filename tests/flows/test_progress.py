@@ -35,7 +35,7 @@ class Clock:
 def test_what_was_found_done_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
     Lines("embedding test", 20_000, "rows", say, found=20_000)
     said = capsys.readouterr().err
-    assert said.strip() == "embedding test: all 20,000 rows found done"
+    assert said.strip() == "embedding test: all 20,000 rows already done"
 
 
 def test_the_rate_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,8 +46,8 @@ def test_the_rate_is_that_of_the_work(capsys: pytest.CaptureFixture[str]) -> Non
     clock.now = 50.0
     lines.advance(6_000)
     first, last = capsys.readouterr().err.strip().splitlines()
-    assert first == "embedding test: 14,000 of 20,000 rows (10,000 found done), 200 rows/s, 30 s left"
-    assert last == "embedding test: 20,000 of 20,000 rows (10,000 found done), 200 rows/s, took 50 s"
+    assert first == "embedding test: 14,000 of 20,000 rows (10,000 already done), 200 rows/s, 30 s left"
+    assert last == "embedding test: 20,000 of 20,000 rows (10,000 already done), 200 rows/s, took 50 s"
 
 
 def test_a_stage_in_which_nothing_ends_says_so_every_few_seconds(

@@ -13,8 +13,10 @@ from scipy import stats
 from congruence.kernels import EXACT, Distribution, Normal, Poisson, Quantiles
 from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
 from congruence.kernels.conditional_calibration.coverage import LevelRows
+from congruence.kernels.engine.dependence import FoundBlocks
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
 from congruence.tasks.scores.points import score_points, version_metrics
+from congruence.tasks.scores.rare import RareTargets
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.segments import weak_segments
 from congruence.tasks.scores.sizes import TargetRows
@@ -52,9 +54,9 @@ CASES: dict[str, tuple[np.ndarray, Distribution, str, float | None]] = {
         10.0,
     ),
     "tails": (
-        MEAN + SPREAD * stats.t(2.5).rvs(ROWS, random_state=1) / 1.5,
+        MEAN + SPREAD * RNG.uniform(-(3.0**0.5), 3.0**0.5, ROWS),
         Normal(MEAN, SPREAD),
-        r"^The targets have heavier tails than predicted: the predicted 50 % interval holds",
+        r"^The targets have lighter tails than predicted: the predicted 50 % interval holds [\d.]+ %, and [\d.]+ % lie",
         None,
     ),
     "unit": (
@@ -74,6 +76,18 @@ CASES: dict[str, tuple[np.ndarray, Distribution, str, float | None]] = {
         Quantiles(LEVELS, MEAN[:, None] + SPREAD[:, None] / 1.5 * stats.norm.ppf(LEVELS)),
         r"^The 90 % interval holds ([\d.]+) % of the targets",
         100.0 * (1.0 - 2.0 * stats.norm.sf(1.645 / 1.5)),
+    ),
+    "zeros": (
+        np.where(RNG.random(ROWS) < 0.5, 0.0, Y),
+        Normal(MEAN / 2.0, np.sqrt(SPREAD**2 / 2.0 + MEAN**2 / 4.0)),
+        r"^([\d.]+) % of the targets are exactly 0, and the predictions give that 0 %\.$",
+        50.0,
+    ),
+    "outliers": (
+        np.where(np.arange(ROWS) % 100 == 7, Y + 8.0 * SPREAD, Y),
+        Normal(MEAN, SPREAD),
+        r"^([\d.]+) of 800 targets lie where the predictions put less than ",
+        8.0,
     ),
     "drift along a feature": (
         Y,
@@ -95,6 +109,8 @@ def read(found: VersionMeasurement, y: np.ndarray, law: Distribution) -> WhatIsW
     assert calibration is not None
     points = score_points(found.result, law, y, seed=0, keys=None, calibration=calibration)
     metrics, _ = version_metrics(("cce", "calibration", "pit"), points, law, y, found, seed=0)
+    rare = RareTargets.of(y, law, FoundBlocks())
+    metrics |= rare.metrics()
     jumps = JumpScores.of(y, law)
     counts, levels = CountRows.of(y, law), LevelRows.of(law.quantile_levels, jumps)
     rows = TargetRows(y, points["mean"], points["std"], points["pit"])
@@ -113,6 +129,7 @@ def read(found: VersionMeasurement, y: np.ndarray, law: Distribution) -> WhatIsW
         segments=lambda: weak_segments(
             features, points["pit"], points["cce"], points["cce_noise_floor"], counts, jumps, levels, None, rows
         ),
+        rare=lambda overall: rare.findings(overall, lambda at: at.astype(str).tolist(), of_counts=counts is not None),
     )
 
 
@@ -152,6 +169,8 @@ def test_every_sentence_is_one_of_a_known_form(told: Mapping[str, WhatIsWrong]) 
         r"(?:t|T)he targets are skewed to the (?:left|right) of the predictions: .*",
         r"(?:t|T)he targets lie [\d.]+ predicted spreads (?:above|below) the predictions.*",
         r"(?:t|T)he counts are (?:more widely spread|less widely spread|distributed otherwise) than predicted: .*",
+        r"[\d.]+ % of the targets are exactly [\d.]+, and the predictions give that [\d.]+ %",
+        r"[\d,]+ of [\d,]+ targets lies? where the predictions put less than .* were to be expected.*",
         r"(?:(?:t|T)he [\d.]+ % interval holds|[\d.]+ %) .*of the targets .*",
     )
     tail = r"(?:; (?:they|their) [^;]+, too)?(?:; is (?:the unit right|an exposure missing)\?|\.)"

@@ -310,7 +310,7 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "cce_noise_floor", "CCE if true (RMS)",
-        "The noise floor: at each point the root of the expected squared CCE if the version were true, meant over "
+        "The noise floor: at each point the root of the expected squared CCE if the version were true, averaged over "
         "the points. A mean of roots lies below a root of means, so a true version's mean CCE lies below it.",
         unit=DISTANCE, group="Distance", asked="cce", column="cce_noise_floor", measured=True,
         shown={"slices": 2},
