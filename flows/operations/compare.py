@@ -116,7 +116,7 @@ def compare(
         split: the split's name.
         models: versions as ``select`` reads them; none means every version evaluated on the split.
         tracking: where evaluations are logged; MLflow must point there.
-        baseline: the version to compare with; the one of lowest CCE by default.
+        baseline: the version to compare with; the first by a proper score, else by CCE, by default.
         conditions: compare evaluations under these, for example a file's; what they leave open is the latest content
             of the split and the latest protocol that all versions share.
         resamples: of the bootstrap and of the permutation test of the metrics other than CCE.
@@ -260,7 +260,7 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True, chosen: 
     Args:
         logged: the comparison.
         details: also each version's differences with their intervals, and the inputs on which two differ most.
-        chosen: whether a person or a gate named the baseline; else it is the version of lowest CCE, and that is said.
+        chosen: whether a person or a gate named the baseline; else it is the one that ranks first, and that is said.
     """
     comparison, out = logged.comparison, results()
     split, baseline = comparison.split, comparison.baseline
@@ -298,8 +298,9 @@ def _how_to_read(comparison: Comparison, chosen: bool) -> str:
         return said
     leads = [pair.differences[CCE] for pair in comparison.pairs.values() if CCE in pair.differences]
     within = sum(item.low <= 0.0 <= item.high for item in leads)
-    lead = f", though its lead over {within} of {len(leads)} others is within chance" if within else ""
-    return f"{said}\n{label} is compared with because its CCE is the lowest{lead}; --baseline names another"
+    lead = f", though its lead in CCE over {within} of {len(leads)} others is within chance" if within else ""
+    why = "it ranks first, by CRPS or NLL where these differ beyond noise, else by CCE"
+    return f"{said}\n{label} is compared with because {why}{lead}; --baseline names another"
 
 
 def _overview(comparison: Comparison) -> Table:

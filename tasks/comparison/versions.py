@@ -29,6 +29,7 @@ from congruence.tasks.comparison.explored import Explored, difference, rows_apar
 from congruence.tasks.comparison.who_won import WhoWon, best_set, in_set, who_won
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.metrics.registry import mean_columns
+from congruence.tasks.scores.ranking import ranked
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def compare_versions(
 
     Args:
         versions: measured on the same split under the same protocol.
-        baseline: label (``name/version``) of the version to compare with; the one with the lowest CCE by default.
+        baseline: label (``name/version``) of the version to compare with; by default the first as ``ranked``.
         resamples: of the bootstrap and of the permutation test of the metrics other than CCE.
         seed: of both.
 
@@ -154,7 +155,7 @@ def compare_versions(
     if len(versions) < 2:
         raise InvalidInputError(f"versions: {len(versions)} to compare; name at least two evaluated versions")
     require_comparable(versions)
-    ordered = sorted(versions, key=lambda version: (_cce(version), version.label))
+    ordered = ranked(sorted(versions, key=lambda version: version.label), lambda version: version.metrics)
     labels = [version.label for version in ordered]
     if len(set(labels)) != len(labels):
         raise InvalidInputError(f"versions: {', '.join(labels)} names one version twice")
@@ -254,11 +255,6 @@ def _on_other_rows(first: ComparedVersion, second: ComparedVersion) -> PairedCom
 def _valid_in_both(first: ComparedVersion, second: ComparedVersion) -> Array:
     valid = second.scores["valid"].to_numpy(bool)
     return valid if first.shares_rows(second) else valid & first.scores["valid"].to_numpy(bool)
-
-
-def _cce(version: ComparedVersion) -> float:
-    metric = version.metrics.get(CCE)
-    return metric.value if metric is not None else float(version.scores["cce"].mean())
 
 
 def _points_won(first: ComparedVersion, second: ComparedVersion, column: str, rows: Array) -> PointsWon:

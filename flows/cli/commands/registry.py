@@ -75,7 +75,10 @@ def compare(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split; by default every split of the file.")] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="Version to compare with; by default the gate's baseline, else the lowest CCE.")
+        str | None,
+        typer.Option(
+            help="Version to compare with; by default the gate's baseline, else the version that ranks first."
+        ),
     ] = None,
     protocol: Annotated[
         str | None,

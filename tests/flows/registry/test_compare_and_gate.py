@@ -81,12 +81,12 @@ def test_the_command_prints_a_table_and_refuses_with_one_line(registry: Any) -> 
     shown = run("compare", "--split", "circle", TRUTH, NARROW, *home)
     assert shown.exit_code == 0, shown.output
     assert "angle/1 (baseline)" in shown.output
-    assert "angle/1 is compared with because its CCE is the lowest" in shown.output
+    assert "angle/1 is compared with because it ranks first" in shown.output
     assert "against angle/1, 160 points" not in shown.output
     assert not re.search(r"\d\.\d{5}", shown.output), "three significant digits"
     in_full = run("compare", "--split", "circle", TRUTH, NARROW, "--details", "--baseline", NARROW, *home)
     assert "angle/1 against angle/2, 160 points" in in_full.output
-    assert "because its CCE is the lowest" not in in_full.output
+    assert "because it ranks first" not in in_full.output
     assert "differs most" in in_full.output
     refused = run("compare", registry.file(), NARROW, "angle/4", *home)
     assert refused.exit_code == 2
