@@ -187,7 +187,7 @@ def test_faults_are_found_and_a_true_version_is_left_alone(blocks: KeptBlocks, m
     assert metrics["calibration_effect_spread"].low > 0.1
     pit = pit_values(blocks.y, blocks.models["narrow"])
     wrong = read_what_is_wrong(calibration, calibration.regions, pit, metrics, np.arange(N), pd.DataFrame())
-    assert "the predicted spread is too small by a factor of 1.5" in wrong.sentences[0]
+    assert "predicted spread is too small by a factor of 1.5" in wrong.sentences[0]
     assert "exact at any number of independent rows" in wrong.method
     faults = calibration.reading.columns()["calibration_fault"]
     assert np.mean(faults == "spread") > 0.9
