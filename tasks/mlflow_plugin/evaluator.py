@@ -2,7 +2,7 @@
 
     mlflow.models.evaluate(
         "models:/digit-angle/2", data, targets="target", model_type="regressor", evaluators="congruence",
-        evaluator_config={"input": "image", "encoder": {"kind": "open_clip", "model": "compact"}, "protocol": "exact"},
+        evaluator_config={"input": "image", "encoder": {"kind": "statistics"}, "protocol": "exact"},
     )
 
 ``evaluator_config``, all of it optional:
