@@ -3,9 +3,6 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.kernels.bandwidths import median_gamma as median_gamma
-    from congruence.kernels.bandwidths import multiscale_rbf as multiscale_rbf
-    from congruence.kernels.bandwidths import variance_gamma as variance_gamma
     from congruence.kernels.calibration import CountFrequencies as CountFrequencies
     from congruence.kernels.calibration import chi_square as chi_square
     from congruence.kernels.calibration import count_frequencies as count_frequencies
@@ -54,7 +51,7 @@ if TYPE_CHECKING:
     from congruence.kernels.engine.results import CongruenceTest as CongruenceTest
     from congruence.kernels.engine.results import ExpectedCongruence as ExpectedCongruence
     from congruence.kernels.engine.results import benjamini_hochberg as benjamini_hochberg
-    from congruence.kernels.engine.variation import NearlyConstantKernelWarning as NearlyConstantKernelWarning
+    from congruence.kernels.engine.spectrum import NearlyConstantKernelWarning as NearlyConstantKernelWarning
     from congruence.kernels.errors import BudgetError as BudgetError
     from congruence.kernels.errors import CongruenceError as CongruenceError
     from congruence.kernels.errors import ConvergenceError as ConvergenceError
@@ -77,6 +74,9 @@ if TYPE_CHECKING:
     from congruence.kernels.kernel_functions import Linear as Linear
     from congruence.kernels.kernel_functions import Matern as Matern
     from congruence.kernels.kernel_functions import Polynomial as Polynomial
+    from congruence.kernels.kernel_functions import median_gamma as median_gamma
+    from congruence.kernels.kernel_functions import multiscale_rbf as multiscale_rbf
+    from congruence.kernels.kernel_functions import variance_gamma as variance_gamma
     from congruence.kernels.pit_interpreter import Interpretation as Interpretation
     from congruence.kernels.pit_interpreter import interpret_pit as interpret_pit
     from congruence.kernels.protocol import ECAI as ECAI

@@ -15,9 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from congruence.kernels.arrays import Array, array_namespace
-from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.kernel_functions import Kernel, Polynomial, require_kernel
+from congruence.kernels.kernel_functions import Kernel, OutputScale, Polynomial, require_kernel
 from congruence.kernels.streams import stream
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets
-from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
@@ -29,7 +28,7 @@ from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
 from congruence.kernels.engine.system import System
 from congruence.kernels.engine.targets import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel, require_kernel
+from congruence.kernels.kernel_functions import Kernel, OutputScale, require_kernel
 from congruence.kernels.printed import printed
 from congruence.kernels.protocol import EXACT, EvaluationProtocol
 from congruence.kernels.weights import mean_one

@@ -43,6 +43,7 @@ from congruence.kernels.engine.results import (
     CongruenceUncertainty,
     ExpectedCongruence,
 )
+from congruence.kernels.engine.spectrum import kernel_variation, warn_if_nearly_constant
 from congruence.kernels.engine.system import (
     EXACT_ROWS,
     MOST_EXACT_ROWS,
@@ -53,7 +54,6 @@ from congruence.kernels.engine.system import (
     prepare_system,
 )
 from congruence.kernels.engine.uncertainty import InfluenceWeights
-from congruence.kernels.engine.variation import kernel_variation, warn_if_nearly_constant
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.streams import stream

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets, row_slices
-from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.engine.targets import marginal_kernel, model_output_kernel
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.features import FeatureMap, output_features
-from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.kernel_functions import Kernel, OutputScale
 from congruence.kernels.resampling.keyed import row_choices, row_draws
 from congruence.kernels.streams import stream
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.bandwidths import OutputScale, gamma_of_variance
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
@@ -32,7 +31,7 @@ from congruence.kernels.engine.uncertainty import FittedRows
 from congruence.kernels.error_features import error_features
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.features import TAILS, FeatureMap, output_features
-from congruence.kernels.kernel_functions import RBF, Kernel
+from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, gamma_of_variance
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.resampling.keyed import row_draws
 

@@ -11,6 +11,7 @@ statistic that is computed alike on observed and simulated targets it is as good
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -317,3 +318,38 @@ def relative_eigenvalues(filters: Array) -> Array:
     """Returns e / (n lambda) from the filters e / (e + n lambda) of a smoother, (k,)."""
     kept = filters.astype(np.float64)
     return np.asarray(kept / np.maximum(1.0 - kept, np.finfo(np.float64).eps))
+
+
+NEARLY_CONSTANT = 0.01
+POINTS = 46  # with 1,035 pairs
+
+
+class NearlyConstantKernelWarning(UserWarning):
+    """The input kernel hardly depends on its inputs, so that CCE hardly depends on x."""
+
+
+def kernel_variation(x: Array, kernel: Kernel) -> float:
+    """Relative standard deviation of k(x, x') over random pairs: near 0 means a kernel that ignores its input."""
+    points = x[np.sort(stream(0, "kernel variation").choice(len(x), min(len(x), POINTS), replace=False))]
+    if len(points) < 3:
+        return float("nan")
+    center = kernel.center(points)
+    gram = kernel(points if center is None else points - center)
+    values = gram[~np.eye(len(gram), dtype=bool)].astype(np.float64)
+    mean = float(abs(values.mean()))
+    return float((values / mean).std()) if mean > 0 else float("inf")
+
+
+def warn_if_nearly_constant(variation: float, *, stacklevel: int = 3) -> None:
+    """Warn of a kernel that varies so little."""
+    if variation < NEARLY_CONSTANT:
+        warnings.warn(constant_kernel(variation), NearlyConstantKernelWarning, stacklevel=stacklevel)
+
+
+def constant_kernel(variation: float) -> str:
+    """The warning of a kernel that varies so little."""
+    return (
+        f"the input kernel varies by {variation:.2g} of its mean between points, so CCE hardly depends on x: inputs "
+        "that are (nearly) the same, or unit-norm embeddings with gamma = 1/d, which belongs to raw ones; use "
+        "gamma = 1 on unit norm, or check the inputs"
+    )

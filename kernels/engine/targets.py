@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets, row_slices
-from congruence.kernels.bandwidths import OutputScale, scaled_rbf, variance_gamma
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.error_features import error_features
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.features import FeatureMap, Missed
-from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
+from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, require_kernel, scaled_rbf, variance_gamma
 from congruence.kernels.threads import map_on_threads
 
 REFUSED_SHARE = 0.05  # of the squared errors that features may miss

@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from congruence.kernels.pit_interpreter.interpretation import Estimate as Estimate
+    from congruence.kernels.pit_interpreter.interpretation import Finding as Finding
     from congruence.kernels.pit_interpreter.interpretation import Interpretation as Interpretation
+    from congruence.kernels.pit_interpreter.interpretation import Verdict as Verdict
     from congruence.kernels.pit_interpreter.interpretation import interpret_pit as interpret_pit
-    from congruence.kernels.pit_interpreter.verdict import Estimate as Estimate
-    from congruence.kernels.pit_interpreter.verdict import Finding as Finding
-    from congruence.kernels.pit_interpreter.verdict import Verdict as Verdict
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 

@@ -26,12 +26,11 @@ from dask import config
 from dask.utils import parse_bytes
 from pydantic import Field
 
-from congruence.kernels.memory import CARD_SHARE_VARIABLE
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.dask.gpus import visible_cards
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.runtime.masking import mask_text
-from congruence.tasks.runtime.memory import total_memory
+from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE, total_memory
 from congruence.tasks.settings.cluster import ClusterSettings
 from congruence.tasks.settings.strict import Strict
 from congruence.tasks.settings.yaml_file import checked, read_keys

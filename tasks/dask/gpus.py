@@ -15,8 +15,8 @@ from pathlib import Path
 
 from distributed import Client
 
-from congruence.kernels.memory import card_share
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.memory import card_share
 from congruence.tasks.settings.cluster import ClusterSettings
 
 DRIVER_PATHS = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))

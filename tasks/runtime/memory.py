@@ -1,4 +1,4 @@
-"""How much memory a process may use, and memory that it no longer uses given back to the system.
+"""How much memory a process may use, of the machine and of a card, and unused memory given back to the system.
 
 In a container the machine's memory is not what one may use, and psutil says nothing else: the limits of the control
 group (cgroup v2 and v1) and of every group above it count too, and the least one holds.
@@ -7,13 +7,26 @@ group (cgroup v2 and v1) and of every group above it count too, and the least on
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
+CARD_SHARE_VARIABLE = "CONGRUENCE_CARD_SHARE"
+CARD_SHARE = 0.8  # of a card, where the variable says nothing else; the rest is its context's and other programs'
+KEPT_PART = 0.5  # of that share: Gram tiles; embeddings and columns have what is left
 _MEMBERSHIP, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
+
+def card_share() -> float:
+    """Returns the part of a card that this process may take, in (0, 1]: by CONGRUENCE_CARD_SHARE, or CARD_SHARE."""
+    try:
+        share = float(os.environ.get(CARD_SHARE_VARIABLE, CARD_SHARE))
+    except ValueError:
+        return CARD_SHARE
+    return share if 0.0 < share <= 1.0 else CARD_SHARE
 
 
 def available_memory() -> int:

@@ -15,8 +15,7 @@ from congruence.kernels.support.columns import Column, ColumnRanges
 from congruence.kernels.support.conformal import Support, SupportReading
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, blank, is_of_pictures
 from congruence.kernels.withholding.input_scores import InputScores
-from congruence.kernels.withholding.judgement import WithholdingJudgement
-from congruence.kernels.withholding.losses import BEYOND
+from congruence.kernels.withholding.judgement import BEYOND, WithholdingJudgement
 
 if TYPE_CHECKING:
     import pandas as pd

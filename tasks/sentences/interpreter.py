@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from congruence.kernels.pit_interpreter import Estimate, Interpretation
+from congruence.kernels.pit_interpreter.interpretation import MISFIT_LIMIT, Reason
 from congruence.kernels.pit_interpreter.network import SMALLEST_ROWS
-from congruence.kernels.pit_interpreter.verdict import MISFIT_LIMIT, Reason
 
 
 def interpretation_sentence(found: Interpretation) -> str:

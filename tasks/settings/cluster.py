@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from congruence.kernels.memory import CARD_SHARE_VARIABLE
+from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE
 from congruence.tasks.settings.strict import Strict
 
 

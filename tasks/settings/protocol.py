@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from congruence.kernels.bandwidths import OutputScale
 from congruence.kernels.errors import ProtocolError
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, Polynomial
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, OutputScale, Polynomial
 from congruence.kernels.protocol import PROTOCOLS, Downsampling, EvaluationProtocol
 from congruence.tasks.settings.strict import Strict
 

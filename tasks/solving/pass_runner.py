@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
@@ -17,8 +18,7 @@ import numpy as np
 from distributed import Client, as_completed
 
 from congruence.kernels.engine.blocks import BlockSums, Pass, Passes, RowBlocks, merged, places_of, sums_of_blocks
-from congruence.tasks.solving.least_busy import LeastBusy
-from congruence.tasks.solving.solve_progress import SolveProgress
+from congruence.tasks.runtime.steps import step
 
 TASKS = 64  # of a pass, at most: each takes neighbouring blocks
 ARITY = 8  # sums merged at once
@@ -148,3 +148,103 @@ def _timed(function: Callable[..., Pass], places: list[tuple[int, int]], shared:
     total = sums_of_blocks(function, places, shared)
     times.add("seconds", time.perf_counter() - started)
     return {**total, _TIMES: times}
+
+
+class LeastBusy:
+    """The tasks that each worker of a cluster was given and has not ended; workers may come and go."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._given: list[tuple[Any, str]] = []
+
+    def worker(self, most: float = float("inf")) -> str | None:
+        """The worker with the fewest tasks for each of its threads; None where all have ``most``, or there are none."""
+        self._given = [(future, address) for future, address in self._given if not future.done()]
+        held = Counter(address for _, address in self._given)
+        shares = {address: held[address] / threads for address, threads in self._client.nthreads().items()}
+        found = min(shares, key=shares.__getitem__, default=None)
+        return None if found is None or shares[found] >= most else found
+
+    def submit(self, worker: str | None, function: Any, *arguments: Any, **options: Any) -> Any:
+        """``client.submit`` to ``worker``, or another should it die; to the next that comes where it is None."""
+        place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        future = self._client.submit(function, *arguments, pure=False, **place, **options)
+        if worker is not None:
+            self._given.append((future, worker))
+        return future
+
+
+PERCENT = 100
+
+# Microseconds a row, as measured on two cores: what a pass takes whatever the versions, of each
+# version that is continuous, and of each of counts.
+_SOLVE = {
+    "look": (0.0, 1.0, 3.0),
+    "sample": (1.0, 0.0, 0.0),
+    "inputs": (9.0, 0.0, 0.0),
+    "right-hand sides": (0.0, 17.0, 20.0),
+    "scores": (0.0, 15.0, 36.0),
+    "influence": (0.0, 10.0, 11.0),
+}
+_CALIBRATION = {
+    "calibration sample": (1.0, 0.0, 0.0),
+    "calibration bases": (20.0, 0.0, 0.0),
+    "calibration quantiles": (0.0, 0.5, 2.5),
+    "calibration scores": (0.0, 4.0, 7.0),
+    "calibration null": (9.0, 1.0, 0.0),
+    "calibration reading": (0.0, 8.0, 30.0),
+}
+_OTHER = (1.0, 1.0, 1.0)
+_BEGUN = 0.15e6  # of any pass, however few its rows: what stands between two passes, tasks on their way
+
+
+class SolveProgress:
+    """The share of a solve that is done; passes that nobody foresaw are added when they begin.
+
+    Args:
+        advance: takes the percent just done.
+        rows: of the split, for each thread of the cluster.
+        continuous, counts: how many versions of each kind.
+        calibrated: whether calibration given the input is measured, too.
+    """
+
+    def __init__(
+        self, advance: Callable[[int], None], rows: float, continuous: int, counts: int = 0, *, calibrated: bool = False
+    ) -> None:
+        self._advance, self._rows, self._kinds, self._lock = advance, rows, (1, continuous, counts), Lock()
+        self._ahead = {name: self._weight(name) for name in (_SOLVE | _CALIBRATION if calibrated else _SOLVE)}
+        self._total, self._done, self._said = sum(self._ahead.values()), 0.0, 0
+
+    @classmethod
+    @contextmanager
+    def of(cls, rows: float, continuous: int, counts: int, *, calibrated: bool) -> Iterator[SolveProgress]:
+        """Said step by step (``runtime.steps``) while inside."""
+        with step("solve", PERCENT, "percent") as advance:
+            progress = cls(advance, rows, continuous, counts, calibrated=calibrated)
+            yield progress
+            progress._say(PERCENT)
+
+    def pass_of(self, name: str, parts: int) -> Callable[[], None]:
+        """A pass of so many parts begins: what to call when one of them ends."""
+        with self._lock:
+            weight = self._ahead.pop(name, None)
+            if weight is None:  # of a further try, or of a kind that few solves have
+                weight = self._weight(name)
+                self._total += weight
+
+        def ended() -> None:
+            with self._lock:
+                self._done += weight / parts
+                self._say(int(PERCENT * self._done / self._total))
+
+        return ended
+
+    def _weight(self, name: str) -> float:
+        weights = (_SOLVE | _CALIBRATION).get(name, _OTHER)
+        return _BEGUN + self._rows * sum(weight * count for weight, count in zip(weights, self._kinds, strict=True))
+
+    def _say(self, percent: int) -> None:
+        """Never less than before: where passes were added, it waits."""
+        if percent > self._said:
+            self._advance(percent - self._said)
+            self._said = percent

@@ -27,8 +27,7 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.solving.measurement import MeasurementSettings
 from congruence.tasks.solving.measurement_store import BlockMeasurement
-from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
-from congruence.tasks.solving.solve_progress import SolveProgress
+from congruence.tasks.solving.pass_runner import PassesOnCluster, SolveProgress, side_by_side
 
 
 def measure_blocks(

@@ -181,8 +181,7 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
     from congruence.kernels.protocol import EvaluationProtocol
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.cluster import ClusterSettings
-    from congruence.tasks.solving.pass_runner import PassesOnCluster
-    from congruence.tasks.solving.solve_progress import SolveProgress
+    from congruence.tasks.solving.pass_runner import PassesOnCluster, SolveProgress
     from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
     rng = np.random.default_rng(5)

@@ -21,7 +21,7 @@ from congruence.tasks.runtime.steps import Lines, about, listen, pace_of, step
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
 from congruence.tasks.scores.ranking import ranked
-from congruence.tasks.solving.solve_progress import SolveProgress
+from congruence.tasks.solving.pass_runner import SolveProgress
 
 
 class Clock:

@@ -13,7 +13,7 @@ from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.count_families import Poisson
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit_interpreter import interpret_pit, shape
-from congruence.kernels.pit_interpreter.verdict import ABSTAINED, CALIBRATED
+from congruence.kernels.pit_interpreter.interpretation import ABSTAINED, CALIBRATED
 from congruence.tasks.sentences.interpreter import interpretation_sentence
 
 ROWS = 3000

@@ -9,11 +9,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from congruence.kernels import memory
 from congruence.tasks.dask import gpus as cards
 from congruence.tasks.dask.cluster_spec import cuda_cluster_options, worker_environment
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
+from congruence.tasks.runtime import memory
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.cluster import ClusterSettings
 

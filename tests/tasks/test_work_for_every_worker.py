@@ -12,8 +12,7 @@ import pytest
 from distributed import Client, LocalCluster, get_worker
 
 from congruence.kernels.engine.blocks import BlockSums
-from congruence.tasks.solving.pass_runner import PassesOnCluster, side_by_side
-from congruence.tasks.solving.solve_progress import SolveProgress
+from congruence.tasks.solving.pass_runner import PassesOnCluster, SolveProgress, side_by_side
 
 BLOCKS = 12
 
