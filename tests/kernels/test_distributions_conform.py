@@ -348,7 +348,10 @@ def test_extreme_rows_have_scores_between_their_bounds(law: Distribution) -> Non
         (lambda: families.TruncatedNormal(0.0, 1.0, 2.0, 1.0), "bound below upper"),
         (lambda: families.ZeroInflated(families.Poisson(1.0), -0.5), "ZeroInflated.inflation: row 0"),
         (lambda: families.Hurdle(families.Poisson(1.0), 1.1), r"zero_probability: row 0 is 1\.1"),
-        (lambda: families.Hurdle(families.Binomial([3, 0], 0.5), 0.1), "Hurdle.base: row 1 is 0, expected a law that"),
+        (
+            lambda: families.Hurdle(families.Binomial([3, 0], 0.5), 0.1),
+            "Hurdle.base: row 1 is 0, expected a distribution that",
+        ),
         (lambda: families.Quantiles([0.1, 0.9], [[0.0, 1.0], [2.0, 1.0]]), "row 1 falls from 2 at level 0.1"),
         (lambda: families.Quantiles([0.9, 0.1], [[0.0, 1.0]]), "increase strictly"),
         (lambda: families.Mixture([0.5, 0.6], [families.Normal(0.0, 1.0)] * 2), "sum to 1"),
