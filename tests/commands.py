@@ -44,7 +44,7 @@ def run(*arguments: str, **environment: str) -> tuple[int, set[str], str]:
             capture_output=True,
             text=True,
             env=base | environment,
-            timeout=240,
+            timeout=600,
         )
         said = json.loads(file.read() or "{}")
     assert said, done.stderr
