@@ -127,10 +127,10 @@ class Plan:
 
     def __init__(self, settings: EvaluationSettings, *, again: bool = False) -> None:
         self.settings, self.again, self.said = for_workers(settings), again, tuple[str, ...]()
+        _require_registry(self.settings)
         use_tracking(self.settings)
         if self.settings.is_of_stored_predictions:
             self.settings, self.said = with_stored(self.settings)
-        _require_registry(self.settings)
         self.versions, entries = _requested(self.settings)
         self.settings = self.settings.model_copy(update={"model_entries": entries})
 
