@@ -56,6 +56,7 @@ LEAST_FREEDOM = 1e-3  # share of its noise that a residual keeps, above the roun
 POINTS = 4096  # that means under drawn signs run over
 AXES_ENERGY = 0.998  # of the residuals' features that the multipliers see
 MAX_AXES = 256
+_LEAST_NORM = 1e-150
 _TINY = float(np.finfo(float).tiny)
 
 
@@ -129,7 +130,8 @@ def add_points(sums: BlockSums, vectors: Array, smoothed: Array, norms: Array, w
     if weights is not None:
         smoothed = weights[:, None] * smoothed
     sums.add("smoothed", projected(vectors, smoothed))
-    sums.add("directions", projected(vectors, smoothed / np.maximum(norms, _TINY)[:, None]))
+    # Far from all rows errors are so small that the squares in their norms are 0: they have no direction.
+    sums.add("directions", projected(vectors, smoothed / np.where(norms > _LEAST_NORM, norms, np.inf)[:, None]))
 
 
 def add_residuals(sums: BlockSums, residuals: Array, variance: Array) -> None:

@@ -203,3 +203,12 @@ def test_a_biased_and_an_overconfident_model_exceed_the_floor_that_the_true_one_
     assert results["biased"].mean > 4.0 * results["biased"].noise_floor
     assert results["overconfident"].mean > 4.0 * results["overconfident"].noise_floor
     assert results["biased"].excess == pytest.approx(results["biased"].mean, rel=0.2)
+
+
+def test_points_far_from_all_rows_have_an_error_of_zero():
+    rng = np.random.default_rng(0)
+    x, new = rng.normal(size=(200, 2)), np.array([[0.0, 0.0], [30.0, 0.0], [60.0, 0.0]])
+    y = rng.normal(size=200)
+    found = prepare(x, query=new, input_kernel=RBF(0.5)).conditional_congruence_error(y, Normal(x[:, 0], 1.0))
+    assert found.values[0] > 0.0
+    assert np.all(found.values[1:] < 1e-100)
