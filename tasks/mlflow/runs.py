@@ -57,7 +57,7 @@ def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
         client.set_tag(run_id, PROCESS, f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time():.0f}")
         return run_id
 
-    return with_retries("opening the run", open_it, settings)
+    return among_writers(lambda: with_retries("opening the run", open_it, settings))
 
 
 def has_ended(process: str) -> bool | None:

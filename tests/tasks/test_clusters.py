@@ -17,7 +17,7 @@ from congruence.tasks.dask import clusters
 from congruence.tasks.dask.clusters import Workers, dask_client
 from congruence.tasks.runtime.errors import ClusterError
 from congruence.tasks.settings.cluster import ClusterSettings
-from congruence.tasks.solving import capacity
+from congruence.tasks.solving import solve
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ def test_a_cluster_without_workers_is_announced_and_then_given_up(
         workers.require()
         with pytest.raises(ClusterError, match=r"no worker.*dask worker"):
             workers.require()
-        monkeypatch.setattr(capacity, "WORKERS_SECONDS", 0.1)
+        monkeypatch.setattr(solve, "WORKERS_SECONDS", 0.1)
         with pytest.raises(ClusterError, match=r"no worker.*dask worker"):
-            capacity.cluster_capacity(client)
+            solve.cluster_capacity(client)
     assert ["No workers connected" in line for line in said] == [True]
 
 

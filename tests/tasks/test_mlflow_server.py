@@ -153,6 +153,8 @@ def test_the_artifact_view_draws_the_report_and_its_rows_open(make_evaluation, s
     in_use = make_evaluation(model=version(1), split="viewed")
     log_evaluation(in_use, settings)
     other = make_evaluation(model=version(2), scale=2.0, split="viewed")
+    skill = {"crps_skill": MetricValue(0.5), "crps_uncertainty": MetricValue(1.2)}
+    other = make_evaluation(model=version(2), scale=2.0, split="viewed", metrics=other.metrics | skill)
     run_id = log_evaluation(other, settings.model_copy(update={"report": True}))
     experiment = MlflowClient(server.uri).get_run(run_id).info.experiment_id
     browser.open(run_link(server.uri, experiment, run_id, "artifacts/report.html"))
@@ -183,6 +185,7 @@ def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
     for number, scale in ((1, 3.0), (2, 1.0)):
         evaluation = make_evaluation(model=version(number), scale=scale, split="listed")
         metrics = evaluation.metrics | {"cce_expected": MetricValue(0.05, 0.04, 0.06), "cce_p_value": MetricValue(0.4)}
+        metrics["crps_skill"] = MetricValue(0.6 / scale)
         evaluation = make_evaluation(model=version(number), scale=scale, split="listed", metrics=metrics)
         run_id = log_evaluation(evaluation, settings)
     drawn = sum(logged_name(name) in MlflowClient(server.uri).get_run(run_id).data.metrics for name in shown("mlflow"))

@@ -219,7 +219,7 @@ def test_what_gets_worse_is_said_too() -> None:
 
 def test_a_preview_is_made_only_where_a_fault_was_found_and_can_be_mended() -> None:
     law, y = Normal([0.0, 1.0], [1.0, 1.0]), np.array([0.0, 1.0])
-    found, none = {"calibration_p_value": MetricValue(0.02)}, {"calibration_p_value": MetricValue(0.03)}
+    found, none = {"calibration_p_value": MetricValue(0.02)}, {"calibration_p_value": MetricValue(0.06)}
     asked = ("cce", "calibration", "recalibration")
     assert is_wanted(asked, found, y, law)
     assert not is_wanted(asked, none, y, law)

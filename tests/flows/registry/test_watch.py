@@ -10,6 +10,7 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
+import congruence.flows.told as told
 import congruence.flows.watch as flow
 from congruence.flows.watch import check_once, only_watch, watch, watched_versions
 from congruence.tasks.mlflow.connection import TrackingError
@@ -21,7 +22,8 @@ from congruence.tasks.runtime.errors import SettingsError
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that a watch shows."""
     lines: list[str] = []
-    monkeypatch.setattr(flow, "say", lines.append)
+    for place in (flow, told):
+        monkeypatch.setattr(place, "say", lines.append)
     return lines
 
 
@@ -110,7 +112,8 @@ def test_a_failed_version_shows_its_error_and_is_left_alone_for_a_while(registry
     assert len(check_once(settings).failed) == 1  # a run of a schedule tries again
 
 
-def test_an_mlflow_that_is_away_is_waited_for(registry: Any, said: list[str]) -> None:
+def test_an_mlflow_that_is_away_is_waited_for(registry: Any, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # as a command has few: MLflow's own seven take minutes
     away = registry.settings(models=["new"], tracking={"uri": "http://127.0.0.1:9", "patience": 0.1})
     stop = threading.Event()
     watcher = threading.Thread(target=watch, args=(away,), kwargs={"every": 0.1, "stop": stop})

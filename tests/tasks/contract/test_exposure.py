@@ -94,7 +94,7 @@ def test_predictions_of_a_file_name_the_exposure_of_every_split() -> None:
     }
     settings = EvaluationSettings.model_validate(content)
     assert [split.exposure for split in settings.splits] == ["Exposure", "e"]
-    with pytest.raises(ValidationError, match="multiplies the mean of a law of counts"):
+    with pytest.raises(ValidationError, match="multiplies the mean of a distribution of counts"):
         PredictionSettings(family="normal", exposure="Exposure")
     plain, with_exposure = PredictionSettings(family="poisson"), PredictionSettings(family="poisson", exposure="e")
     assert "exposure" not in plain.digested()
