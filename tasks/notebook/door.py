@@ -73,10 +73,12 @@ def evaluate(
             ``congruence.kernels``; a pair (mean, std); an array or frame of quantiles with ``levels``, or a frame whose
             columns name them (``q0.1``); draws (n, k); a distribution of scipy, torch, skpro, NGBoost or TensorFlow
             Probability; or a fitted model, which is asked with X.
-        groups, time, weights: a value a row, or the name of a column of X: rows of one group, and rows near in time,
-            may depend on each other; what each row counts in means.
+        groups: values of the rows, or the name of a column of X: rows of one group may depend on each other.
+        time: the same: rows near in time may depend on each other.
+        weights: the same: what each row counts in means.
         slices: names of columns of X, or columns by name: parts of the rows that are reported one by one.
-        target_name, unit: of the targets, for sentences and labels.
+        target_name: of the targets, for sentences and labels.
+        unit: of the targets, for the same.
         inputs: the columns of X that say which rows are near; by default all that can.
         missing: what nearness makes of a missing number: "leave_out" the row (up to 1 % of them), "mean" or
             "indicator".
@@ -123,9 +125,10 @@ def compare(X: Any, y: Any, predicted: Any, *, baseline: str | None = None, **se
     """Returns which of several predictions is nearer to the truth, by paired differences with intervals.
 
     Args:
-        X, y: as in ``evaluate``.
+        X: inputs, as in ``evaluate``.
+        y: targets, as in ``evaluate``.
         predicted: at least two predictions by name.
-        baseline: the name of that with which the others are compared; by default that of the least CCE.
+        baseline: the name of that with which the others are compared; by default the one that ranks first.
         settings: the other arguments of ``evaluate``.
 
     Raises:
