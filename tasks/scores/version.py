@@ -331,7 +331,7 @@ def _what_is_wrong(
 
     def keys_of(some: Array) -> list[str]:
         numbers = given.numbers[some].tolist()
-        return [str(given.split.key_values(Shard(0, row, row + 1, "")).iloc[0]) for row in numbers]
+        return [str(given.split.key_values(Shard(0, row, 1, "")).iloc[0]) for row in numbers]
 
     return read_what_is_wrong(
         calibration,
