@@ -34,7 +34,7 @@ from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.scores import crps, matched_targets
+from congruence.kernels.scores import crps, empirical_crps, matched_targets
 from congruence.kernels.streams import keyed_uniforms, stream
 from congruence.kernels.weights import mean_one
 
@@ -120,8 +120,7 @@ def recalibrated_crps(
             own_map = normal_score_map(fitted.at(features[held]), form)
             before = predictive[held]
             after = recalibrated(before, own_map)
-            # Of draws what the map gains is that of their empirical laws: moved draws are no longer independent.
-            gain = _empirical(before, targets[held]) - _empirical(after, targets[held])
+            gain = empirical_crps(targets[held], before) - empirical_crps(targets[held], after)
             found[held] = crps(targets[held], before) - gain
     return found
 
@@ -225,21 +224,11 @@ def _step(means: Array, sums: Array, seed: int) -> tuple[float, int]:
 
 def _own_features(predictive: Distribution) -> Array:
     """Ranks of a version's own means and spreads, of mean 0 and variance 1, (n, 2); constant where all are the same."""
+    from scipy.stats import rankdata  # a second of imports that a refusal need not wait for
+
     columns = []
     for values in (predictive.mean(), predictive.std()):
-        from scipy.stats import rankdata  # a second of imports that a refusal need not wait for
-
         ranks = (rankdata(values) - 0.5) / len(values) - 0.5
         spread = float(np.std(ranks))
         columns.append(ranks / spread if spread > 0.0 else ranks)
     return np.column_stack(columns)
-
-
-def _empirical(predictive: Distribution, y: Array) -> Array:
-    """The CRPS; of draws that of their empirical law, not the fair one."""
-    draws = predictive.draws
-    if draws is None:
-        return crps(y, predictive)
-    size = draws.shape[1]
-    pairs = np.sort(draws, axis=1) @ ((2.0 * np.arange(1, size + 1) - size - 1.0) / size**2)
-    return np.asarray(np.mean(np.abs(draws - y[:, None]), axis=1) - pairs)

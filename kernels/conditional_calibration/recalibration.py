@@ -51,7 +51,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rounding import resolution
-from congruence.kernels.scores import crps, matched_targets, negative_log_likelihood
+from congruence.kernels.scores import empirical_crps, matched_targets, negative_log_likelihood
 from congruence.kernels.streams import keyed_uniforms
 
 FOLDS = 5
@@ -292,7 +292,7 @@ def recalibration_rehearsal(
 def _scored(y: Array, before: Distribution, after: Distribution, blocks: DependentBlocks | None) -> dict[str, Change]:
     """The changes of CRPS, of the absolute error of the mean and, where both laws have a finite one, of NLL."""
     changes = {
-        "crps": _paired(_crps(before, y), _crps(after, y), blocks),
+        "crps": _paired(empirical_crps(y, before), empirical_crps(y, after), blocks),
         "mae": _paired(np.abs(y - before.mean()), np.abs(y - after.mean()), blocks),
     }
     if before.has_density() and after.has_density():
@@ -301,16 +301,6 @@ def _scored(y: Array, before: Distribution, after: Distribution, blocks: Depende
         if all(np.isfinite(score).all() for score in scores):
             changes["nll"] = _paired(scores[0], scores[1], blocks)
     return changes
-
-
-def _crps(law: Distribution, y: Array) -> Array:
-    """The CRPS; of draws that of their empirical law, as the fair one flatters draws that are no longer independent."""
-    draws = law.draws
-    if draws is None:
-        return crps(y, law)
-    size = draws.shape[1]
-    half_difference = np.sort(draws, axis=1) @ ((2.0 * np.arange(1, size + 1) - size - 1.0) / size**2)
-    return np.asarray(np.mean(np.abs(draws - y[:, None]), axis=1) - half_difference)
 
 
 def _paired(before: Array, after: Array, blocks: DependentBlocks | None) -> Change:
