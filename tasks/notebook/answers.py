@@ -6,6 +6,7 @@ import html
 import importlib
 import sys
 import webbrowser
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,13 +33,13 @@ _HEIGHT = 760
 """Pixels of a report in a cell; it scrolls within."""
 
 
-class Page:
+class Page(ABC):
     """An answer that has an HTML page of its own."""
 
     @property
+    @abstractmethod
     def page(self) -> str:
         """The page: one file that needs no network."""
-        raise NotImplementedError
 
     def _repr_html_(self) -> str:
         """The page in a frame, so that neither its style nor the notebook's touches the other."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +39,12 @@ _COMPRESSION = 2  # of PNG: a third less time than at 6 for files 4 % larger
 _TITLES: tuple[Literal["left", "center", "right"], ...] = ("left", "center", "right")
 
 
-class Shown:
+class Shown(ABC):
     """What shows itself in a notebook, and can be saved."""
 
+    @abstractmethod
     def _whole(self) -> Figure:
-        raise NotImplementedError
+        """The figure that it is, or is in."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
