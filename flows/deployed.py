@@ -35,7 +35,7 @@ from congruence.flows.cli.environment import embed_servers
 from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.receiver import EVENT
-from congruence.flows.watch import check_once, watched_patterns, watched_versions
+from congruence.flows.watching.watch import check_once, watched_patterns, watched_versions
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison.gate import GateDecision, worst
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome, requested_versions

@@ -32,9 +32,9 @@ def watch(
 
         pause = every_seconds(every) if every is not None else None
         announce("starting; the first pass follows in some seconds")
-        from congruence.flows.told import report
-        from congruence.flows.watch import check_once, only_watch
-        from congruence.flows.watch import watch as keep_watching
+        from congruence.flows.watching.report import report
+        from congruence.flows.watching.watch import check_once, only_watch
+        from congruence.flows.watching.watch import watch as keep_watching
 
         if not once:
             keep_watching(settings, every=pause)

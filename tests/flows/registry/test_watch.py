@@ -10,9 +10,9 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-import congruence.flows.told as told
-import congruence.flows.watch as flow
-from congruence.flows.watch import check_once, only_watch, watch, watched_versions
+import congruence.flows.watching.report as shown
+import congruence.flows.watching.watch as flow
+from congruence.flows.watching.watch import check_once, only_watch, watch, watched_versions
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.monitor.settings import WatchSettings, parse_duration
 from congruence.tasks.runtime.errors import SettingsError
@@ -22,7 +22,7 @@ from congruence.tasks.runtime.errors import SettingsError
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that a watch shows."""
     lines: list[str] = []
-    for place in (flow, told):
+    for place in (flow, shown):
         monkeypatch.setattr(place, "say", lines.append)
     return lines
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from congruence.flows.cli.console import say
-from congruence.flows.told import WatchResult, tell_verdicts
+from congruence.flows.watching.report import WatchResult, tell_verdicts
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.threads import on_one_core
 from congruence.tasks.data.settings import SplitSettings

@@ -22,8 +22,8 @@ import numpy as np
 from congruence.flows.cli.console import say
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.prefect.session import run_evaluation
-from congruence.flows.told import WatchResult, report, tell_verdicts
-from congruence.flows.watch_stored import look_at_stored, stored_versions
+from congruence.flows.watching.report import WatchResult, report, tell_verdicts
+from congruence.flows.watching.stored import look_at_stored, stored_versions
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.streams import hashed_keys
 from congruence.kernels.threads import on_one_core
