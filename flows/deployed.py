@@ -42,9 +42,8 @@ from congruence.tasks.evaluate.plan import Plan, VersionOutcome, requested_versi
 from congruence.tasks.evaluate.splits import use_tracking
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.folders import SERVED_HOME, default_home
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
-from congruence.tasks.settings.home import SERVED
-from congruence.tasks.settings.inline import require_inert
 
 DAY = 24 * 3600
 QUARTER_HOURLY = "*/15 * * * *"
@@ -124,7 +123,7 @@ def _settings(file: Path | str | None, settings: EvaluationSettings | dict[str, 
         require_inert(chosen)
     else:
         chosen = load_settings(Path(file))
-    if given := os.environ.get(SERVED):
+    if given := os.environ.get(SERVED_HOME):
         chosen = chosen.model_copy(update={"home": Path(given)})
     embed_servers(chosen.home_folder)
     return chosen
@@ -268,3 +267,32 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
     say(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
     # Not paused at the end: another process may serve the same, and what comes meanwhile is carried out at the return.
     prefect.serve(*deployments, limit=AT_ONCE, print_starting_message=False, pause_on_shutdown=False)
+
+
+_SAFE_CLUSTERS = ("threads", "local", "cuda")
+
+
+def require_inert(settings: EvaluationSettings) -> None:
+    """Refuse inline settings that would choose what code runs on the worker.
+
+    A custom encoder is code. So is a registry, whose models are loaded, and a home folder other than the worker's own,
+    which may hold one; and a cluster that somebody else names, whose scheduler, class or image the worker would trust.
+    They belong into an evaluation file on the worker, which only those can write who may log in there.
+
+    Raises:
+        SettingsError: names every such key.
+    """
+    tracking = settings.tracking
+    found: dict[str, Any] = {
+        "encoder.kind: custom": settings.encoder.kind == "custom",
+        f"cluster.kind: {settings.cluster.kind}": settings.cluster.kind not in _SAFE_CLUSTERS,
+        "tracking.uri": tracking.uri,
+        "tracking.registry_uri": tracking.registry_uri,
+        "home": settings.home_folder != default_home(),
+    }
+    named = [key for key, given in found.items() if given]
+    if named:
+        raise SettingsError(
+            f"settings: {', '.join(named)} cannot be given with a run, since it chooses what runs on the worker; write "
+            "it into an evaluation file on the worker, and give the run file: its path"
+        )

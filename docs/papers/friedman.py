@@ -116,7 +116,8 @@ class EnsembleWasserstein(PredictionKernel):
     def coordinates(self, parts: Sequence[Distribution], output_kernel: Kernel) -> list[Array]:  # noqa: ARG002
         """Return location and scale of each member side by side, (n, 2K), for each of the parts."""
         return [
-            np.hstack([np.column_stack([m.mean(), m.std()]) for m in cast(Mixture, part).components]) for part in parts
+            np.hstack([np.column_stack([m.mean(), m.std()]) for m in cast("Mixture", part).components])
+            for part in parts
         ]
 
     def distances(self, a: Array, b: Array) -> Array:

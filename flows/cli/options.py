@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from congruence.flows.cli.environment import embed_servers
+from congruence.tasks.runtime.folders import DEFAULT_HOME, HOME_VARIABLE, tracking_uri
 from congruence.tasks.runtime.json_logging import LOGGER, is_json, use_json_lines
-from congruence.tasks.settings.home import DEFAULT, VARIABLE, tracking_uri
 
 if TYPE_CHECKING:
     from congruence.tasks.comparison.gate import GateDecision
@@ -97,9 +97,9 @@ def home_folder(option: Path | None, file: Path | None = None, file_home: Path |
         return HomeFolder(option.resolve(), "--home")
     if file_home is not None:
         return HomeFolder(file_home.resolve(), f"home: in {file}")
-    if given := os.environ.get(VARIABLE):
-        return HomeFolder(Path(given).resolve(), f"${VARIABLE}")
-    return HomeFolder(Path(DEFAULT).resolve(), "the default")
+    if given := os.environ.get(HOME_VARIABLE):
+        return HomeFolder(Path(given).resolve(), f"${HOME_VARIABLE}")
+    return HomeFolder(Path(DEFAULT_HOME).resolve(), "the default")
 
 
 def start(home: Path | None) -> Path:
@@ -113,7 +113,7 @@ def use_home_store(home: Path | None) -> TrackingSettings:
     """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
     folder = start(home)
     from congruence.tasks.mlflow.settings import TrackingSettings
-    from congruence.tasks.runtime.mlflow_database import point_mlflow_at
+    from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 
     point_mlflow_at(tracking_uri(folder))
     return TrackingSettings()

@@ -33,11 +33,11 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, select
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.mlflow_database import point_mlflow_at
+from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.scores.verdict import probability, significant
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.home import tracking_uri
 
 _LARGEST = 5
 

@@ -17,9 +17,9 @@ from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.hourly.dataset import INPUTS, hourly_counts
 from congruence.tasks.hourly.models import DESCRIPTIONS, MODEL_NAME, register_versions
 from congruence.tasks.runtime.files import whole_file
-from congruence.tasks.runtime.mlflow_database import point_mlflow_at
+from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings
-from congruence.tasks.settings.home import tracking_uri
 
 ROWS = 3000
 _SPLIT = {

@@ -22,9 +22,9 @@ from congruence.flows.watching.watch import check_once
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.streams import stream
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.runtime.mlflow_database import point_mlflow_at
+from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
-from congruence.tasks.settings.home import tracking_uri
 
 MODEL_NAME = "house-price"
 LOOKS, FAULT_AT, ROWS = 40, 25, 150

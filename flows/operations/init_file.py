@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import yaml
 
-from congruence.tasks.data.design import design_problem, design_type_problem
+from congruence.tasks.data.columns import design_problem, design_type_problem
 from congruence.tasks.data.digests import is_text
-from congruence.tasks.data.opening import first_rows
-from congruence.tasks.data.sources import REFERENCE
+from congruence.tasks.data.sources import REFERENCE, first_rows
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.columns import is_taken
 
@@ -129,7 +128,7 @@ def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFa
     """
     from mlflow.models import get_model_info
 
-    from congruence.tasks.contract.resolved import METADATA_KEY
+    from congruence.tasks.contract.loading import METADATA_KEY
     from congruence.tasks.models.registry import select
 
     version = select(uri)[-1]
@@ -144,7 +143,7 @@ def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFa
 def _asked(facts: ModelFacts, version: ModelVersion, row: Any, target: str | None) -> ModelFacts:
     """``facts`` with what a version, in a process of its own, says of itself and of one row."""
     from congruence.tasks.contract import ContractError
-    from congruence.tasks.contract.resolved import resolved_contract
+    from congruence.tasks.contract.loading import resolved_contract
     from congruence.tasks.models.worker import ServedVersion, warm_model
 
     try:
@@ -274,7 +273,7 @@ def _design_lines(design: Mapping[str, str]) -> Iterator[str]:
 def check(text: str, output: Path) -> None:
     """Raise SettingsError where the text is no evaluation file: it is read as the command will read it."""
     from congruence.tasks.settings.evaluation import EvaluationSettings
-    from congruence.tasks.settings.yaml_file import checked
+    from congruence.tasks.settings.strict import checked
 
     checked(EvaluationSettings, yaml.safe_load(text), str(output))
 

@@ -24,10 +24,10 @@ from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.comparison.versions import compare_pair
-from congruence.tasks.contract.resolved import resolved_contract
-from congruence.tasks.data.chosen_rows import split_of_rows
+from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
+from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.evaluate.evaluation import index

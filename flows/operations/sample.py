@@ -10,9 +10,9 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.hold_out import sample
 from congruence.kernels.streams import stream
-from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
+from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.settings.evaluation import EvaluationSettings

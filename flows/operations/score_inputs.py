@@ -17,9 +17,9 @@ from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.support.levels import held_out_rows
 from congruence.kernels.withholding.rule import WithholdingRule
-from congruence.tasks.data.new_inputs import in_words, new_inputs, rows_without_features, rows_without_integers
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
+from congruence.tasks.data.usable import in_words, new_inputs, rows_without_features, rows_without_integers
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol

@@ -11,15 +11,14 @@ from congruence.flows.cli.console import results
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.contract.resolved import read_description, settings_in
+from congruence.tasks.contract.loading import read_description, settings_in
 from congruence.tasks.contract.settings import AUTO
-from congruence.tasks.data.measurable import require_measurable, rows_left_out
 from congruence.tasks.data.split import Split
+from congruence.tasks.data.usable import require_measurable, rows_left_out
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
 from congruence.tasks.evaluate.steps import checked_version
-from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.version import ModelVersion
-from congruence.tasks.models.worker import warm_model
+from congruence.tasks.models.worker import contract_rows, warm_model
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 CONTRACT_ROWS = 8

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from congruence.flows.cli.console import say
-from congruence.tasks.runtime.collector import collector_paused
 from congruence.tasks.runtime.errors import ClusterError, SettingsError, require_database
+from congruence.tasks.runtime.memory import collector_paused
 
 REFUSED_SECONDS = 10.0
 _SAID_AFTER_SECONDS, _START_SECONDS, _END_SECONDS = 20.0, 180.0, 5.0

@@ -28,10 +28,10 @@ from congruence.kernels.errors import CongruenceError
 from congruence.kernels.streams import hashed_keys
 from congruence.kernels.threads import on_one_core
 from congruence.tasks.comparison.gate import GateDecision
-from congruence.tasks.data.chosen_rows import split_of_rows
 from congruence.tasks.data.digests import combine
-from congruence.tasks.data.opening import dates_of
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.sources import dates_of
+from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import LocalExecutor
 from congruence.tasks.evaluate.observer import Observer

@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.tasks.contract.check import ContractReport as ContractReport
-    from congruence.tasks.contract.check import check_contract as check_contract
-    from congruence.tasks.contract.errors import ContractError as ContractError
+    from congruence.tasks.contract.loading import METADATA_KEY as METADATA_KEY
+    from congruence.tasks.contract.loading import load_predictive_model as load_predictive_model
     from congruence.tasks.contract.log import log_predictive_model as log_predictive_model
+    from congruence.tasks.contract.model import ContractReport as ContractReport
     from congruence.tasks.contract.model import PredictiveModel as PredictiveModel
-    from congruence.tasks.contract.model import load_predictive_model as load_predictive_model
+    from congruence.tasks.contract.model import check_contract as check_contract
     from congruence.tasks.contract.reading import describe_distribution as describe_distribution
     from congruence.tasks.contract.reading import distribution_columns as distribution_columns
     from congruence.tasks.contract.reading import read_distribution as read_distribution
-    from congruence.tasks.contract.resolved import METADATA_KEY as METADATA_KEY
     from congruence.tasks.contract.settings import PredictionSettings as PredictionSettings
+    from congruence.tasks.runtime.errors import ContractError as ContractError
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 

@@ -21,8 +21,7 @@ from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.columns import as_frame, output_columns, without_categories
-from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.contract.exposure import exposed, exposure_in
+from congruence.tasks.contract.loading import METADATA_KEY
 from congruence.tasks.contract.predictors import (
     CallablePredictor,
     EstimatorPredictor,
@@ -32,13 +31,19 @@ from congruence.tasks.contract.predictors import (
     QuantilePredictor,
     returns_std,
 )
-from congruence.tasks.contract.reading import describe_distribution, distribution_columns, read_distribution
-from congruence.tasks.contract.resolved import METADATA_KEY
+from congruence.tasks.contract.reading import (
+    describe_distribution,
+    distribution_columns,
+    exposed,
+    exposure_in,
+    read_distribution,
+)
 from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings, Transform
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import is_columns, known, read_output
-from congruence.tasks.runtime.mlflow_database import point_mlflow_at
-from congruence.tasks.settings.home import default_home, home_store
+from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.runtime.folders import default_home, home_store
+from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 
 logger = logging.getLogger(__name__)
 

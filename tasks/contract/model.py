@@ -1,42 +1,31 @@
-"""A registered model that predicts distributions: loaded by URI, asked row by row, checked before the long work.
-
-Loading a model from a registry runs the code that its author put there (pickled classes, ``code_paths``): evaluate only
-models whose authors may run code on this machine.
-"""
+"""A loaded model that predicts distributions: asked row by row, and its contract tried before the long work."""
 
 from __future__ import annotations
 
-import shutil
-import sys
-import tempfile
-import weakref
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pandas as pd
-from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
-from mlflow.pyfunc import PyFuncModel, load_model
+from mlflow.pyfunc import PyFuncModel
 from mlflow.types.schema import Schema
 
+from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.contract.exposure import EXPOSURE, exposed, exposure_in
-from congruence.tasks.contract.loading_remedy import loading_remedy
-from congruence.tasks.contract.reading import read_distribution
-from congruence.tasks.contract.resolved import settings_in
-from congruence.tasks.contract.settings import AUTO, PredictionSettings
+from congruence.tasks.contract.reading import EXPOSURE, exposed, exposure_in, read_distribution
+from congruence.tasks.contract.settings import (
+    AUTO,
+    PredictionSettings,
+)
 from congruence.tasks.contract.signature import pictures_as_files, to_signature, to_tensor
-from congruence.tasks.models.registry import resolve
 from congruence.tasks.models.version import ModelVersion
-from congruence.tasks.readers.base import UnreadableOutputError
+from congruence.tasks.readers.base import Spec, UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
-from congruence.tasks.runtime.mlflow_requests import is_transient
-
-FETCHED = "congruence-model-"
+from congruence.tasks.runtime.errors import ContractError
 
 
 @runtime_checkable  # flows that are given models make a schema of their arguments
@@ -175,87 +164,6 @@ class PredictiveModel:
         return to_tensor(frame, schema.numpy_types()[0]) if schema.is_tensor_spec() else frame
 
 
-def load_predictive_model(uri: str, predictions: PredictionSettings | None = None) -> PredictiveModel:
-    """Load the model version behind ``uri`` from the current MLflow registry (see ``registry.resolve`` for the forms).
-
-    Args:
-        uri: the model version.
-        predictions: how to read its output; by default what its metadata says under the key ``congruence``.
-
-    Raises:
-        RegistryError: there is no such version.
-        ContractError: the model cannot be loaded, or nobody says how to read its output.
-        MlflowException: MLflow does not answer.
-    """
-    return load_version(resolve(uri), predictions)
-
-
-def load_version(identity: ModelVersion, predictions: PredictionSettings | None = None) -> PredictiveModel:
-    """Load a version into this process.
-
-    Its files are fetched first and live as long as the model: what then fails is the model's own failure.
-
-    Raises:
-        ContractError: the files are not there, the model cannot be loaded, or nobody says how to read its output.
-        MlflowException: MLflow does not answer.
-    """
-    folder = fetch(identity)
-    try:
-        forget_code_of_others()
-        pyfunc = load_model(str(folder), suppress_warnings=True)
-    except (Exception, SystemExit) as error:  # unpickling runs foreign code
-        shutil.rmtree(folder, ignore_errors=True)
-        raise ContractError(
-            f"{identity.label}: loading failed: {failure_text(error)}; {loading_remedy(error, identity.uri)}"
-        ) from error
-    # Some models open their files when they predict.
-    weakref.finalize(pyfunc, shutil.rmtree, folder, ignore_errors=True)
-    if predictions is None or predictions.family == AUTO:
-        predictions = settings_in(pyfunc.metadata.metadata, identity.label, predictions)
-    return PredictiveModel(identity, predictions, pyfunc)
-
-
-def fetch(identity: ModelVersion) -> Path:
-    """The files of a version in a new folder, which the caller removes.
-
-    Raises:
-        ContractError: they are not there.
-        MlflowException: MLflow does not answer.
-    """
-    folder = Path(tempfile.mkdtemp(prefix=FETCHED, dir=_place()))
-    try:
-        download_artifacts(artifact_uri=identity.uri, dst_path=str(folder))
-    except Exception as error:  # artifact stores raise what their clients raise
-        shutil.rmtree(folder, ignore_errors=True)
-        if is_transient(error):
-            raise
-        raise ContractError(
-            f"{identity.label}: its files cannot be fetched: {failure_text(error)}; log the model again"
-        ) from error
-    return folder
-
-
-def _place() -> str | None:
-    """The folder of the Dask worker that this is: Dask removes those of workers that were killed. Elsewhere none."""
-    worker = sys.modules.get("distributed.worker")
-    try:
-        return None if worker is None else str(worker.get_worker().local_directory)
-    except ValueError:
-        return None
-
-
-def forget_code_of_others() -> None:
-    """Forget the modules that versions loaded before brought along (``code_paths``).
-
-    MLflow puts each version's folder of code on the path, so a module that two versions have under one name would be
-    that of the version loaded first. Objects that were made of such a module keep it.
-    """
-    sys.path[:] = [path for path in sys.path if not _is_fetched(path)]
-    for name, module in list(sys.modules.items()):
-        if _is_fetched(str(getattr(module, "__dict__", {}).get("__file__") or "")):  # without waking lazy modules
-            del sys.modules[name]
-
-
 def failure_text(error: BaseException) -> str:
     """What the code of a model raised, for a ContractError, which masks its secrets."""
     text = str(error).strip()
@@ -276,5 +184,118 @@ def _rows(start: int, frame: pd.DataFrame) -> str:
     return f"rows {start} to {start + len(frame) - 1}"
 
 
-def _is_fetched(path: str) -> bool:
-    return f"/{FETCHED}" in path
+@dataclass(frozen=True)
+class ContractReport:
+    """What the trial showed: the family and how it was found, the rows tried, and what is allowed but worth knowing."""
+
+    label: str
+    family: str
+    rows: int
+    warnings: tuple[str, ...] = ()
+
+
+def check_contract(model: PredictiveModel, frame: pd.DataFrame, targets: Any = None) -> ContractReport:
+    """Ask ``model`` for the distributions of a few rows (8 to 100 are plenty) and check what comes back.
+
+    Beyond what ``PredictiveModel.predict`` refuses, a count family must face whole, non-negative targets, targets and
+    predictions must have one dimension, and the prediction of a row must not depend on the other rows of its batch.
+
+    Raises:
+        ContractError: names the column, shape, row or value, and the remedy.
+    """
+    if len(frame) == 0:
+        raise ContractError(f"{model.identity.label}: there is no row to check the contract on")
+    predictive = model.predict(frame)
+    warnings = []
+    if len(frame) > 1:
+        alone = model.predict(frame.iloc[::-1].iloc[: (len(frame) + 1) // 2])
+        warnings += _row_dependence(model, predictive, alone)
+    if targets is not None:
+        warnings += _check_targets(model, predictive, require_targets(targets, "targets", len(frame)))
+    family, found = _found(model, frame, predictive)
+    return ContractReport(model.identity.label, family, len(frame), (*found, *model.casts.values(), *warnings))
+
+
+def _found(model: PredictiveModel, frame: pd.DataFrame, predictive: Distribution) -> tuple[str, list[str]]:
+    """The family that was read, and what a reader of native objects noted."""
+    if model.settings.family != AUTO and model.settings.method is None:
+        return model.settings.family, []
+    output = model.output(frame.iloc[:1])
+    note = [output.note] if isinstance(output, Spec) and output.note else []
+    how = model.asked_by()
+    return predictive.family + (f", read from {how}" if how else ""), note
+
+
+def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distribution) -> list[str]:
+    """The last half of the rows, in reverse, must have the means they have in the whole."""
+    expected = np.asarray(together.mean())[::-1][: len(apart)]
+    found = np.asarray(apart.mean())
+    scale = float(np.mean(np.asarray(together.std()))) + float(np.ptp(expected)) + 1e-12
+    difference = np.abs(found - expected).reshape(len(found), -1).max(axis=1)
+    worst = int(np.argmax(difference))
+    if difference[worst] <= 1e-3 * scale:
+        return []
+    values = f"mean {np.ravel(expected[worst])[0]:.6g} in one batch and {np.ravel(found[worst])[0]:.6g} in another"
+    if together.draws is not None:
+        return [f"row {len(together) - 1 - worst} has {values}: the samples are redrawn at every call"]
+    raise ContractError(
+        f"{model.identity.label}: row {len(together) - 1 - worst} has {values}: its prediction depends on the rest "
+        "of the batch or on chance; put the network into evaluation mode, standardise with constants from training, "
+        "fix seeds"
+    )
+
+
+def _check_targets(model: PredictiveModel, predictive: Distribution, targets: Array) -> list[str]:
+    means = np.asarray(predictive.mean())
+    if means.shape != targets.shape:
+        raise ContractError(
+            f"{model.identity.label}: predicts shape {means.shape} for targets of shape {targets.shape}; the target "
+            "and the distribution must have the same dimension"
+        )
+    if predictive.is_discrete:
+        wrong = (targets != np.round(targets)) | (targets < 0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ContractError(
+                f"{model.identity.label}: family {predictive.family} is for counts, but the target of row "
+                f"{row} is {targets[row]:g}; choose a continuous family or another target column"
+            )
+    distance = np.abs(targets - means) / np.maximum(np.asarray(predictive.std()), 1e-300)
+    if float(np.median(distance)) > 100:
+        return [
+            f"the typical target is {float(np.median(distance)):.3g} predicted standard deviations from its predicted "
+            "mean: target and prediction may have different units"
+        ]
+    return []
+
+
+_CLEARLY = 1.2
+"""A mean prediction within this factor of the mean count is one of counts."""
+
+
+_REACH = 3.0
+
+
+def require_counts(label: str, predictive: Distribution, frame: pd.DataFrame, targets: Any) -> None:
+    """Refuse predicted rates that are read as counts, on rows whose split names an exposure.
+
+    Raises:
+        ContractError: the mean prediction is not the mean count, and nearer to the mean rate, sum y / sum e.
+    """
+    if EXPOSURE not in frame.columns or not predictive.is_discrete or np.ndim(targets) != 1:
+        return
+    exposure, total = frame[EXPOSURE].to_numpy(np.float64), float(np.sum(targets))
+    predicted = float(np.mean(predictive.mean()))
+    if total <= 0.0 or not predicted > 0.0:
+        return
+    count, rate = total / len(exposure), total / float(np.sum(exposure))
+    from_count, from_rate = abs(np.log(predicted / count)), abs(np.log(predicted / rate))
+    # The total is known to some 1 / sqrt(total) of itself.
+    if from_count > max(np.log(_CLEARLY), _REACH / np.sqrt(total)) and from_rate < from_count:
+        raise ContractError(
+            f"{label}: predicts rates that are read as counts: its mean prediction {predicted:.3g} is "
+            f"{predicted / count:.3g} times the mean count {count:.3g}, and {predicted / rate:.3g} times the mean rate "
+            f"{rate:.3g} per unit of exposure, on {len(exposure):,} rows; add exposure: to predictions: in the "
+            "evaluation file, or log it with log_predictive_model(..., exposure=...); a model that does predict counts "
+            "is evaluated where the split names no exposure"
+        )

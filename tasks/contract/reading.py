@@ -1,10 +1,15 @@
-"""From output columns to predictive distributions, and from distributions back to columns."""
+"""From output columns to predictive distributions, and from distributions back to columns.
+
+A count over an exposure e (insured years, kilometres) of a rate r has the mean e r: the exposure multiplies the mean of
+a distribution of counts. The dispersion of a negative binomial and the inflation of zeros stay: a policy's own rate is
+gamma about the predicted one, and which policies never claim is no matter of time.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -16,11 +21,17 @@ from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.quantiles import TAILS
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.contract.columns import as_frame, numeric, output_columns
-from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.contract.recalibrated_columns import is_recalibrated, read_score_map, uncorrected
+from congruence.tasks.contract.columns import (
+    as_frame,
+    is_recalibrated,
+    numeric,
+    output_columns,
+    read_score_map,
+    uncorrected,
+)
 from congruence.tasks.contract.settings import (
     AUTO,
+    RATES,
     SHARED,
     PredictionSettings,
     families,
@@ -28,6 +39,10 @@ from congruence.tasks.contract.settings import (
 from congruence.tasks.readers.base import Spec, UnreadableOutputError
 from congruence.tasks.readers.columns import predicted_columns
 from congruence.tasks.readers.read import read_output
+from congruence.tasks.runtime.errors import ContractError
+
+if TYPE_CHECKING:
+    from congruence.kernels.distributions.base import Distribution
 
 _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -291,3 +306,44 @@ def _matrix(values: Array, name: str) -> Array:
     if values.ndim > 2:
         raise ContractError(f"{name} has shape {values.shape}, expected (n, K)")
     return values if values.ndim == 2 else values[:, None]
+
+
+EXPOSURE = "__exposure__"
+"""Column of a frame of model inputs, which no model is given: the exposure of each row, where the split names one."""
+
+
+def exposed(law: Distribution, family: str, exposure: Array) -> Distribution:
+    """The law of the counts over ``exposure`` (n,), from that of counts over an exposure of 1.
+
+    Raises:
+        ContractError: a family that an exposure does not multiply.
+    """
+    if family not in RATES:
+        raise ContractError(
+            f"exposure: multiplies the mean of a distribution of counts, and {family} is none that has one; leave it "
+            f"out, or read the output as one of {', '.join(RATES)}"
+        )
+    name = RATES[family]
+    return families()[family](**{**law.parameters(), name: law.parameters()[name] * exposure})
+
+
+def exposure_in(frame: pd.DataFrame, column: str, start: int = 0) -> Array:
+    """The exposure of each row of model inputs: what their split names, else the column of that name.
+
+    Raises:
+        ContractError: neither is there, or a value that is not a number above 0.
+    """
+    given = EXPOSURE if EXPOSURE in frame.columns else column
+    if given not in frame.columns:
+        raise ContractError(
+            f"its predictions are rates, to be multiplied by the exposure {column!r}, which the rows do not give; add "
+            f"exposure: {column} to the split"
+        )
+    values = pd.to_numeric(frame[given], errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    bad = ~(np.isfinite(values) & (values > 0.0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ContractError(
+            f"row {start + row}: exposure {column!r} is {frame[given].iloc[row]}; give a number above 0"
+        )
+    return values

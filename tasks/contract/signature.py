@@ -14,7 +14,7 @@ from mlflow.types.schema import Schema
 
 from congruence.kernels.arrays import Array
 from congruence.tasks.contract.columns import without_categories
-from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.runtime.errors import ContractError
 
 _WORDS = {
     DataType.boolean: "true or false (boolean)",

@@ -31,9 +31,8 @@ from congruence.tasks.dask.gpus import visible_cards
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE, total_memory
-from congruence.tasks.settings.cluster import ClusterSettings
-from congruence.tasks.settings.strict import Strict
-from congruence.tasks.settings.yaml_file import checked, read_keys
+from congruence.tasks.settings.computing import ClusterSettings
+from congruence.tasks.settings.strict import Strict, checked, read_keys
 
 DASK_SETTINGS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("dask.yaml").read_text(encoding="utf-8"))
 WORKER_ENVIRONMENT: dict[str, str] = DASK_SETTINGS["distributed"]["nanny"]["pre-spawn-environ"]

@@ -21,7 +21,7 @@ from tornado.iostream import StreamClosedError
 
 from congruence.tasks.dask.cluster_spec import DASK_SETTINGS, cluster_spec, start_cluster, worker_environment
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
-from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.computing import ClusterSettings
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import fsspec
 
-from congruence.tasks.data.errors import SplitError
+from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.runtime.files import is_local
 
 _STATES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,35 @@ import pyarrow as pa
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.data.design import as_numbers, read_design
-from congruence.tasks.data.errors import SplitError, unknown_column
-from congruence.tasks.data.ingest import ingest, load, own_folder
-from congruence.tasks.data.ingested import Ingested, RowFacts
+from congruence.tasks.data.columns import SampleDesign, as_numbers, key_of, read_design
+from congruence.tasks.data.ingest import ingest, kept, load, own_folder, rows_without_target
 from congruence.tasks.data.inputs import DIGEST, Features, RawInput, Reader
-from congruence.tasks.data.look import rows_without_target
-from congruence.tasks.data.roles import key_of
+from congruence.tasks.data.rows import Ingested, RowFacts
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import SampleDesign, Shard
 from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.runtime.made_once import MadeOnce
+from congruence.tasks.runtime.errors import SplitError, unknown_column
+from congruence.tasks.runtime.memory import MadeOnce
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows ``start`` to ``stop`` of a split. ``digest`` covers the content of their encoder inputs, nothing else.
+
+    So the embeddings of a shard are found again under its digest after rows were appended to the split, after a target
+    was corrected, or when the split was moved. (A row whose target is not a number counts as one without an input.)
+    """
+
+    index: int
+    start: int
+    rows: int
+    digest: str
+
+    @property
+    def stop(self) -> int:
+        """One past the last row."""
+        return self.start + self.rows
+
 
 logger = logging.getLogger(__name__)
 
@@ -325,3 +343,30 @@ def _read_or_reason(read: Callable[[], RawInput]) -> RawInput | InvalidRow:
         return read()
     except InvalidRow as invalid:
         return invalid
+
+
+def open_split(settings: SplitSettings, plans: str | Path | None = None) -> Split:
+    """The split that ``settings`` describe, checked and ingested.
+
+    Each file of the source is read once from end to end (text files twice). Digests depend on the content alone. In the
+    folder ``plans`` the rows are kept, file by file, for as long as a file does not change its size, times or ETag: the
+    next opening only looks at these and reads no source. Workers that see the folder share it; without one the rows go
+    with this process. Pictures stay where they are.
+
+    A row whose target is not a finite number is kept in its place as an invalid row, as one whose input is not.
+
+    Raises:
+        SplitError: no such file, column or type, duplicate or missing keys, no rows.
+    """
+    folder = Path(plans).absolute() if plans is not None else own_folder()
+    return Split(settings, folder, *ingest(settings, folder))
+
+
+def open_kept(settings: SplitSettings, plans: Path) -> Split | None:
+    """The split as it was ingested in the present state of its files, None where it was not: nothing is read or made.
+
+    Raises:
+        SplitError: no such file or folder.
+    """
+    found = kept(settings, plans)
+    return None if found is None else Split(settings, plans, *found)

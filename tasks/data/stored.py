@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.data.design import as_numbers
+from congruence.tasks.data.columns import as_numbers
 from congruence.tasks.data.digests import combine
-from congruence.tasks.data.errors import SplitError, unknown_column
-from congruence.tasks.data.formats import SplitSource
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.sources import SplitSource
+from congruence.tasks.runtime.errors import SplitError, unknown_column
 
 FEWEST_SHARED = 30
 """Keys that versions must share before they are evaluated on these together."""

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from congruence.tasks.data.columns import needed_columns
 from congruence.tasks.data.digests import ContentDigest, combine
-from congruence.tasks.data.formats import SplitSource
-from congruence.tasks.data.roles import needed_columns
 from congruence.tasks.data.settings import SplitSettings, StoredColumns
+from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.stored import StoredPart, StoredTable, require_columns
 
 _DIGESTS = b"congruence"

@@ -6,10 +6,10 @@ from functools import reduce
 from operator import add
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.moments import statistics
 from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.runtime.errors import SplitError
 
 
 def with_statistics(settings: EncoderSettings, *splits: Split) -> EncoderSettings:

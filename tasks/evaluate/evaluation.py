@@ -8,9 +8,9 @@ from functools import partial
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.data.ingest import ingest_file, source_files
-from congruence.tasks.data.measurable import require_measurable
-from congruence.tasks.data.opening import open_kept
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import open_kept
+from congruence.tasks.data.usable import require_measurable
 from congruence.tasks.evaluate.executors import LocalExecutor, in_groups, reason
 from congruence.tasks.evaluate.observer import Observer
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, VersionOutcome

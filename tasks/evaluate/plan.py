@@ -29,11 +29,10 @@ from congruence.tasks.models.settings import ModelEntry
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.recalibration.rows import FITTED_ON, has_seen
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.mlflow_database import database_file
+from congruence.tasks.runtime.mlflow_access import database_file
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.registry import requested_metrics
-from congruence.tasks.settings.digest import entry_digest, settings_digest
-from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
 
 
 @dataclass(frozen=True)

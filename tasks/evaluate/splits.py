@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.embeddings.standardisation import with_statistics
+from congruence.tasks.runtime.folders import tracking_uri
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.home import tracking_uri
 
 
 def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:

@@ -17,10 +17,9 @@ from distributed import worker_client
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.contract import ContractError, ContractReport, PredictionSettings
-from congruence.tasks.contract.resolved import resolved_contract
+from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
-from congruence.tasks.data.shards import Shard
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.standardisation import require_features
 from congruence.tasks.embeddings.worker import decode_threads, embed_shards, find_batch_size, open_store
@@ -36,8 +35,7 @@ from congruence.tasks.models.registry import resolve
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.runtime.steps import Advance, about
-from congruence.tasks.settings.digest import entry_digest, settings_digest
-from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.solve import SolveWork, solve_versions

@@ -21,15 +21,15 @@ from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import output_columns_among, read_distribution
 from congruence.tasks.contract.settings import StoredPredictions
 from congruence.tasks.data.digests import is_list, is_number
-from congruence.tasks.data.formats import SplitSource
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.stored import StoredSource, StoredTable, read_stored, stored_in_frame
 from congruence.tasks.data.stored_parts import write_parts
 from congruence.tasks.evaluate.splits import use_tracking
 from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.models.registry import STORED, RegistryError, resolve
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.mlflow_database import database_file
+from congruence.tasks.runtime.mlflow_access import database_file
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 _NUMBERED = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)/v?(?P<version>\d+)")

@@ -19,8 +19,15 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import trouble
 from congruence.tasks.runtime.masking import mask_text
-from congruence.tasks.runtime.mlflow_database import ARTIFACTS, artifacts_folder, make_local_store, require_local_store
-from congruence.tasks.runtime.mlflow_requests import is_refusal, is_transient, is_unknown_login
+from congruence.tasks.runtime.mlflow_access import (
+    ARTIFACTS,
+    artifacts_folder,
+    is_refusal,
+    is_transient,
+    is_unknown_login,
+    make_local_store,
+    require_local_store,
+)
 
 log = logging.getLogger(__name__)
 

@@ -23,10 +23,8 @@ from mlflow.models import Model, ModelSignature, infer_signature
 from mlflow.types import ColSpec, Schema
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
-from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.loading import METADATA_KEY, fetch
 from congruence.tasks.contract.log import logged_model_name, without_notices
-from congruence.tasks.contract.model import fetch
-from congruence.tasks.contract.resolved import METADATA_KEY
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.mlflow.connection import connect, experiment_id, with_retries
@@ -47,6 +45,7 @@ from congruence.tasks.recalibration.model import (
 )
 from congruence.tasks.recalibration.packed_encoder import pack_encoder
 from congruence.tasks.recalibration.rows import FITTED_ON, FITTED_UNTIL, described, fitted_on
+from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 MADE_FROM = PREFIX + "recalibration"

@@ -38,7 +38,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
-from congruence.tasks.settings.protocol import ProtocolSettings
+from congruence.tasks.settings.computing import ProtocolSettings
 from congruence.tasks.settings.strict import Strict
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ def _embedded(frame: pd.DataFrame, settings: EvaluatorConfig) -> Array:
 def _predict(model: Any, frame: pd.DataFrame, settings: EvaluatorConfig) -> Distribution:
     from congruence.kernels.distributions import Distribution
     from congruence.tasks.contract import read_distribution
+    from congruence.tasks.contract.loading import settings_in
     from congruence.tasks.contract.model import PredictiveModel
-    from congruence.tasks.contract.resolved import settings_in
     from congruence.tasks.models.version import ModelVersion
 
     if isinstance(model, mlflow.pyfunc.PyFuncModel):

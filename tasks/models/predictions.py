@@ -21,16 +21,17 @@ import numpy as np
 import pyarrow as pa
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions import Distribution, Mixture
+from congruence.kernels.distributions.normal_score_map import NormalScoreMap
+from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount
 from congruence.kernels.errors import CongruenceError, InvalidInputError
-from congruence.tasks.contract.errors import ContractError
+from congruence.tasks.contract.settings import families
 from congruence.tasks.data.digests import ContentDigest, combine
-from congruence.tasks.data.shards import Shard
-from congruence.tasks.data.split import Split
-from congruence.tasks.models.encoding import describe, restore
+from congruence.tasks.data.split import Shard, Split
 from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import digest_of, from_npz, to_npz
-from congruence.tasks.runtime.made_once import MadeOnce
+from congruence.tasks.runtime.memory import MadeOnce
 from congruence.tasks.store.objects import ObjectStore
 
 _FORMAT = 3
@@ -171,3 +172,49 @@ def _content(split: Split, shard: Shard, columns: Sequence[str]) -> str:
         state.add_column(pa.array(frame[name], from_pandas=True))
     exposure = None if split.settings.exposure is None else split.design([shard]).exposure
     return combine([state.digest(), b"" if exposure is None else np.asarray(exposure, dtype=np.float64).tobytes()])
+
+
+_MAP = ("shift", "factor", "levels", "shares")
+"""Of a ``NormalScoreMap``, in the order of its constructor."""
+
+
+def describe(distribution: Distribution) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The family and the names of its parameters in the constructor's order, and the arrays under those names.
+
+    Component k of a mixture has arrays ``component_k.NAME``.
+    """
+    arrays: dict[str, Array] = {}
+    return _describe(distribution, arrays, ""), arrays
+
+
+def restore(description: Mapping[str, Any], arrays: Mapping[str, Array], prefix: str = "") -> Distribution:
+    """The distribution that ``describe`` described; of a part of it, ``prefix`` begins the names of the arrays.
+
+    Raises:
+        KeyError, InvalidInputError: description and arrays do not belong together.
+    """
+    if "recalibrated" in description:
+        base = restore(description["recalibrated"], arrays, f"{prefix}base.")
+        kept: Any = RecalibratedCount if base.is_discrete else Recalibrated
+        return kept(base, NormalScoreMap(*(arrays[f"{prefix}map.{name}"] for name in _MAP)))  # type: ignore[no-any-return]
+    if "components" in description:
+        listed = enumerate(description["components"])
+        parts = [restore(part, arrays, f"{prefix}component_{k}.") for k, part in listed]
+        return Mixture(arrays[f"{prefix}weights"], parts)
+    family: Any = families()[description["family"]]
+    return family(*(arrays[f"{prefix}{name}"] for name in description["parameters"]))  # type: ignore[no-any-return]
+
+
+def _describe(distribution: Distribution, arrays: dict[str, Array], prefix: str) -> dict[str, Any]:
+    if distribution.recalibration is not None:
+        base, score_map = distribution.recalibration
+        arrays |= {f"{prefix}map.{name}": getattr(score_map, name) for name in _MAP}
+        return {"recalibrated": _describe(base, arrays, f"{prefix}base.")}
+    if distribution.mixture is not None:
+        weights, components = distribution.mixture
+        arrays[f"{prefix}weights"] = weights
+        listed = enumerate(components)
+        return {"components": [_describe(part, arrays, f"{prefix}component_{k}.") for k, part in listed]}
+    parameters = distribution.parameters()
+    arrays |= {f"{prefix}{name}": values for name, values in parameters.items()}
+    return {"family": distribution.family, "parameters": list(parameters)}

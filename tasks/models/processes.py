@@ -33,13 +33,12 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 
 from congruence.tasks import readers
-from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.models import model_process
-from congruence.tasks.models.environments import in_one_line, logged_environment
+from congruence.tasks.models.environments import in_one_line, logged_environment, model_variables
 from congruence.tasks.models.settings import PredictSettings
-from congruence.tasks.models.variables import model_variables
 from congruence.tasks.readers.base import UnreadableOutputError, unflatten
 from congruence.tasks.readers.read import installed_readers
+from congruence.tasks.runtime.errors import ContractError
 
 _SCRIPT = str(Path(model_process.__file__).resolve())
 _OF_ALL = ["mlflow.pyfunc", "pandas", "pyarrow.parquet", "congruence.tasks.contract.predictors"]

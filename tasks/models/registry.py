@@ -20,7 +20,7 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.models.version import ModelVersion
-from congruence.tasks.runtime.mlflow_requests import all_pages, is_transient
+from congruence.tasks.runtime.mlflow_access import all_pages, is_transient
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
 _VERSION = re.compile(r"^models:/(?P<name>[^/@]+)/(?P<version>[^/@]+)$")

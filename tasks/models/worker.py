@@ -1,10 +1,14 @@
-"""What runs on a worker: a version, loaded once per process, predicts a group of shards into the store."""
+"""What runs on a worker: a version, loaded once per process, predicts a group of shards into the store.
+
+Where it fails on some rows, these are asked again in halves until one is left, which is named.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,14 +20,14 @@ from mlflow.models import Model
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractReport, PredictionSettings, PredictiveModel, check_contract
-from congruence.tasks.contract.errors import ContractError
-from congruence.tasks.contract.exposure import EXPOSURE, require_counts
-from congruence.tasks.contract.loading_remedy import loading_remedy
-from congruence.tasks.contract.model import failure_text, fetch
+from congruence.tasks.contract.loading import fetch, loading_remedy
+from congruence.tasks.contract.model import failure_text, require_counts
+from congruence.tasks.contract.reading import EXPOSURE
 from congruence.tasks.data.settings import StoredColumns
-from congruence.tasks.data.shards import Shard
-from congruence.tasks.data.split import Split, runs
-from congruence.tasks.models.contract_rows import contract_rows, model_frame
+from congruence.tasks.data.split import Shard, Split, runs
+from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.images import decode_image
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.models.predictions import (
     PredictionAddress,
     concatenate,
@@ -32,13 +36,12 @@ from congruence.tasks.models.predictions import (
     write_predictions,
 )
 from congruence.tasks.models.processes import ModelProcess
-from congruence.tasks.models.refused_rows import naming_the_row, refused_rows
 from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.readers.base import Spec
 from congruence.tasks.readers.read import read_output
-from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.made_once import MadeOnce
+from congruence.tasks.runtime.errors import ContractError, SettingsError
+from congruence.tasks.runtime.memory import MadeOnce
 
 logger = logging.getLogger(__name__)
 
@@ -250,3 +253,142 @@ def _require_alike(model: PredictiveModel, first: Distribution, found: Distribut
 
 def _valid_rows(split: Split, shard: Shard, mask: Array) -> pd.DataFrame:
     return model_frame(split, shard)[mask]
+
+
+def model_frame(split: Split, shard: Shard) -> pd.DataFrame:
+    """The model inputs of ``shard``, predictions that are stored beside them, and the exposure of its rows if any.
+
+    The exposure, where the split names one, is the column ``EXPOSURE``.
+    """
+    frame = split.frame(shard, [*split.settings.model_input_columns, *split.settings.stored_columns])
+    exposure = None if split.settings.exposure is None else split.design([shard]).exposure
+    return frame if exposure is None else frame.assign(**{EXPOSURE: exposure})
+
+
+def contract_rows(split: Split, most: int, *, missing: bool = False) -> tuple[pd.DataFrame, Array | None]:
+    """Model inputs and targets of the first rows that will be evaluated, as far as one can tell: at most ``most``.
+
+    Left out are rows that lack a finite target or what the encoder reads (unless rows may be ``missing`` features), and
+    rows whose image cannot be decoded: they will have no embedding, so no version is asked for them. Targets are None
+    where the split has none.
+    """
+    first = split.shards[0]
+    frame = model_frame(split, first)
+    targets = split.targets(first) if split.settings.target_columns else None
+    needed = [] if missing else [name for name in frame.columns if name in split.settings.input_columns]
+    usable = frame[needed].notna().all(axis=1).to_numpy()
+    if targets is not None:
+        usable = usable & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
+    rows = np.flatnonzero(usable)[:most]
+    if split.settings.input_kind == "image":
+        rows = np.array(list(_with_image(split, first, usable, most)) or rows, dtype=np.int64)
+    return frame.iloc[rows], None if targets is None else targets[rows]
+
+
+def _with_image(split: Split, shard: Shard, usable: Array, most: int) -> Iterator[int]:
+    most_pixels = EncoderSettings().max_pixels
+    for row, read in enumerate(split.input_readers(shard)):
+        if most == 0:
+            return
+        if usable[row]:
+            try:
+                decode_image(read(), most_pixels)
+            except InvalidRow:
+                continue
+            most -= 1
+            yield row
+
+
+_SECONDS = 300.0
+"""After so long what is found by then is said."""
+_WITHOUT_ANSWER = "predict.timeout"  # every half that holds the row would take as long again
+_FIRST_ROW = re.compile(r"\brows 0 to 0\b|\brow 0\b")
+_ONE_OF_ONE = re.compile(r" \(1 of 1 rows are\)")
+
+Ask = Callable[[pd.DataFrame], Distribution]
+
+
+def naming_the_row(ask: Ask, frame: pd.DataFrame, keys: Callable[[int], str], error: ContractError) -> ContractError:
+    """What to say of ``error``, which ``ask`` raised on ``frame``: of a row by its number in the split and its key.
+
+    A version that fails on the first row and on the last fails on all, as far as one can tell: then the error stands as
+    it is, and so it does where no half of the rows fails by itself.
+
+    Args:
+        ask: predicts rows, and counts them from 0 in its errors.
+        frame: the rows, its index their numbers in the split.
+        keys: the key of a row by its number.
+        error: what it raised.
+    """
+    if _WITHOUT_ANSWER in str(error) or len(frame) == 0:
+        return error
+    if len(frame) > 1 and all(_refusal(ask, part) is not None for part in (frame.iloc[:1], frame.iloc[-1:])):
+        return error
+    found, reason = _smallest(ask, frame)
+    if reason is None:
+        return error
+    first, last = int(found.index[0]), int(found.index[-1])
+    if len(found) > 1:
+        return ContractError(f"{reason}; it is one of the rows {first} to {last} of the split")
+    return ContractError(_of_row(reason, f"row {first} of the split (key {keys(first)!r})"))
+
+
+def refused_rows(ask: Ask, frame: pd.DataFrame) -> dict[int, str]:
+    """The rows of ``frame`` that a version cannot take by themselves, and why, by row of the split.
+
+    ``ask`` and ``frame`` are those of ``naming_the_row``.
+
+    Raises:
+        ContractError: what ``ask`` raised, where rows are refused together alone, it answers to none within its time
+            limit, or the search has taken five minutes.
+    """
+    begun = time.monotonic()
+    found: dict[int, str] = {}
+    parts, refusals = [frame], []
+    while parts:
+        part = parts.pop()
+        error = _refusal(ask, part) if len(part) else None
+        if error is None:
+            continue
+        if _WITHOUT_ANSWER in str(error) or time.monotonic() - begun > _SECONDS:
+            raise error
+        refusals.append(error)
+        if len(part) == 1:
+            found[int(part.index[0])] = _of_row(error, "this row")
+            continue
+        half = len(part) // 2
+        parts += [part.iloc[half:], part.iloc[:half]]
+    if refusals and not found:
+        raise refusals[0]
+    return dict(sorted(found.items()))
+
+
+def _of_row(error: ContractError, row: str) -> str:
+    """``error`` of one row that was asked alone, with ``row`` for it."""
+    text, named = _FIRST_ROW.subn(row, _ONE_OF_ONE.sub("", str(error)), count=1)
+    text = re.sub(r"; rows are counted from row \d+ of the split", "", text)
+    return text if named else f"{text}; it is {row}"
+
+
+def _smallest(ask: Ask, frame: pd.DataFrame) -> tuple[pd.DataFrame, ContractError | None]:
+    """The fewest consecutive rows that are refused, and why; None where nothing was gained."""
+    begun = time.monotonic()
+    reason = _refusal(ask, frame) if len(frame) == 1 else None
+    while len(frame) > 1 and time.monotonic() - begun < _SECONDS:
+        half = len(frame) // 2
+        for part in (frame.iloc[:half], frame.iloc[half:]):
+            refused = _refusal(ask, part)
+            if refused is not None:
+                frame, reason = part, refused
+                break
+        else:
+            return frame, None  # they are refused together alone
+    return frame, reason
+
+
+def _refusal(ask: Ask, frame: pd.DataFrame) -> ContractError | None:
+    try:
+        ask(frame)
+    except ContractError as error:
+        return error
+    return None

@@ -25,7 +25,7 @@ from congruence.tasks.notebook.progress import Progress
 from congruence.tasks.notebook.table import Given, MemoryRows, rows_of
 from congruence.tasks.scores.metrics.registry import metric_names
 from congruence.tasks.scores.version import score_version
-from congruence.tasks.settings.protocol import ProtocolSettings
+from congruence.tasks.settings.computing import ProtocolSettings
 from congruence.tasks.solving.measurement import measure
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from congruence.tasks import plots
 from congruence.tasks.plots.comparison import FEWEST_ROWS, SLICES, Measured, Slice, slice_panels
 from congruence.tasks.plots.maps import IMAGES, caption, extreme_points, image_strips
 from congruence.tasks.plots.style import figure_of, png, shorten
-from congruence.tasks.runtime.collector import collector_paused
+from congruence.tasks.runtime.memory import collector_paused
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.columns import column_labels

@@ -12,9 +12,8 @@ from congruence.kernels.conditional_calibration.recalibration_map import Form
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
-from congruence.tasks.contract.columns import as_frame
+from congruence.tasks.contract.columns import UNCORRECTED, as_frame, is_recalibrated, score_map_columns
 from congruence.tasks.contract.reading import parameter_columns
-from congruence.tasks.contract.recalibrated_columns import UNCORRECTED, is_recalibrated, score_map_columns
 from congruence.tasks.contract.settings import PredictionSettings
 
 _UNDONE: dict[str, Callable[[Array], Array]] = {

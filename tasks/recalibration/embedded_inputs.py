@@ -12,9 +12,9 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
-from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.runtime.errors import ContractError
 
 _BLOCK = 4096
 

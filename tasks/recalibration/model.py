@@ -26,7 +26,6 @@ from mlflow.pyfunc.model import PythonModel
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap, map_arrays, map_of
 from congruence.tasks.contract.columns import output_columns
-from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.reading import (
     describe_distribution,
@@ -41,6 +40,7 @@ from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.readers.base import Spec
 from congruence.tasks.recalibration.corrected_output import corrected_output
 from congruence.tasks.recalibration.embedded_inputs import Embedding
+from congruence.tasks.runtime.errors import ContractError
 
 FOLDER = "recalibration"
 DESCRIPTION, MAP, PARENT, WEIGHTS = "recalibration.json", "map.npz", "parent", "encoder"

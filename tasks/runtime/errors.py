@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from congruence.kernels.errors import CongruenceError
+from congruence.kernels.errors import CongruenceError, InvalidInputError
 
 
 class SettingsError(CongruenceError, ValueError):
@@ -149,3 +150,32 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(cause))
         yield cause
         cause = cause.__cause__ or cause.__context__
+
+
+class SplitError(InvalidInputError):
+    """A split that cannot be evaluated: names the file, column, row and value, and the remedy."""
+
+
+class SplitChangedError(SplitError):
+    """A file of a split is no longer the one that was indexed: names the file. What was read of it is not used."""
+
+
+def changed(path: str, what: str = "was replaced or written to") -> SplitChangedError:
+    """The error for a file that is not the one that was indexed."""
+    return SplitChangedError(
+        f"{path}: {what} since the split was opened, so that its rows are no longer those that were indexed; nothing "
+        "that was read of it is used; let whatever writes it finish, and run again"
+    )
+
+
+def unknown_column(name: str, role: str, available: Iterable[str], where: str) -> SplitError:
+    """The error for a column that does not exist: lists those that do and points at the nearest name."""
+    names = list(available)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    listed = ", ".join(names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
+    return SplitError(f"{where}: there is no column {name!r} ({role}){hint} the columns are: {listed or 'none'}")
+
+
+class ContractError(InvalidInputError):
+    """A model whose input or output is not what its settings promise: names the column, shape, row or value."""

@@ -1,4 +1,4 @@
-"""Who works in a folder: runs share it, cleaning has it to itself; and a process's own folder for temporary files."""
+"""The home folder and MLflow's database in it; who works in a folder; a process's own folder for temporary files."""
 
 from __future__ import annotations
 
@@ -87,3 +87,24 @@ def _lock(folder: Path, how: int, locks: ExitStack) -> None:
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     locks.callback(os.close, descriptor)
     fcntl.flock(descriptor, how)
+
+
+HOME_VARIABLE = "CONGRUENCE_HOME"
+DEFAULT_HOME = ".congruence"
+SERVED_HOME = "CONGRUENCE_SERVED_HOME"
+"""What `congruence serve` chose, for its runs, which are processes of their own: before ``home:`` of the file."""
+
+
+def default_home() -> Path:
+    """$CONGRUENCE_HOME, else .congruence in the working folder."""
+    return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).resolve()
+
+
+def home_store(home: Path) -> str:
+    """The address of MLflow's database in a home folder."""
+    return f"sqlite:///{home / 'mlflow.db'}"
+
+
+def tracking_uri(home: Path) -> str:
+    """The user's MLFLOW_TRACKING_URI, else MLflow on SQLite in ``home``."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or home_store(home)

@@ -1,4 +1,4 @@
-"""How much memory a process may use, of the machine and of a card, and unused memory given back to the system.
+"""How much memory a process may use, of the machine and of a card, what it holds of it, and what it gives back.
 
 In a container the machine's memory is not what one may use, and psutil says nothing else: the limits of the control
 group (cgroup v2 and v1) and of every group above it count too, and the least one holds.
@@ -7,10 +7,15 @@ group (cgroup v2 and v1) and of every group above it count too, and the least on
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
+from typing import Generic, TypeVar
 
 import psutil
 
@@ -115,3 +120,47 @@ def _page_cache(folder: Path) -> int:
         return 0
     prefix = "total_" if "total_inactive_file" in counts else ""  # v1, with the groups below
     return sum(int(counts.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
+
+
+@contextmanager
+def collector_paused(*, young: bool = False) -> Iterator[None]:
+    """Inside, nothing is collected; afterwards as before.
+
+    Args:
+        young: what was made inside is garbage by now, and is collected while it is in the youngest generation.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+            if young:
+                gc.collect(0)
+
+
+Value = TypeVar("Value")
+
+
+class MadeOnce(Generic[Value]):
+    """At most so many values by their keys, for any thread; one is made at a time."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, RLock()
+        self._held: OrderedDict[Hashable, Value] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of that key, by ``make`` where it is not held."""
+        with self._lock:
+            if key not in self._held:
+                while len(self._held) >= self._most:  # before, so that there are never more in memory
+                    self._held.popitem(last=False)
+                self._held[key] = make()
+            self._held.move_to_end(key)
+            return self._held[key]
+
+    def clear(self) -> None:
+        """Hold nothing any more."""
+        with self._lock:
+            self._held.clear()

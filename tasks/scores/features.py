@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Shard
 from congruence.tasks.scores.segments import searched_rows
 from congruence.tasks.scores.split_rows import SplitRows
 

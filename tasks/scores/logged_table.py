@@ -10,7 +10,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.engine.results import CongruenceInfluence
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Shard
 from congruence.tasks.scores.evaluation import INFLUENCE
 from congruence.tasks.scores.metrics.columns import ROW_GROUP, ROW_TIME
 from congruence.tasks.scores.split_rows import SplitRows

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from congruence.kernels.arrays import Array
     from congruence.kernels.dependence.blocks import RowDependence
     from congruence.kernels.distributions import Distribution
+    from congruence.tasks.data.columns import SampleDesign
     from congruence.tasks.data.settings import SplitSettings
-    from congruence.tasks.data.shards import SampleDesign, Shard
+    from congruence.tasks.data.split import Shard
 
 
 class SplitRows(Protocol):

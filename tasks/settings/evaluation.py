@@ -10,19 +10,17 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.contract.settings import StoredPredictions
-from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.contract.settings import PredictionSettings, StoredPredictions
+from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.settings import ModelEntry, PredictSettings
 from congruence.tasks.monitor.settings import WatchSettings
+from congruence.tasks.runtime.files import digest_of
+from congruence.tasks.runtime.folders import default_home
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
-from congruence.tasks.settings.cluster import ClusterSettings
-from congruence.tasks.settings.home import default_home
-from congruence.tasks.settings.protocol import ProtocolSettings
-from congruence.tasks.settings.solver import SolverSettings
-from congruence.tasks.settings.strict import Strict
-from congruence.tasks.settings.yaml_file import checked, read_keys
+from congruence.tasks.settings.computing import ClusterSettings, ProtocolSettings, SolverSettings
+from congruence.tasks.settings.strict import Strict, checked, read_keys
 
 _LOCAL_DIR = "local-dir:"
 
@@ -329,3 +327,60 @@ def _with_own_files(folder: Path, cluster: dict[str, Any]) -> dict[str, Any]:
         return cluster | files
     tls = {key: _at(folder, value) if isinstance(value, str) else value for key, value in cluster["tls"].items()}
     return cluster | files | {"tls": tls}
+
+
+_DIGITS = 16
+
+
+def settings_digest(settings: EvaluationSettings, split: SplitSettings) -> str:
+    """16 hexadecimal digits for how models are asked and read, how exactly systems are solved, and what is drawn.
+
+    ``split`` is the evaluated one of the file's splits.
+    """
+    reference = settings.reference
+    return _digest(
+        {
+            "contract": contract_digest(settings.predictions, split),
+            "reference_contract": None if reference is None else contract_digest(settings.predictions, reference),
+            "solver": _exactness(settings.solver),
+            "seed": settings.seed,
+            "embeddings": settings.store.dtype,
+        }
+    )
+
+
+def entry_digest(settings: EvaluationSettings, split: SplitSettings, uri: str) -> str:
+    """16 hexadecimal digits for how one version is read and asked in a way of its own; "" for as all are.
+
+    Of one whose predictions are stored in ``split`` they are those of the predictions, after ``STORED_ROWS``.
+    """
+    if (stored := split.stored.get(uri)) is not None:
+        return STORED_ROWS + _digest({"stored": stored.digest})
+    entry = settings.model_entries.get(uri)
+    if entry is None or (entry.predictions is None and entry.model_inputs is None):
+        return ""
+    said = None if entry.predictions is None else entry.predictions.digested()
+    return _digest({"predictions": said, "model_inputs": entry.model_inputs})
+
+
+def contract_digest(predictions: PredictionSettings | None, split: SplitSettings) -> str:
+    """16 hexadecimal digits for what a model is given of ``split`` and how its output is read.
+
+    Without ``predictions`` the output is read as the version's own metadata say, which never change.
+    """
+    said = None if predictions is None else predictions.digested()
+    return _digest({"predictions": said, "model_inputs": split.model_input_columns})
+
+
+_EXACT = {"exact": True, "tolerance": 3e-7}  # as runs that are already logged have it
+
+
+def _exactness(solver: SolverSettings) -> dict[str, Any]:
+    """Whether long splits are asked for exactly, or on landmarks that are named."""
+    if solver.kind == "cholesky":
+        return {**_EXACT, "kind": "cholesky"}
+    return _EXACT if solver.landmarks is None else {**_EXACT, "landmarks": solver.landmarks}
+
+
+def _digest(parts: dict[str, Any]) -> str:
+    return digest_of(parts)[:_DIGITS]

@@ -20,8 +20,8 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.runtime.errors import ClusterError
 from congruence.tasks.runtime.memory import KEPT_PART, available_memory, card_share
 from congruence.tasks.scores.metrics.registry import requested_metrics
+from congruence.tasks.settings.computing import SolverSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.solver import SolverSettings
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.pass_runner import LeastBusy

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
 from congruence.flows.operations.cleanup import clean, readable
-from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import load_encoder

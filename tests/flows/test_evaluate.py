@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 
 from congruence.flows.evaluate import evaluate
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
-from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.evaluate.plan import VersionOutcome

@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Shard
 from congruence.tasks.evaluate.executors import groups_of_shards
 
 

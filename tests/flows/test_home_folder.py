@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 from congruence.flows.cli import environment
 from congruence.tasks.mlflow.connection import TrackingError, experiment_id
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.mlflow_database import make_local_store
+from congruence.tasks.runtime.mlflow_access import make_local_store
 
 MAKES_FILES = """
 import sys, tempfile

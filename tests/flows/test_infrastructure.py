@@ -26,7 +26,7 @@ from loopback import HttpServer, Process, free_port
 from congruence.flows.operations import doctor
 from congruence.tasks.dask.cluster_spec import ClusterSpec, _named, read_cluster_spec
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.settings.cluster import TlsSettings
+from congruence.tasks.settings.computing import TlsSettings
 from congruence.tasks.settings.evaluation import load_settings
 
 ROOT = Path(__file__).parents[2]

@@ -15,10 +15,9 @@ from congruence.flows.operations.init_file import ModelFacts, columns_roles, eva
 from congruence.flows.operations.init_stored import stored_evaluation_text
 from congruence.kernels.distributions import Normal
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.split import open_split
 from congruence.tasks.evaluate.stored import opened
-from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError, SplitError
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 ROWS = 64

@@ -14,7 +14,7 @@ from slow_machine import a_quarter_of_the_processor
 WORKERS = """
 import os
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.computing import ClusterSettings
 if __name__ == "__main__":
     with dask_client(ClusterSettings(kind="local", workers=2), print) as client:
         assert os.getpid() not in client.run(os.getpid).values()

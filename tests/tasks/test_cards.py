@@ -15,7 +15,7 @@ from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
 from congruence.tasks.runtime import memory
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.computing import ClusterSettings
 
 
 class _RuntimeError(RuntimeError):

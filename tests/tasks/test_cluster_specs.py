@@ -21,7 +21,7 @@ from congruence.tasks.dask.cluster_spec import (
 )
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
-from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.computing import ClusterSettings
 from congruence.tasks.settings.evaluation import load_settings
 
 INFRA = Path(__file__).parents[2] / "infra"

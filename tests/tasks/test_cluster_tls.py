@@ -15,7 +15,7 @@ from distributed.security import Security
 
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.settings.cluster import ClusterSettings, TlsSettings
+from congruence.tasks.settings.computing import ClusterSettings, TlsSettings
 
 
 def certificates(folder: Path) -> TlsSettings:

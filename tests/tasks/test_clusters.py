@@ -16,7 +16,7 @@ from loopback import Process, free_port
 from congruence.tasks.dask import clusters
 from congruence.tasks.dask.clusters import Workers, dask_client
 from congruence.tasks.runtime.errors import ClusterError
-from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.computing import ClusterSettings
 from congruence.tasks.solving import solve
 
 

@@ -8,7 +8,7 @@ import pytest
 from distributed.comm.core import CommClosedError
 
 from congruence.tasks.dask.clusters import dask_client, quiet_dask
-from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.computing import ClusterSettings
 
 
 def test_a_worker_leaves_it_to_the_client_to_say_that_the_scheduler_went() -> None:

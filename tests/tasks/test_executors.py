@@ -9,9 +9,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.data.errors import SplitChangedError
 from congruence.tasks.evaluate.executors import DaskExecutor, Done, LocalExecutor, dask_executor
-from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.runtime.errors import SplitChangedError
+from congruence.tasks.settings.computing import ClusterSettings
 
 
 class PeculiarError(Exception):

@@ -12,7 +12,7 @@ import pytest
 from congruence.kernels import EXACT, Normal
 from congruence.kernels.protocol import ECAI, EvaluationProtocol
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.settings.cluster import ClusterSettings
+from congruence.tasks.settings.computing import ClusterSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving import solve
 from congruence.tasks.solving.measurement import VersionMeasurement, measure

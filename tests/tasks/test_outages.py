@@ -22,7 +22,7 @@ from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.runs import fail_run, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, resolve
-from congruence.tasks.runtime.mlflow_requests import is_refusal, is_transient
+from congruence.tasks.runtime.mlflow_access import is_refusal, is_transient
 
 
 def test_a_tag_that_cannot_be_set_fails_no_version_whose_numbers_are_logged(

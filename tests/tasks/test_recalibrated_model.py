@@ -31,7 +31,7 @@ from congruence.tasks.contract.columns import output_columns
 from congruence.tasks.contract.reading import distribution_columns, read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.models.encoding import describe, restore
+from congruence.tasks.models.predictions import describe, restore
 from congruence.tasks.recalibration.corrected_output import corrected_output
 from congruence.tasks.recalibration.model import map_bytes, read_map
 from congruence.tasks.recalibration.packed_encoder import pack_encoder

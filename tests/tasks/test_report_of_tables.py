@@ -12,8 +12,8 @@ from scipy import stats
 
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import NegativeBinomial, Poisson
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import open_split
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
 from congruence.tasks.report.evaluation import evaluation_report, report_data

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from congruence.tasks.settings.digest import contract_digest, settings_digest
-from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.evaluation import EvaluationSettings, contract_digest, settings_digest
 
 SPLIT = {"name": "s", "uri": "s.parquet", "input": ["u", "v"], "input_kind": "features", "target": "y"}
 COUNTS = {"family": "negative_binomial", "columns": {"mean": "m", "dispersion": 5.0}}

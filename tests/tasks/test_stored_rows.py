@@ -10,13 +10,12 @@ import pandas as pd
 import pytest
 
 from congruence.tasks.contract.settings import StoredPredictions
-from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import open_split
 from congruence.tasks.data.stored import StoredSource, StoredTable, read_stored
 from congruence.tasks.data.stored_parts import write_parts
 from congruence.tasks.evaluate.stored import rows_in_frame
-from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError, SplitError
 
 
 def table(folder: Path, rows: dict[str, Any], labels: dict[str, Any] | None = None, **named: Any) -> StoredTable:

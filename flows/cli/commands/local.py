@@ -11,7 +11,7 @@ import typer
 
 from congruence.flows.cli.environment import embed_servers
 from congruence.flows.cli.options import FAILED, AsJson, Debug, Errors, Home, print_json, start
-from congruence.tasks.settings.home import tracking_uri
+from congruence.tasks.runtime.folders import tracking_uri
 
 DemoData: TypeAlias = Literal["digits", "hourly"]
 
@@ -57,7 +57,7 @@ def ui(
     with Errors(debug):
         folder = start(home)
         from congruence.flows.operations.ui import require_free, serve_ui
-        from congruence.tasks.runtime.mlflow_database import require_local_store
+        from congruence.tasks.runtime.mlflow_access import require_local_store
 
         require_free(host, port)
         require_local_store(tracking_uri(folder))

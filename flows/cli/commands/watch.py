@@ -9,7 +9,7 @@ import typer
 
 from congruence.flows.cli.environment import log_to_prefect
 from congruence.flows.cli.options import FAILED, Debug, Errors, File, Home, announce, leave_by, open_file, start
-from congruence.tasks.settings.home import SERVED
+from congruence.tasks.runtime.folders import SERVED_HOME
 
 
 def watch(
@@ -61,7 +61,7 @@ def serve(
     log_to_prefect()
     with Errors(debug):
         settings = open_file(file, home)
-        os.environ[SERVED] = str(settings.home)
+        os.environ[SERVED_HOME] = str(settings.home)
         from congruence.flows.deployed import serve as serve_deployments
 
         serve_deployments(settings, file, cron=cron, name=name)

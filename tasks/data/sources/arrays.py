@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.sources import SourceFile, batch_rows, source
+from congruence.tasks.runtime.errors import SplitError
 
 
 def _one_npz(location: Location) -> list[str]:

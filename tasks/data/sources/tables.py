@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.sources import SourceFile, batch_rows, source
+from congruence.tasks.runtime.errors import SplitError
 
 _BUFFERS = 2**24
 """Bytes read ahead in all columns together; more columns have smaller buffers."""

@@ -11,10 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.sources import BATCH_ROWS, REASON, SourceFile, source
-from congruence.tasks.data.sources.inferred import ColumnKinds, RawText, kind_of_values, rows_as
-from congruence.tasks.data.sources.text import parse_object
+from congruence.tasks.data.sources.text import ColumnKinds, RawText, kind_of_values, parse_object, rows_as
+from congruence.tasks.runtime.errors import SplitError
 
 KEY = "__key__"
 _TEXT = ("txt", "text", "cls", "cls2", "index", "id")

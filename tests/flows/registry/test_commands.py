@@ -17,8 +17,8 @@ from congruence.flows.cli.app import app
 from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.sample import quick
 from congruence.flows.operations.validate import validate
-from congruence.tasks.data.chosen_rows import split_of_rows
-from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.split import open_split
+from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.recalibration.rows import halves_of
 

@@ -24,8 +24,8 @@ from prefect.settings import PREFECT_API_URL
 
 from congruence.flows.deployed import UnevaluatedError, _settings, evaluate_version, watch_registry
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.folders import HOME_VARIABLE
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
-from congruence.tasks.settings.home import VARIABLE
 
 INFRA = Path(__file__).parents[3] / "infra"
 
@@ -79,7 +79,7 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> No
 @pytest.fixture
 def inline(registry: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., EvaluationSettings]:
     """Settings that come with a run: the worker's home folder is named by its environment."""
-    monkeypatch.setenv(VARIABLE, str(registry.folder))
+    monkeypatch.setenv(HOME_VARIABLE, str(registry.folder))
     return lambda **changes: registry.settings(**{"home": None, **changes})
 
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
 from congruence.flows.evaluate import evaluate
-from congruence.tasks.data.errors import SplitChangedError
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.evaluate.steps import Steps
+from congruence.tasks.runtime.errors import SplitChangedError
 
 WIDE = {"family": "normal", "columns": {"scale": 2.0}}
 

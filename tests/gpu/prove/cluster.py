@@ -15,14 +15,14 @@ COMPARED = "cce_mean"
 def run(record: Any, name: str, device: str, small: bool) -> None:
     """Landmarks are named, so that the card's part is used at the demo's size too."""
     from congruence.flows.cli.environment import embed_servers
-    from congruence.tasks.settings.home import tracking_uri
+    from congruence.tasks.runtime.folders import tracking_uri
 
     kinds = ("cuda", "local") if device == "cuda" else ("threads", "local")
     with tempfile.TemporaryDirectory() as folder:
         home = embed_servers(Path(folder))  # before Prefect and MLflow are imported
         from congruence.flows.operations import demo
         from congruence.flows.operations.demo import evaluation_file
-        from congruence.tasks.runtime.mlflow_database import point_mlflow_at
+        from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 
         if small:
             demo.TRAIN_ROWS = demo.TEST_ROWS = SMALL_ROWS
@@ -46,7 +46,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
 
 def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str] | None) -> dict[str, dict[str, float]]:
     from congruence.flows.prefect.session import run_evaluation
-    from congruence.tasks.settings.cluster import ClusterSettings
+    from congruence.tasks.settings.computing import ClusterSettings
     from congruence.tasks.settings.evaluation import load_settings
 
     settings = load_settings(file, {"home": str(home)})

@@ -58,8 +58,8 @@ def _measure(record: Any, folder: Path, device: str, small: bool, precision: str
     import torch
 
     from congruence.kernels.threads import usable_cores
-    from congruence.tasks.data.opening import open_split
     from congruence.tasks.data.settings import SplitSettings
+    from congruence.tasks.data.split import open_split
     from congruence.tasks.embeddings.shard import embed_each
     from congruence.tasks.encoders.loading import load_encoder
     from congruence.tasks.encoders.settings import EncoderSettings

@@ -39,7 +39,7 @@ def pretend_nvml(cards: int) -> None:
 
 def objections() -> list[str]:
     """What is not as it should be on one card over tcp and on two over tcp and ucx."""
-    from congruence.tasks.settings.cluster import ClusterSettings
+    from congruence.tasks.settings.computing import ClusterSettings
 
     pretend_nvml(2)
     lines = []

@@ -12,12 +12,12 @@ from sklearn.linear_model import PoissonRegressor
 
 from congruence.kernels import NegativeBinomial, Normal, Poisson
 from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
-from congruence.tasks.contract.exposure import EXPOSURE, exposed, require_counts
-from congruence.tasks.data.opening import open_split
+from congruence.tasks.contract.model import require_counts
+from congruence.tasks.contract.reading import EXPOSURE, exposed
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.models.contract_rows import contract_rows
+from congruence.tasks.data.split import open_split
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.models.worker import ServedVersion, try_contract
+from congruence.tasks.models.worker import ServedVersion, contract_rows, try_contract
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROWS = 4000

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.encoders.base import Encoder, InputKind
 from congruence.tasks.encoders.images import decode_image

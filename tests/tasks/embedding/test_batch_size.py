@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from congruence.tasks.data.opening import open_split
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store, settle_batch_size
 from congruence.tasks.encoders.batch_search import BatchSearch

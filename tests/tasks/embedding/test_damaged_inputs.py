@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import open_split
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.runtime.errors import SplitError
 
 SECRET = b"the content of a file outside of the root"
 

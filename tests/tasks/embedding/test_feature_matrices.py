@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.base import Encoder

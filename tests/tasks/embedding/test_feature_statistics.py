@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.standardisation import require_features, with_statistics
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.moments import standardisation as in_one_pass
 from congruence.tasks.evaluate.splits import with_fitted_encoder
 from congruence.tasks.notebook.table import Given, rows_of
+from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 COLUMNS = ["a", "b", "c"]

@@ -16,7 +16,7 @@ from congruence.tasks.encoders.errors import InvalidRow
 def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_process: Any, tmp_path: Path) -> None:
     import s3fs
 
-    from congruence.tasks.data.opening import open_split
+    from congruence.tasks.data.split import open_split
 
     local = image_split(45)
     s3fs.S3FileSystem(**s3).put(local.uri + "/0.parquet", "congruence/split/0.parquet")
@@ -36,8 +36,8 @@ def test_manifests_tars_and_arrays_are_read_from_s3_as_from_a_disk(
 ) -> None:
     import s3fs
 
-    from congruence.tasks.data.opening import open_split
     from congruence.tasks.data.settings import SplitSettings
+    from congruence.tasks.data.split import open_split
 
     (tmp_path / "manifest").mkdir()
     for row in range(5):

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from congruence.kernels.support.pictures import PICTURE_COLUMNS, picture_statistics
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.pictures import measured_picture, picture_table, thumbnails
+from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.kept_pictures import KeptPictures
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, embed_each
 from congruence.tasks.encoders import loading
 from congruence.tasks.encoders.base import Encoder

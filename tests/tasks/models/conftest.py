@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.tasks.contract.resolved import contract_digest, resolved_contract
+from congruence.tasks.contract.loading import contract_digest, resolved_contract
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models import worker
 from congruence.tasks.models.predictions import PredictionAddress, object_name
 from congruence.tasks.models.registry import list_versions

@@ -20,9 +20,8 @@ from congruence.kernels.distributions import Samples
 from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.models import processes
-from congruence.tasks.models.environments import logged_environment
+from congruence.tasks.models.environments import build_variables, logged_environment, model_variables
 from congruence.tasks.models.predictions import PredictionAddress, read_predictions
-from congruence.tasks.models.variables import build_variables, model_variables
 from congruence.tasks.models.worker import ServedVersion, predict_shards, try_contract, warm_model
 from congruence.tasks.runtime.errors import SettingsError
 

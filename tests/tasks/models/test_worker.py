@@ -23,20 +23,19 @@ from PIL import Image
 
 from congruence.kernels.distributions import Normal, Samples
 from congruence.tasks.contract import ContractError, PredictionSettings, log_predictive_model
+from congruence.tasks.contract.loading import contract_digest, resolved_contract
 from congruence.tasks.contract.model import PredictiveModel
-from congruence.tasks.contract.resolved import contract_digest, resolved_contract
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models import worker
-from congruence.tasks.models.contract_rows import contract_rows
 from congruence.tasks.models.predictions import PredictionAddress, PredictionsError, missing, read_predictions
-from congruence.tasks.models.refused_rows import refused_rows
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.models.worker import (
     ServedVersion,
+    contract_rows,
     predict_shards,
     refused_in_shards,
+    refused_rows,
     try_contract,
     warm_model,
 )
@@ -330,11 +329,11 @@ def test_an_mlflow_that_is_away_is_no_failure_of_the_version(
     def away(*arguments: Any, **more: Any) -> Any:
         raise ConnectionError("connection refused")
 
-    monkeypatch.setattr("congruence.tasks.contract.model.download_artifacts", away)
+    monkeypatch.setattr("congruence.tasks.contract.loading.download_artifacts", away)
     with pytest.raises(ConnectionError):
         warm_model(version)
     monkeypatch.setattr(
-        "congruence.tasks.contract.model.download_artifacts",
+        "congruence.tasks.contract.loading.download_artifacts",
         _refused,
     )
     with pytest.raises(ContractError, match=rf"{version.label}: its files cannot be fetched: .* s3://\*\*\*@bucket"):

@@ -26,14 +26,14 @@ from congruence.kernels.distributions import Normal, Poisson, Quantiles
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.tasks import readers
 from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
-from congruence.tasks.contract.loading_remedy import loading_remedy
-from congruence.tasks.contract.model import PredictiveModel, fetch
+from congruence.tasks.contract.loading import fetch, loading_remedy
+from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.models import processes
+from congruence.tasks.models.environments import model_variables
 from congruence.tasks.models.processes import ModelProcess
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.models.settings import PredictSettings
-from congruence.tasks.models.variables import model_variables
 from congruence.tasks.readers.base import Call
 from congruence.tasks.readers.read import ask
 from congruence.tasks.recalibration.model import RecalibratedModel

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
+from congruence.tasks.runtime.errors import SplitError
 
 ROWS = 60
 NAMED = {"groups": "patient", "time": "seen", "weight": "w", "exposure": "years"}

@@ -24,11 +24,10 @@ import pytest
 import zarr
 
 from congruence.tasks.data import sources
-from congruence.tasks.data.errors import SplitChangedError, SplitError
-from congruence.tasks.data.opening import first_rows, open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.sources import SourceFile, source
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.sources import SourceFile, first_rows, source
+from congruence.tasks.data.split import Split, open_split
+from congruence.tasks.runtime.errors import SplitChangedError, SplitError
 
 ROWS = 70
 Write = Callable[[Path, pd.DataFrame], dict[str, Any]]

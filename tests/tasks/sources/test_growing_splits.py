@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from congruence.tasks.data.chosen_rows import split_of_rows
-from congruence.tasks.data.errors import SplitError
 from congruence.tasks.data.locations import DatedPath
-from congruence.tasks.data.opening import dates_of, open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.sources import dates_of
+from congruence.tasks.data.split import Split, open_split
+from congruence.tasks.data.usable import split_of_rows
+from congruence.tasks.runtime.errors import SplitError
 
 
 def _write(path: Path, keys: list[str] | None, x: list[float], y: list[float]) -> None:

@@ -24,11 +24,10 @@ from hypothesis import strategies as st
 from congruence.tasks.data import ingest, rows
 from congruence.tasks.data import split as split_module
 from congruence.tasks.data.digests import ContentDigest
-from congruence.tasks.data.errors import SplitChangedError, SplitError
 from congruence.tasks.data.ingest import ingest_file, require_columns, source_files
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
+from congruence.tasks.runtime.errors import SplitChangedError, SplitError
 
 ROWS = 60
 
@@ -234,7 +233,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_no_split(tmp_path: Path, mo
 
 MAKE = """
 import sys
-from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.split import open_split
 from congruence.tasks.data.settings import SplitSettings
 print(open_split(SplitSettings.model_validate_json(sys.argv[1]), sys.argv[2]).digest)
 """

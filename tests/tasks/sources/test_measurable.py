@@ -9,13 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.measurable import require_measurable
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
+from congruence.tasks.data.usable import require_measurable
 from congruence.tasks.encoders.errors import InvalidRow
-from congruence.tasks.runtime.errors import TooManyInvalidRowsError
+from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError
 
 ROWS = 600
 

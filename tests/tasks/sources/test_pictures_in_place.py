@@ -22,13 +22,12 @@ import pytest
 from PIL import Image
 
 from congruence.tasks.data import sources
-from congruence.tasks.data.errors import SplitChangedError, SplitError
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SourceFile
 from congruence.tasks.data.sources.tables import parquet_rows_from
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.runtime.errors import SplitChangedError, SplitError
 from congruence.tasks.scores.logged_table import row_frame
 
 ROWS = 70

@@ -25,24 +25,24 @@ from congruence.kernels.distributions import (
     Samples,
     WeightedSamples,
 )
-from congruence.tasks.contract.errors import ContractError
 from congruence.tasks.contract.settings import families
-from congruence.tasks.data.opening import open_split
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
-from congruence.tasks.models.encoding import describe, restore
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models.predictions import (
     NotPredictedError,
     PredictionAddress,
     PredictionsError,
     concatenate,
+    describe,
     forget,
     missing,
     object_name,
     read_predictions,
+    restore,
     write_predictions,
 )
 from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.runtime.errors import ContractError
 
 VERSION = ModelVersion("angle", "3", "models:/angle/3", "m-" + 32 * "a")
 NAMES = ["a-1", "b-1", "c-1"]

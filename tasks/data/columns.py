@@ -1,18 +1,45 @@
-"""What the columns of a split are used for, and whether they can be."""
+"""What the columns of a split are used for, whether they can be, and how its rows were sampled."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
-from congruence.tasks.data.design import design_type_problem
-from congruence.tasks.data.digests import is_list, is_number, is_text
-from congruence.tasks.data.errors import SplitError, unknown_column
-from congruence.tasks.data.formats import SplitSource
-from congruence.tasks.data.image_files import ImageFolder
-from congruence.tasks.data.inputs import InputColumns, input_columns
+from congruence.kernels.arrays import Array
+from congruence.tasks.data.digests import is_list, is_number, is_text, row_codes
+from congruence.tasks.data.inputs import ImageFolder, InputColumns, input_columns
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.sources.inferred import kind_of_texts
+from congruence.tasks.data.sources import SplitSource
+from congruence.tasks.data.sources.text import kind_of_texts
+from congruence.tasks.runtime.errors import SplitError, unknown_column
+
+
+@dataclass(frozen=True)
+class SampleDesign:
+    """Columns of some rows, (n,) each, None where the split names none.
+
+    Attributes:
+        groups: int64 codes, equal where rows belong together, in every part of the split alike.
+        time: int64 (microseconds, or the whole numbers of the column) or float64: rows are ordered by it.
+        weight: float64, at least 0.
+        exposure: float64, above 0.
+    """
+
+    groups: Array | None = None
+    time: Array | None = None
+    weight: Array | None = None
+    exposure: Array | None = None
+
+    def rows(self, chosen: Array | slice) -> SampleDesign:
+        """Of some of the rows, by a mask, their numbers or a slice."""
+        return SampleDesign(**{role: None if values is None else values[chosen] for role, values in vars(self).items()})
 
 
 def key_of(settings: SplitSettings, source: SplitSource) -> str | None:
@@ -129,3 +156,89 @@ def _no_numbers(source: SplitSource, path: str, name: str, role: str, kind: pa.D
             break
         start += batch.num_rows
     return SplitError(f"{source.location.uri}: column {name!r} ({role}) holds {kind}, not numbers{example}; {remedy}")
+
+
+def read_design(named: Mapping[str, str], table: pa.Table) -> SampleDesign:
+    """The columns of ``table`` that ``named`` gives by role."""
+    found = {}
+    for role, name in named.items():
+        column = table.column(name).combine_chunks()
+        found[role] = (
+            row_codes(column).view(np.int64)
+            if role == "groups"
+            else _times(column)
+            if role == "time"
+            else as_numbers(column)
+        )
+    return SampleDesign(**found)
+
+
+def design_type_problem(role: str, kind: pa.DataType) -> str | None:
+    """What is wrong with a column of this type in that role, and the remedy; None where nothing is."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    text, moment = is_text(kind), pa.types.is_temporal(kind)
+    number = is_number(kind)
+    if role in ("weight", "exposure") and (not number or pa.types.is_boolean(kind)):
+        return f"holds {kind}; convert it to numbers or name another column"
+    if role == "time" and not (number or text or _is_moment(kind)):
+        return f"holds {kind}; give timestamps, dates, ISO 8601 texts or numbers"
+    if role == "groups" and not (number or text or moment):
+        return f"holds {kind}; give texts or numbers that are equal where rows belong together"
+    return None
+
+
+def design_problem(role: str, column: Any) -> tuple[int, str] | None:
+    """The first row whose value cannot be used in that role, and why; None where there is none."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    missing = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+    if missing.any():
+        remedy = {
+            "groups": "say which rows it belongs to, or give it a value that no other row has",
+            "time": "give every row a time",
+            "weight": "give every row a weight, 0 where it is not to count",
+            "exposure": "give every row its exposure",
+        }[role]
+        return int(np.argmax(missing)), f"is empty; {remedy}"
+    if role in ("weight", "exposure"):
+        values = as_numbers(column)
+        bad = ~np.isfinite(values) | (values < 0.0 if role == "weight" else values <= 0.0)
+        if bad.any():
+            row = int(np.argmax(bad))
+            least = "of at least 0" if role == "weight" else "above 0"
+            return row, f"is {values[row]:g}; give a finite number {least}"
+    if role == "time" and is_text(column.type):
+        unread = np.asarray(_parsed(column).isna())
+        if unread.any():
+            row = int(np.argmax(unread))
+            return row, f"is {column[row].as_py()[:40]!r}, no ISO 8601 time such as 2024-05-31 or 2024-05-31T12:00"
+    return None
+
+
+def as_numbers(column: Any) -> npt.NDArray[np.float64]:
+    """A column of numbers as float64, NaN where it is null."""
+    numbers: npt.NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _times(column: Any) -> Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if is_text(column.type):
+        return np.asarray(_parsed(column).to_numpy().astype("datetime64[us]").astype(np.int64))
+    if _is_moment(column.type):
+        moments = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
+        return np.asarray(moments.cast(pa.int64()).to_numpy(zero_copy_only=False))
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
+    return as_numbers(column)
+
+
+def _parsed(column: Any) -> pd.Series:
+    times = pd.Series(column.to_numpy(zero_copy_only=False))
+    return pd.to_datetime(times, format="ISO8601", utc=True, errors="coerce").dt.tz_localize(None)
+
+
+def _is_moment(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))

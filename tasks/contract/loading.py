@@ -1,0 +1,229 @@
+"""A version's own description, which says how its output is read before any of its code is loaded; and loading it.
+
+Loading a model from a registry runs the code that its author put there (pickled classes, ``code_paths``): evaluate only
+models whose authors may run code on this machine.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
+from mlflow.models import Model
+from mlflow.pyfunc import load_model
+from pydantic import ValidationError
+
+from congruence.tasks.contract.model import PredictiveModel, failure_text
+from congruence.tasks.contract.settings import AUTO, PredictionSettings
+from congruence.tasks.models.registry import logged_model_record, resolve
+from congruence.tasks.models.settings import Isolation
+from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.runtime.files import digest_of
+from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.mlflow_access import is_transient
+
+METADATA_KEY = "congruence"
+
+
+def resolved_contract(version: ModelVersion, predictions: PredictionSettings | None = None) -> PredictionSettings:
+    """How the output of ``version`` is read: by ``predictions``, else as its own metadata say, all defaults filled in.
+
+    Predictions that name a method and no family are for versions whose metadata say nothing.
+
+    Where neither says anything, the class of the native model tells once it is loaded (family "auto"). Only the
+    version's ``MLmodel`` file is read, and only where ``predictions`` are not given.
+
+    Raises:
+        ContractError: the metadata say what is not valid; or there is no ``MLmodel`` file.
+        MlflowException: MLflow does not answer.
+    """
+    if predictions is not None and predictions.family != AUTO:
+        return predictions
+    return settings_in(read_description(version).metadata, version.label, predictions)
+
+
+def contract_digest(settings: PredictionSettings, model_inputs: Sequence[str], isolation: Isolation = "none") -> str:
+    """32 hexadecimal digits for what changes the predictions of a version beyond the version and the rows.
+
+    These are the resolved contract, the columns that the version is given in their order, and whose packages it runs
+    with.
+    """
+    return digest_of({"settings": settings.digested(), "model_inputs": list(model_inputs), "isolation": isolation})
+
+
+def read_description(version: ModelVersion) -> Model:
+    """The content of the version's ``MLmodel`` file: flavours, signature, metadata.
+
+    Raises:
+        ContractError: there is none.
+        MlflowException: MLflow does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        try:
+            return Model.load(download_artifacts(artifact_uri=f"{_source(version)}/MLmodel", dst_path=folder))
+        except Exception as error:  # artifact stores raise what their clients raise
+            if is_transient(error):
+                raise
+            why = " ".join(mask_text(str(error)).split())
+            raise ContractError(
+                f"{version.label}: its MLmodel file cannot be read ({why}); bring its artifacts back to where MLflow's "
+                "record says they are, or log the model again"
+            ) from error
+
+
+def settings_in(
+    metadata: Mapping[str, Any] | None, label: str, otherwise: PredictionSettings | None = None
+) -> PredictionSettings:
+    """How to read the output of a model, from its metadata; ``otherwise`` where these say nothing, by default "auto".
+
+    Raises:
+        ContractError: the metadata say what is not valid.
+    """
+    found = (metadata or {}).get(METADATA_KEY)
+    if found is None:
+        return otherwise or PredictionSettings()
+    try:
+        return PredictionSettings.model_validate(found)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise ContractError(
+            f"{label}: metadata {METADATA_KEY}{'.' if place else ''}{place}: {problem['msg']}; correct it "
+            "under `predictions:` in the evaluation file, or log the model again"
+        ) from error
+
+
+def _source(version: ModelVersion) -> str:
+    if version.model_id is None:
+        return version.uri
+    return logged_model_record(MlflowClient(), version.model_id).artifacts
+
+
+_REMEDIES = (
+    (
+        ("untrusted", "UntrustedTypes"),
+        "MLflow logs scikit-learn by skops, which loads only types listed as trusted: log the model again with "
+        "mlflow.sklearn.log_model(..., skops_trusted_types=[...]) and the types named here, or with "
+        'serialization_format="cloudpickle"',
+    ),
+    (
+        ("MLFLOW_ALLOW_MODEL_CODE_EXECUTION",),
+        "MLFLOW_ALLOW_MODEL_CODE_EXECUTION is false here, which refuses every pyfunc model: set it to true for models "
+        "whose authors you trust",
+    ),
+    (
+        ("MLFLOW_ALLOW_PICKLE_DESERIALIZATION",),
+        "set MLFLOW_ALLOW_PICKLE_DESERIALIZATION to true for models whose authors you trust, or log the model again in "
+        'a format that holds no code (scikit-learn: serialization_format="skops", torch: "pt2")',
+    ),
+    (
+        ("pt2", "torch.export", "ExportedProgram"),
+        "MLflow logs torch modules by torch.export (pt2), which holds neither the module's class nor its methods: log "
+        'it again with mlflow.pytorch.log_model(..., serialization_format="pickle") or with log_predictive_model',
+    ),
+)
+
+
+def loading_remedy(error: BaseException, uri: str) -> str:
+    """What to do, by what the error says."""
+    text = f"{type(error).__name__} {error}"
+    for signs, remedy in _REMEDIES:
+        if any(sign in text for sign in signs):
+            return remedy
+    return f"install what the model needs (mlflow.pyfunc.get_model_dependencies({uri!r}) lists it)"
+
+
+FETCHED = "congruence-model-"
+
+
+def load_predictive_model(uri: str, predictions: PredictionSettings | None = None) -> PredictiveModel:
+    """Load the model version behind ``uri`` from the current MLflow registry (see ``registry.resolve`` for the forms).
+
+    Args:
+        uri: the model version.
+        predictions: how to read its output; by default what its metadata says under the key ``congruence``.
+
+    Raises:
+        RegistryError: there is no such version.
+        ContractError: the model cannot be loaded, or nobody says how to read its output.
+        MlflowException: MLflow does not answer.
+    """
+    return load_version(resolve(uri), predictions)
+
+
+def load_version(identity: ModelVersion, predictions: PredictionSettings | None = None) -> PredictiveModel:
+    """Load a version into this process.
+
+    Its files are fetched first and live as long as the model: what then fails is the model's own failure.
+
+    Raises:
+        ContractError: the files are not there, the model cannot be loaded, or nobody says how to read its output.
+        MlflowException: MLflow does not answer.
+    """
+    folder = fetch(identity)
+    try:
+        forget_code_of_others()
+        pyfunc = load_model(str(folder), suppress_warnings=True)
+    except (Exception, SystemExit) as error:  # unpickling runs foreign code
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ContractError(
+            f"{identity.label}: loading failed: {failure_text(error)}; {loading_remedy(error, identity.uri)}"
+        ) from error
+    # Some models open their files when they predict.
+    weakref.finalize(pyfunc, shutil.rmtree, folder, ignore_errors=True)
+    if predictions is None or predictions.family == AUTO:
+        predictions = settings_in(pyfunc.metadata.metadata, identity.label, predictions)
+    return PredictiveModel(identity, predictions, pyfunc)
+
+
+def fetch(identity: ModelVersion) -> Path:
+    """The files of a version in a new folder, which the caller removes.
+
+    Raises:
+        ContractError: they are not there.
+        MlflowException: MLflow does not answer.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=FETCHED, dir=_place()))
+    try:
+        download_artifacts(artifact_uri=identity.uri, dst_path=str(folder))
+    except Exception as error:  # artifact stores raise what their clients raise
+        shutil.rmtree(folder, ignore_errors=True)
+        if is_transient(error):
+            raise
+        raise ContractError(
+            f"{identity.label}: its files cannot be fetched: {failure_text(error)}; log the model again"
+        ) from error
+    return folder
+
+
+def _place() -> str | None:
+    """The folder of the Dask worker that this is: Dask removes those of workers that were killed. Elsewhere none."""
+    worker = sys.modules.get("distributed.worker")
+    try:
+        return None if worker is None else str(worker.get_worker().local_directory)
+    except ValueError:
+        return None
+
+
+def forget_code_of_others() -> None:
+    """Forget the modules that versions loaded before brought along (``code_paths``).
+
+    MLflow puts each version's folder of code on the path, so a module that two versions have under one name would be
+    that of the version loaded first. Objects that were made of such a module keep it.
+    """
+    sys.path[:] = [path for path in sys.path if not _is_fetched(path)]
+    for name, module in list(sys.modules.items()):
+        if _is_fetched(str(getattr(module, "__dict__", {}).get("__file__") or "")):  # without waking lazy modules
+            del sys.modules[name]
+
+
+def _is_fetched(path: str) -> bool:
+    return f"/{FETCHED}" in path

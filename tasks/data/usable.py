@@ -1,0 +1,200 @@
+"""Which rows of a split can be used, said before any work is spent on it; new inputs; some rows as a split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from congruence.tasks.data.rows import FIRST_ROWS, Lacking
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.sources import SplitSource
+from congruence.tasks.data.split import Split
+from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError
+from congruence.tasks.runtime.files import whole_file
+
+_STAND_INS = {
+    "mean": "the feature's mean stands in",
+    "indicator": "the feature's mean stands in, beside a feature that is 1 where it is missing",
+}
+
+
+def require_measurable(split: Split, max_invalid: float = 0.01, *, missing: str = "leave_out") -> str | None:
+    """One rule for every row that lacks a finite number, in its features or its targets: it is left out, and said.
+
+    Reads the manifest alone. Images and texts that cannot be used show when they are decoded; they count against
+    the same limit there.
+
+    Args:
+        split: a labelled one.
+        max_invalid: the fraction of rows that may be left out.
+        missing: what the encoder makes of a feature without a value (``EncoderSettings.missing``): unless "leave_out",
+            such rows stay, and do not count against the limit.
+
+    Returns:
+        how many rows are left out, and how many stay without all their features, with the first of them; None where
+        every row is whole.
+
+    Raises:
+        TooManyInvalidRowsError: more rows than ``max_invalid`` allows lack a number.
+        SplitError: fewer than two rows are left, or all their targets are the same.
+    """
+    inputs, targets = _lacking(split, missing)
+    lacking = inputs.rows + targets.rows
+    left_out = _left_out(split, inputs, targets)
+    where = f"split {split.name!r} ({split.settings.uri})"
+    if left_out is not None and lacking > max_invalid * split.rows:
+        remedy = "repair these rows, or raise max_invalid"
+        if missing == "leave_out" and split.facts.missing.rows:
+            remedy = (
+                "repair these rows, raise max_invalid, or, where the models take missing values themselves, set "
+                "missing: mean (or indicator) under encoder: the rows then stay"
+            )
+        raise TooManyInvalidRowsError(f"{left_out}; at most {max_invalid:.2%} may be left out: {remedy}")
+    if split.rows - lacking < 2:
+        said = f"holds {split.rows} row{'s' if split.rows > 1 else ''}, of which {split.rows - lacking} can be used"
+        raise SplitError(f"{where}: {said}; an evaluation compares rows and needs at least two (better hundreds)")
+    ranges = split.facts.ranges
+    if ranges and all(low == high for low, high in ranges.values()):
+        values = ", ".join(f"{name!r} is {low:g}" for name, (low, _) in ranges.items())
+        raise SplitError(
+            f"{where}, {split.place(0)} and all rows after it: the target {values} in every row, so that there is "
+            "nothing to predict; check the target column, or choose rows that differ"
+        )
+    return "\n".join(text for text in (left_out, _staying(split, missing)) if text is not None) or None
+
+
+def rows_left_out(split: Split, missing: str = "leave_out") -> int:
+    """How many rows lack a finite number and are left out, see ``require_measurable``."""
+    return sum(part.rows for part in _lacking(split, missing))
+
+
+def _lacking(split: Split, missing: str) -> tuple[Lacking, Lacking]:
+    """The rows that are left out for their features, and those for their targets."""
+    facts = split.facts
+    if missing != "leave_out":
+        return facts.inputs, facts.targets
+    first = sorted([*facts.inputs.first, *facts.missing.first])[:FIRST_ROWS]
+    return Lacking(facts.inputs.rows + facts.missing.rows, first), facts.targets
+
+
+def _left_out(split: Split, inputs: Lacking, targets: Lacking) -> str | None:
+    """One sentence on the rows that lack a finite number: how many, and the first three; None where none does."""
+    rows = inputs.rows + targets.rows
+    if not rows:
+        return None
+    return (
+        f"split {split.name!r}: {rows} of {split.rows} rows lack a finite number and are left out "
+        f"({inputs.rows} in the features, {targets.rows} in the targets): "
+        f"{_listed(split, [*inputs.first, *targets.first], rows)}"
+    )
+
+
+def _staying(split: Split, missing: str) -> str | None:
+    """One sentence on the rows that stay without all their features; None where there are none."""
+    found = split.facts.missing
+    if missing == "leave_out" or not found.rows:
+        return None
+    return (
+        f"split {split.name!r}: {found.rows} of {split.rows} rows lack a feature and stay: the models are given them "
+        f"as they are, and for nearness {_STAND_INS[missing]} (encoder.missing: {missing}): "
+        f"{_listed(split, found.first, found.rows)}"
+    )
+
+
+def _listed(split: Split, places: list[tuple[int, str]], rows: int) -> str:
+    first = sorted(places)[:FIRST_ROWS]
+    listed = "; ".join(f"row {row} ({split.place(row)}): {reason}" for row, reason in first)
+    return listed + (f"; and {rows - len(first)} more" if rows > len(first) else "")
+
+
+def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> SplitSettings:
+    """Settings of the inputs at ``uri``, read as ``labelled`` is. Columns that only labelled rows
+    need are left out where they are not there.
+
+    Raises:
+        SplitError: nothing that can be read at ``uri``.
+    """
+    read = labelled.model_copy(update={"uri": uri, "format": "auto", "name": name})
+    source = SplitSource.of(read)
+    present = set(source.full_schema(source.paths()[0]).names)
+    return read.model_copy(
+        update={
+            "key": read.key if read.key in present else None,
+            "target": read.target if set(read.target_columns) <= present else None,
+            "slices": [column for column in read.slices if column in present],
+            **{role: column if column in present else None for role, column in read.design_columns.items()},
+        }
+    )
+
+
+def rows_without_integers(labelled: Split, fresh: Split) -> dict[int, str]:
+    """Rows of ``fresh`` that lack a model input which is a whole number in ``labelled``, and why, by row.
+
+    No model that takes integers can be asked for them: one such row would have all rows of its batch refused.
+    """
+    names = [name for name in labelled.settings.model_input_columns if pa.types.is_integer(labelled.column_type(name))]
+    found: dict[int, str] = {}
+    for shard in fresh.shards if names else ():
+        frame = fresh.frame(shard, names)
+        for name in names:
+            for row in frame.index[frame[name].isna()]:
+                found.setdefault(int(row), f"model input {name!r} is missing, where the labelled split has integers")
+    return dict(sorted(found.items()))
+
+
+def rows_without_features(fresh: Split) -> dict[int, str]:
+    """Rows of a split of tabular features that lack one, and why, by row: they have no embedding."""
+    if fresh.settings.input_kind != "features":
+        return {}
+    found = {shard.start + row: reason for shard in fresh.shards for row, reason in fresh.features(shard)[1].items()}
+    return dict(sorted(found.items()))
+
+
+def in_words(fresh: Split, lacking: dict[int, str], others: str = "the others are scored") -> str:
+    """What is said of rows that are left out, before the work on the others."""
+    first, why = next(iter(lacking.items()))
+    rows = "1 row is" if len(lacking) == 1 else f"{len(lacking):,} rows are"
+    return f"{rows} left out of {fresh.rows:,}: {fresh.place(first)}: {why}; {others}"
+
+
+def split_of_rows(split: Split, rows: npt.NDArray[np.int64], path: Path, name: str) -> SplitSettings:
+    """The split of these rows, each under the key or number that it has, written to ``path`` unless it is there.
+
+    The numbers of the rows ascend; the name of the Parquet file tells split and rows.
+
+    Raises:
+        SplitError: no rows.
+    """
+    if not path.exists():
+        with whole_file(path) as stream:
+            _write(split, rows, stream)
+    at = {"name": name, "uri": str(path), "format": "parquet", "key": split.key_column}
+    return split.settings.model_copy(update={**at, "image_root": None, "last": None, "new_dates_only": False})
+
+
+def _write(split: Split, rows: npt.NDArray[np.int64], stream: BinaryIO) -> None:
+    """Shard by shard, so that few rows are in memory."""
+    writer: pq.ParquetWriter | None = None
+    for shard in split.shards:
+        first, last = np.searchsorted(rows, [shard.start, shard.stop])
+        if first < last:
+            frame = split.frame(shard, split.row_columns).loc[rows[first:last]]
+            if writer is None:
+                writer = pq.ParquetWriter(stream, _schema(split, frame))
+            writer.write_table(pa.Table.from_pandas(frame, writer.schema, preserve_index=False))
+    if writer is None:
+        raise SplitError(f"split {split.name!r}: none of its {split.rows} rows is chosen; give more rows")
+    writer.close()
+
+
+def _schema(split: Split, frame: pd.DataFrame) -> pa.Schema:
+    """The types of the first shard's columns; of one without a value there, that of the source."""
+    found = pa.Schema.from_pandas(frame, preserve_index=False)
+    types = {each.name: split.column_type(each.name) if pa.types.is_null(each.type) else each.type for each in found}
+    return pa.schema(list(types.items()))

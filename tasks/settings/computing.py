@@ -1,0 +1,216 @@
+"""The evaluation file's ``protocol:`` with its kernels, ``solver:`` and ``cluster:``: what is computed, and on what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from congruence.kernels.errors import ProtocolError
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, OutputScale, Polynomial
+from congruence.kernels.protocol import PROTOCOLS, Downsampling, EvaluationProtocol
+from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE
+from congruence.tasks.settings.strict import Strict
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class KernelSettings(Strict):
+    """A kernel by name, with scikit-learn's parameters: gamma, degree, coef0; nu and length_scale for Matern."""
+
+    kind: Literal["rbf", "laplacian", "polynomial", "linear", "matern"]
+    """Which kernel."""
+    gamma: Positive | None = None
+    """rbf: exp(-gamma |x - x'|^2); laplacian: of the L1 distance; polynomial: (gamma x.x' + coef0)^degree; linear:
+    gamma x.x'. For the last two by default 1 / number of features."""
+    degree: int = Field(default=3, ge=1)
+    """Of a polynomial."""
+    coef0: float = Field(default=1.0, ge=0)
+    """Of a polynomial."""
+    nu: float = 1.5
+    """Of a Matern kernel: 0.5, 1.5 or 2.5."""
+    length_scale: Positive = 1.0
+    """Of a Matern kernel."""
+
+    @model_validator(mode="after")
+    def _bandwidth(self) -> KernelSettings:
+        if self.kind in ("rbf", "laplacian") and self.gamma is None:
+            raise ValueError(f"gamma: a {self.kind} kernel needs one, for example gamma: 0.5")
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"nu: is {self.nu}; a Matern kernel has 0.5, 1.5 or 2.5 here")
+        return self
+
+    def kernel(self) -> Kernel:
+        """The kernel as a value."""
+        if self.kind == "polynomial":
+            return Polynomial(self.degree, self.gamma, self.coef0)
+        if self.kind == "linear":
+            return Linear(self.gamma)
+        if self.kind == "matern":
+            return Matern(self.nu, self.length_scale)
+        assert self.gamma is not None
+        return RBF(self.gamma) if self.kind == "rbf" else Laplacian(self.gamma)
+
+
+class DownsamplingSettings(Strict):
+    """Estimate on ``rows`` random reference points, new in each of ``repeats``; all points are still evaluated."""
+
+    rows: int = Field(ge=2)
+    repeats: int = Field(default=5, ge=1)
+
+
+class ProtocolSettings(Strict):
+    """A protocol: one of the named ones (``base``), with what is to differ from it.
+
+    Values of different protocols do not compare: each change gives another digest.
+    """
+
+    base: Literal["exact", "preprint", "ecai"] = "exact"
+    name: str | None = None
+    """What numbers under it are called."""
+    normalize: bool | None = None
+    """Embeddings are scaled to unit norm."""
+    input_kernel: KernelSettings | None = None
+    output_scale: OutputScale | None = None
+    """Of the RBF on the targets: ``marginal`` is gamma = 1/(2 var y), ``residual`` takes the variance that a smooth fit
+    leaves, ``multiscale`` is a sum of four gammas from the marginal one up."""
+    output_kernel: KernelSettings | None = None
+    regularization: Positive | None = None
+    """Lambda; the system is K + n lambda I."""
+    samples: int | None = Field(default=None, ge=1)
+    """Draws from the version per row in place of exact kernel means."""
+    draws: int | None = Field(default=None, ge=1)
+    """How often these are redrawn, for mean and spread."""
+    bootstraps: int | None = Field(default=None, ge=0)
+    """Bootstrap samples of the reference split."""
+    downsampling: DownsamplingSettings | None = None
+    reference: Literal["test", "validation"] | None = None
+    """The split that the conditional distribution is estimated on: the evaluated one, or ``reference:`` of the file."""
+
+    @model_validator(mode="after")
+    def _one_choice_of_reference_points(self) -> ProtocolSettings:
+        try:
+            self.protocol()
+        except ProtocolError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return {"base": value} if isinstance(value, str) else value
+
+    def protocol(self) -> EvaluationProtocol:
+        """The protocol as a value."""
+        given = {key: value for key, value in self if value is not None and key not in ("base", "name")}
+        changes: dict[str, Any] = {
+            key: value.kernel() if isinstance(value, KernelSettings) else value for key, value in given.items()
+        }
+        if self.downsampling is not None:
+            changes["downsampling"] = Downsampling(**self.downsampling.model_dump())
+        protocol = PROTOCOLS[self.base]
+        if not changes:
+            return protocol if self.name is None else replace(protocol, name=self.name)
+        return replace(protocol, **changes, name=self.name or f"{self.base} (changed)")
+
+
+class SolverSettings(Strict):
+    """How the Gram system is solved; ``auto`` takes the cheapest answer whose certificate meets the aim.
+
+    ``kind``: ``auto`` or ``cholesky``. ``auto`` is exact up to 5,000 rows; beyond, the answer stands on ``landmarks``;
+    where none are named, on 512 to 4,096, as many as bring its certificate to a thousandth of the mean CCE or its noise
+    floor, or promise to. ``cholesky`` is exact at any number of rows: beyond 10,000 by a tiled factorisation on the
+    cluster, whose factor takes 4 n^2 bytes of its workers; ``memory`` (for example ``8 GiB``) is what it may take.
+    """
+
+    kind: Literal["auto", "cholesky"] = "auto"
+    landmarks: int | None = Field(default=None, ge=1)
+    memory: str | None = None
+
+    @field_validator("memory")
+    @classmethod
+    def _readable(cls, value: str | None) -> str | None:
+        if value is not None:
+            from dask.utils import parse_bytes  # not at the start: a file is refused in a fraction of its import
+
+            parse_bytes(value)
+        return value
+
+
+class TlsSettings(Strict):
+    """PEM files with which a client shows who it is, and tells whether a scheduler is its own.
+
+    Attributes:
+        ca_file: certificates of those who sign for schedulers and workers.
+        cert_file: this client's certificate.
+        key_file: its private key.
+    """
+
+    ca_file: Path
+    cert_file: Path
+    key_file: Path
+
+
+class ClusterSettings(Strict):
+    """Which Dask cluster an evaluation runs on.
+
+    ``kind``: ``threads`` (in this process), ``local`` (worker processes on this machine), ``cuda`` (one worker per GPU,
+    needs the [gpu] extra), ``address`` (an existing scheduler), ``kubernetes`` (the Dask operator, needs the
+    [kubernetes] extra), ``spec`` (any Dask cluster class with its arguments, in a file).
+    """
+
+    kind: Literal["threads", "local", "cuda", "address", "kubernetes", "spec"] = "local"
+    workers: int | None = Field(default=None, ge=1, description="worker processes; by default one per core (at most 8)")
+    memory_per_worker: str | None = Field(default=None, description='for example "8 GiB"; by default an even share')
+    address: str | None = Field(
+        default=None, description="scheduler address of kind address: tcp://host:8786, or tls://host:8786"
+    )
+    tls: TlsSettings | None = Field(default=None, description="certificates for an address that begins with tls://")
+    file: Path | None = Field(default=None, description="of kind spec: a cluster file, with class: and arguments:")
+    image: str | None = Field(default=None, description="container image of kind kubernetes")
+    namespace: str = Field(default="default", description="of kind kubernetes")
+    card_memory: float = Field(
+        default=0.8, gt=0, le=0.95, description="share of a card that evaluations may take together (kind cuda)"
+    )
+    evaluations_per_card: int = Field(
+        default=1, ge=1, description="evaluations that may run on a card at a time and share card_memory (kind cuda)"
+    )
+    protocol: Literal["tcp", "ucx"] | None = Field(
+        default=None,
+        description="of kind cuda; by default ucx between several cards, tcp to one; with ucx the process that starts "
+        "the cluster has a context on the first card, too",
+    )
+    dashboard: bool = Field(default=False, description="serve the Dask dashboard on a free loopback port")
+
+    @model_validator(mode="after")
+    def _complete(self) -> ClusterSettings:
+        if self.kind == "address" and self.address is None:
+            raise ValueError("kind 'address' needs address: tcp://host:8786")
+        if self.tls is not None and not (self.kind == "address" and str(self.address).startswith("tls://")):
+            raise ValueError(
+                "tls belongs to kind 'address' with an address that begins with tls://, as tls://host:8786"
+            )
+        given = {"card_memory", "evaluations_per_card", "protocol"} & {
+            name for name, value in self if value != type(self).model_fields[name].default
+        }
+        if given and self.kind != "cuda":
+            raise ValueError(
+                f"{', '.join(sorted(given))} belong to kind 'cuda'; workers that others start are told their share of "
+                f"a card by the environment variable {CARD_SHARE_VARIABLE}"
+            )
+        if self.kind == "kubernetes" and self.image is None:
+            raise ValueError("kind 'kubernetes' needs image: a container image with congruence installed")
+        if (self.kind == "spec") != (self.file is not None):
+            raise ValueError(
+                "kind 'spec' needs file: a cluster file with class: and arguments:; no other kind takes one"
+            )
+        if self.kind == "spec" and (self.workers or self.memory_per_worker or self.image):
+            raise ValueError("kind 'spec' takes workers, memory and image from its file; leave them out here")
+        return self
+
+    @property
+    def card_share(self) -> float:
+        """The part of a card that one evaluation may take."""
+        return self.card_memory / self.evaluations_per_card
