@@ -11,7 +11,8 @@ Inputs are Parquet (a frame), .npy (a matrix) or a pickle of ours, outputs .npz:
 
 The nursery, python model_process.py --nursery FD, is a process that has imported what most models need and forks one
 for each that is asked for over the socket FD: a model is there in some tens of milliseconds, and no thread of ours is.
-It and all that it forked end when the socket closes, however the process at its other end came to that.
+Where one ends, so does what it started, and {"ended": STATUS} is its last answer. The nursery and all that it forked
+end when the socket closes, however the process at its other end came to that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -34,16 +36,20 @@ READERS = "readers/congruence/tasks/readers"
 def nursery(descriptor: int) -> None:
     """Start what is asked for, until whoever asks has ended."""
     asked = socket.socket(fileno=descriptor)
-    running: set[int] = set()
+    rung, bell = os.pipe()
+    os.set_blocking(bell, False)
+    signal.set_wakeup_fd(bell)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    answers: dict[int, int] = {}
     while True:
+        ready, _, _ = select.select([asked, rung], [], [])
+        if rung in ready:
+            os.read(rung, 4096)
+            _tell_of_ended(answers)
+            continue
         line, given, _, _ = socket.recv_fds(asked, 4096, 3)
         if not line:
             break
-        if line.startswith(b"status "):
-            pid = int(line.split()[1])
-            running.discard(pid)
-            asked.sendall(b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-            continue
         with open(line.decode().strip(), encoding="utf-8") as file:
             request = json.load(file)
         for module in request["preload"]:
@@ -51,16 +57,36 @@ def nursery(descriptor: int) -> None:
                 importlib.import_module(module)
         pid = os.fork()
         if pid == 0:
-            asked.close()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for one in (asked.detach(), rung, bell, *answers.values()):
+                os.close(one)
             _become(request, given)
-        for one in given:
+        answers[pid] = os.dup(given[1])
+        handle = os.pidfd_open(pid)
+        socket.send_fds(asked, [b"started"], [handle])
+        for one in (handle, *given):
             os.close(one)
-        running.add(pid)
-        asked.sendall(b"%d\n" % pid)
-    for pid in running:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+    for pid in answers:
+        _end_session(pid)
     os._exit(0)
+
+
+def _tell_of_ended(answers: dict[int, int]) -> None:
+    """End what ended processes had started, and tell their status to those who wait for an answer."""
+    with suppress(ChildProcessError):
+        while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            _end_session(found.si_pid)  # before it is waited for: its number cannot be another's yet
+            _, status = os.waitpid(found.si_pid, 0)
+            answer = answers.pop(found.si_pid)
+            with suppress(OSError):
+                os.write(answer, b'{"ended": %d}\n' % os.waitstatus_to_exitcode(status))
+            os.close(answer)
+
+
+def _end_session(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _become(request: dict[str, Any], given: list[int]) -> None:

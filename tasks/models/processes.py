@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -124,8 +124,8 @@ class ModelProcess:
         return self._process
 
     def _start(self) -> None:
-        self._process = process = _Process(self._folder, self._python)
-        self._ask(process, None)
+        self._process = _Process(self._folder, self._python)
+        self._ask(self._process, None)
 
     def _stop(self) -> None:
         if self._process is not None:
@@ -134,15 +134,13 @@ class ModelProcess:
 
     def _ask(self, process: _Process, request: dict[str, Any] | None) -> dict[str, Any]:
         answer = process.ask(request, self._timeout)
-        doing = "loading" if request is None else "predicting"
-        if answer is None:
+        if answer is None or "ended" in answer:
+            doing = "loading" if request is None else "predicting"
             why = f"took longer than {self._timeout:g} s (predict.timeout)"
-            ended = process.has_ended()
-            status, said = process.end(), process.tail()
-            if ended:
-                why = f"ended it with status {status}"
-            self._process = None
-            raise ContractError(f"{doing} in a separate process {why}; its output ended with: {said}")
+            if answer is not None:
+                why = f"ended it with status {answer['ended']}"
+            self._stop()
+            raise ContractError(f"{doing} in a separate process {why}; its output ended with: {process.tail()}")
         if "error" not in answer:
             return answer
         error = _as_raised(str(answer.get("kind")), str(answer["error"]), own=self._python is not None)
@@ -188,7 +186,7 @@ class _Process:
         self._answers, theirs_out = os.pipe()
         log, theirs_log = os.pipe()
         try:
-            self.pid = _Nursery.start(self.home / "asked.json", (theirs_in, theirs_out, theirs_log))
+            self._handle = _Nursery.start(self.home / "asked.json", (theirs_in, theirs_out, theirs_log))
         finally:
             for one in (theirs_in, theirs_out, theirs_log):
                 os.close(one)
@@ -196,37 +194,25 @@ class _Process:
         self._drain = threading.Thread(target=_keep_tail, args=(log, self._said), daemon=True)
         self._drain.start()
         self._buffer = b""
-        self._finalize = weakref.finalize(self, _clear, self.pid, self._requests, self._answers, self.home)
+        self.end = weakref.finalize(self, _clear, self._handle, self._requests, self._answers, self.home)
 
     def ask(self, request: dict[str, Any] | None, timeout: float) -> dict[str, Any] | None:
-        """The answer to a request, or the next one; None where none came in time or the process has ended."""
+        """The answer to a request, or the next one; None where none came in time; "ended" where the process has."""
         if request is not None:
-            try:
+            with suppress(OSError):  # it has ended, of which the next answer tells
                 os.write(self._requests, json.dumps(request).encode() + b"\n")
-            except OSError:
-                return None
         deadline = time.monotonic() + timeout
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))
-            content = os.read(self._answers, 65536) if ready else b""
-            if not content:
+            if not ready:
                 return None
-            self._buffer += content
+            # Without any answer whoever forked it has ended, too.
+            self._buffer += os.read(self._answers, 65536) or b'{"ended": null}\n'
         line, _, self._buffer = self._buffer.partition(b"\n")
         with suppress(ValueError):
             found = json.loads(line)
             return found if isinstance(found, dict) else None
         return None
-
-    def has_ended(self) -> bool:
-        """Whether it closed its answers, which is how one learns of its end."""
-        return bool(select.select([self._answers], [], [], 0.0)[0])
-
-    def end(self) -> int | None:
-        """End the process and what it started; returns its status where it had ended, -9 where it was ended."""
-        if self._finalize.detach() is None:
-            return None
-        return _clear(self.pid, self._requests, self._answers, self.home, waits=True)
 
     def tail(self) -> str:
         """The end of what it wrote, on one line."""
@@ -240,56 +226,26 @@ class _Nursery:
     _lock = threading.Lock()
     _socket: socket.socket | None = None
     _owner = 0
-    _ended: ClassVar[list[int]] = []
 
     @classmethod
     def start(cls, asked: Path, descriptors: Sequence[int]) -> int:
-        """Start what the file says; returns its process id."""
-        try:
-            return cls._tell(str(asked).encode(), descriptors)
-        except OSError:  # the nursery was killed, or an import that a model needs ended it
-            return cls._tell(str(asked).encode(), descriptors)
-
-    @classmethod
-    def status(cls, pid: int, *, waits: bool) -> int | None:
-        """The exit status of a process that ends; None where the nursery went before it, or is busy and not waited for.
-
-        An object may be collected while this very thread talks to the nursery: then it cannot wait.
-        """
-        if not cls._lock.acquire(blocking=waits):
-            cls._ended.append(pid)
-            return None
-        try:
-            return cls._exchange(b"status %d" % pid)
-        except OSError:
-            return None
-        finally:
-            cls._lock.release()
-
-    @classmethod
-    def _tell(cls, line: bytes, descriptors: Sequence[int]) -> int:
+        """Start what the file says; returns a handle of the process (a pidfd)."""
         with cls._lock:
-            if cls._socket is None or cls._owner != os.getpid():
-                cls._socket, cls._owner = _new_nursery(), os.getpid()
-                cls._ended.clear()
-            while cls._ended:
-                cls._exchange(b"status %d" % cls._ended.pop())
-            return cls._exchange(line, descriptors)
+            try:
+                return cls._started(asked, descriptors)
+            except OSError:  # the nursery was killed, or an import that a model needs ended it
+                cls._socket = None
+                return cls._started(asked, descriptors)
 
     @classmethod
-    def _exchange(cls, line: bytes, descriptors: Sequence[int] = ()) -> int:
-        if cls._socket is None:
-            raise ConnectionResetError("no process starts models")
-        try:
-            socket.send_fds(cls._socket, [line + b"\n"], descriptors)
-            answer = cls._socket.recv(64)
-            if not answer:
-                raise ConnectionResetError("the process that starts models has ended")
-            return int(answer)
-        except OSError:
-            cls._socket.close()
-            cls._socket = None
-            raise
+    def _started(cls, asked: Path, descriptors: Sequence[int]) -> int:
+        if cls._socket is None or cls._owner != os.getpid():
+            cls._socket, cls._owner = _new_nursery(), os.getpid()
+        socket.send_fds(cls._socket, [str(asked).encode()], descriptors)
+        _, handles, _, _ = socket.recv_fds(cls._socket, 64, 1)
+        if not handles:
+            raise ConnectionResetError("the process that starts models has ended")
+        return handles[0]
 
 
 def _new_nursery() -> socket.socket:
@@ -319,14 +275,13 @@ def _keep_tail(log: int, said: bytearray) -> None:
             del said[:-_TAIL]
 
 
-def _clear(pid: int, requests: int, answers: int, home: Path, *, waits: bool = False) -> int | None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)  # its session; one that has ended keeps the status that it ended with
-    status = _Nursery.status(pid, waits=waits)
-    for one in (requests, answers):
+def _clear(handle: int, requests: int, answers: int, home: Path) -> None:
+    """End a process; the nursery ends what it started."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    for one in (handle, requests, answers):
         os.close(one)
     shutil.rmtree(home, ignore_errors=True)
-    return status
 
 
 def _write_input(data: pd.DataFrame | np.ndarray[Any, Any], path: Path, *, ours: bool) -> Path:

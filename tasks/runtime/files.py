@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
-import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -41,16 +41,23 @@ def whole_file(path: str | Path, unfinished: str | Path | None = None, *, replac
     folder = target.parent if unfinished is None else Path(unfinished)
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{target.name[:100]}.{_writer()}.{uuid.uuid4().hex}{ENDING}"
+    temporary = folder / f".{target.name[:100]}.{uuid.uuid4().hex}{ENDING}"
     try:
         with temporary.open("xb") as stream:
+            with suppress(OSError):  # nothing can be locked here
+                fcntl.flock(stream, fcntl.LOCK_EX)
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        if replace:
-            os.replace(temporary, target)
-        else:
-            _put_first(temporary, target)
+            if replace:
+                os.replace(temporary, target)
+                return
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                pass
+            except OSError:  # no hard links here: the last one wins
+                os.replace(temporary, target)
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
@@ -68,9 +75,9 @@ def is_local(filesystem: Any) -> bool:
 
 
 def abandoned(folder: str | Path) -> list[Path]:
-    """Files in ``folder`` that a writer began and will never finish.
+    """Files in ``folder`` that a writer began and will never finish: its lock on them has ended with it.
 
-    Those of processes of this machine that are gone, and of other machines those that nobody has written to for a day.
+    Where nothing can be locked, those that nobody has written to for a day.
     """
     try:
         found = [Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(ENDING)]
@@ -79,44 +86,14 @@ def abandoned(folder: str | Path) -> list[Path]:
     return [path for path in found if _is_abandoned(path)]
 
 
-def sweep(folder: str | Path) -> None:
-    """Remove what is ``abandoned`` in ``folder``."""
-    for path in abandoned(folder):
-        with suppress(FileNotFoundError):  # another process may be sweeping
-            path.unlink()
-
-
-def _put_first(temporary: Path, target: Path) -> None:
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        return
-    except OSError:  # no hard links here: the last one wins
-        os.replace(temporary, target)
-
-
-def _writer() -> str:
-    return f"{socket.gethostname()}~{os.getpid()}"
-
-
 def _is_abandoned(path: Path) -> bool:
-    writer = path.name.removesuffix(ENDING).rpartition(".")[0]
-    host, _, process = writer.rpartition("~")
-    if process.isdigit() and host.endswith(f".{socket.gethostname()}"):
-        return not _lives(int(process))
     try:
+        with path.open("r+b") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError:
         return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
-    except FileNotFoundError:
-        return False
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return process < 2**22  # somebody else's, or no process at all
     return True
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from congruence.tasks.runtime.files import abandoned, sweep, whole_file, write_whole
+from congruence.tasks.runtime.files import abandoned, whole_file, write_whole
 
 
 def test_nothing_is_seen_before_the_end_and_nothing_is_left_of_a_failure(tmp_path: Path) -> None:
@@ -37,7 +39,7 @@ def _stop_half_way(path: Path) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def test_a_killed_writer_leaves_what_was_there_and_a_file_that_is_swept(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_what_was_there_and_a_file_that_is_known(tmp_path: Path) -> None:
     path = tmp_path / "a.file.with~odd.name"
     write_whole(path, b"old")
     process = multiprocessing.get_context("fork").Process(target=_stop_half_way, args=(path,))
@@ -50,18 +52,20 @@ def test_a_killed_writer_leaves_what_was_there_and_a_file_that_is_swept(tmp_path
     process.kill()
     process.join()
     assert abandoned(tmp_path) == [half]
-    sweep(tmp_path)
-    sweep(tmp_path / "nowhere")
-    assert list(tmp_path.iterdir()) == [path]
+    assert abandoned(tmp_path / "nowhere") == []
     assert path.read_bytes() == b"old"
 
 
-def test_files_of_other_machines_are_abandoned_after_a_day(tmp_path: Path) -> None:
-    here, other = os.uname().nodename, f"other-{os.uname().nodename}"
-    names = {name: tmp_path / f".a.{name}.partial" for name in (f"{here}~{os.getpid()}.1", f"{other}~4194304.2")}
-    for path in names.values():
-        path.write_bytes(b"half")
+def test_where_nothing_is_locked_a_file_is_abandoned_after_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = tmp_path / ".a.1.partial"
+    half.write_bytes(b"half")
+
+    def refuses(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuses)
     assert abandoned(tmp_path) == []
-    for path in names.values():
-        os.utime(path, (0, 0))
-    assert abandoned(tmp_path) == [names[f"{other}~4194304.2"]]
+    os.utime(half, (0, 0))
+    assert abandoned(tmp_path) == [half]
