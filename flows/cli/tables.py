@@ -11,10 +11,10 @@ from rich.text import Text
 
 from congruence.flows.cli.console import results
 from congruence.tasks.evaluate.plan import VersionOutcome
-from congruence.tasks.scores.advice import percent
+from congruence.tasks.scores.correction import percent
+from congruence.tasks.scores.evaluation import PROPER, ranked
 from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.scores.ranking import PROPER, ranked
-from congruence.tasks.scores.verdict import probability, significant
+from congruence.tasks.sentences.calibration import probability, significant
 
 STATUS = {"evaluated": "evaluated now", "found": "evaluated before"}
 MISSING = {"nll_mean": "none"}

@@ -36,7 +36,7 @@ from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.folders import tracking_uri
 from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.scores.verdict import probability, significant
+from congruence.tasks.sentences.calibration import probability, significant
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 _LARGEST = 5

@@ -15,7 +15,7 @@ from congruence.tasks.data.columns import design_problem, design_type_problem
 from congruence.tasks.data.digests import is_text
 from congruence.tasks.data.sources import REFERENCE, first_rows
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.scores.metrics.columns import is_taken
+from congruence.tasks.scores.metrics.registry import is_taken
 
 if TYPE_CHECKING:
     from congruence.tasks.models.version import ModelVersion

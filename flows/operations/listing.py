@@ -18,7 +18,7 @@ from congruence.tasks.mlflow.listing import ListedEvaluation, ListedVersion, Ope
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.scores.verdict import probability, significant
+from congruence.tasks.sentences.calibration import probability, significant
 
 REPORT_FILE = "report.html"
 

@@ -52,9 +52,9 @@ from congruence.tasks.recalibration.fit import FittedVersion, fit_version
 from congruence.tasks.recalibration.model import DescribedEmbedding
 from congruence.tasks.recalibration.rows import halves_of
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.scores.correction import PreviewRow, judgement
 from congruence.tasks.scores.metrics.registry import metric_of
-from congruence.tasks.scores.verdict import probability
+from congruence.tasks.scores.wrong import PreviewRow, judgement
+from congruence.tasks.sentences.calibration import probability
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 HELD_OUT = "-held-out"

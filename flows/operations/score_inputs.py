@@ -35,7 +35,7 @@ from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.report.reliability import REPORT_FILE, headlines, write_reliability
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.evaluation import SplitSummary
-from congruence.tasks.scores.logged_table import row_frame
+from congruence.tasks.scores.points import row_frame
 from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
 from congruence.tasks.sentences.inputs import withholding_sentence
 from congruence.tasks.settings.evaluation import EvaluationSettings

@@ -13,7 +13,7 @@ from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.evaluation import verdict_of
-from congruence.tasks.scores.metrics.columns import REGION
+from congruence.tasks.scores.metrics.registry import REGION
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.sentences.calibration import Change, change, change_sentence
 

@@ -31,8 +31,7 @@ from congruence.kernels.weights import effective_rows, mean_one, too_few_rows
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.dependence import dependence_of
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns
-from congruence.tasks.scores.metrics.columns import ROW_WEIGHT
-from congruence.tasks.scores.metrics.registry import METRICS, mean_columns
+from congruence.tasks.scores.metrics.registry import METRICS, ROW_WEIGHT, mean_columns
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end

@@ -16,9 +16,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks, without_each
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import MetricDifference, pair_blocks
-from congruence.tasks.scores.metrics.columns import ROW_WEIGHT
 from congruence.tasks.scores.metrics.metric import Metric
-from congruence.tasks.scores.metrics.registry import METRICS
+from congruence.tasks.scores.metrics.registry import METRICS, ROW_WEIGHT
 
 
 def disjoint_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str, MetricDifference]:

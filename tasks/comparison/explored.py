@@ -12,7 +12,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.streams import stream
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import REACH
-from congruence.tasks.scores.metrics.columns import REGION
+from congruence.tasks.scores.metrics.registry import REGION
 from congruence.tasks.scores.summary import slice_groups, tenths
 
 ROWS = 1_000

@@ -27,9 +27,8 @@ from congruence.tasks.comparison.differences import (
 from congruence.tasks.comparison.disjoint import disjoint_differences, shared_keys
 from congruence.tasks.comparison.explored import Explored, difference, rows_apart
 from congruence.tasks.comparison.who_won import WhoWon, best_set, in_set, who_won
-from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.evaluation import SplitSummary, ranked
 from congruence.tasks.scores.metrics.registry import mean_columns
-from congruence.tasks.scores.ranking import ranked
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be
 from congruence.kernels.weights import mean_one
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import pair_blocks
-from congruence.tasks.scores.metrics.columns import ROW_WEIGHT
 from congruence.tasks.scores.metrics.definitions import RECALIBRATED
-from congruence.tasks.scores.metrics.registry import mean_columns
+from congruence.tasks.scores.metrics.registry import ROW_WEIGHT, mean_columns
 from congruence.tasks.scores.summary import slice_groups
 
 _SCORE = "crps"

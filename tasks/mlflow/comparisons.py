@@ -15,7 +15,7 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import table_json
 from congruence.tasks.mlflow.version_tags import set_version_tags
 from congruence.tasks.runtime.masking import mask_text
-from congruence.tasks.scores.verdict import probability
+from congruence.tasks.sentences.calibration import probability
 
 COMPARISON_FILE = "comparison.html"
 

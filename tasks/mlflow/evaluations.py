@@ -40,8 +40,7 @@ from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
-from congruence.tasks.scores.metrics.columns import version_columns
-from congruence.tasks.scores.metrics.registry import logged_name, metric_of, shown
+from congruence.tasks.scores.metrics.registry import logged_name, metric_of, shown, version_columns
 from congruence.tasks.sentences.calibration import capital
 
 SLICES_FILE = "tables/slices.json"

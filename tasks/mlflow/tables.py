@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.metrics.columns import explained_columns
+from congruence.tasks.scores.metrics.registry import explained_columns
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _LONGEST_TEXT = 120

@@ -23,8 +23,8 @@ from congruence.tasks.data.split import Shard
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.moments import Moments, statistics
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.scores.features import MOST_VALUES
-from congruence.tasks.scores.metrics.columns import is_taken
+from congruence.tasks.scores.metrics.registry import is_taken
+from congruence.tasks.scores.split_rows import MOST_VALUES
 
 MOST_INVALID = 0.01
 """The share of rows that may be left out, as in an evaluation file."""

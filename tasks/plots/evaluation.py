@@ -23,10 +23,9 @@ from congruence.tasks.plots.style import figure_of, png, shorten
 from congruence.tasks.runtime.memory import collector_paused
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
-from congruence.tasks.scores.metrics.columns import column_labels
 from congruence.tasks.scores.metrics.definitions import BAND
-from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.scores.reading_pit import FEWEST_INTERPRETED
+from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
+from congruence.tasks.scores.reading import FEWEST_INTERPRETED
 from congruence.tasks.scores.summary import slice_groups
 
 LOSSES = ("absolute_error", "nll", "crps")

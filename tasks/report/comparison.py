@@ -12,11 +12,9 @@ from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.versions import Comparison, PairedComparison
 from congruence.tasks.report.packing import LETTERS, as_json, category_column, number_column, rounded
 from congruence.tasks.report.rendering import records, render
-from congruence.tasks.scores.correction import listed
-from congruence.tasks.scores.metrics.columns import column_labels
 from congruence.tasks.scores.metrics.definitions import EFFECTS
-from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.scores.verdict import significant
+from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
+from congruence.tasks.sentences.calibration import listed, significant
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "rows", "comparison")
 _POINTS = 12

@@ -21,18 +21,24 @@ from congruence.tasks.report.rendering import records, render
 from congruence.tasks.report.selections import Selection, of_segment, of_sentence, places_of
 from congruence.tasks.report.totals import Totals, totals_of
 from congruence.tasks.runtime.masking import mask_secrets
-from congruence.tasks.scores.advice import Advice, advise
+from congruence.tasks.scores.correction import Advice, advise
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, metric_of
-from congruence.tasks.scores.segments import FEWEST_ROWS, Segment
-from congruence.tasks.scores.verdict import CERTIFICATE_KINDS
+from congruence.tasks.scores.segments import FEWEST_ROWS
+from congruence.tasks.scores.wrong import Segment
 from congruence.tasks.sentences.calibration import capital, p_value_in_words
 from congruence.tasks.sentences.findings import place_in_words
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "rows", "evaluation")
 """The page's scripts, in the order in which they stand in it."""
+
+CERTIFICATE_KINDS = {
+    "computed": "Every part of it was computed.",
+    "sampled": "Parts of it were read at random points and have a margin: an estimate, not a proof.",
+}
+"""What the run's parameter ``certificate_kind`` says of ``cce_error_bound``."""
 
 _PICTURES = 36
 _MOST_PLACES = 300

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
-from congruence.tasks.scores.metrics.columns import REGION
-from congruence.tasks.scores.verdict import significant
+from congruence.tasks.scores.metrics.registry import REGION
+from congruence.tasks.sentences.calibration import significant
 from congruence.tasks.sentences.findings import place_in_words
 
 _PERCENT = 0.02

@@ -25,7 +25,7 @@ from congruence.tasks.report.packing import (
 from congruence.tasks.report.sample import MOST_ROWS, shown_rows
 from congruence.tasks.report.selections import SLICE
 from congruence.tasks.scores.evaluation import Evaluation
-from congruence.tasks.scores.metrics.columns import REGION, column_labels
+from congruence.tasks.scores.metrics.registry import REGION, column_labels
 from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.segments import is_numeric, searched_rows
 from congruence.tasks.scores.summary import slice_groups

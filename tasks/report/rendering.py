@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from congruence.tasks.scores.metrics.registry import metric_of
-from congruence.tasks.scores.verdict import probability
+from congruence.tasks.sentences.calibration import probability
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 

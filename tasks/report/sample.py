@@ -7,7 +7,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.streams import stream
-from congruence.tasks.scores.metrics.columns import REGION
+from congruence.tasks.scores.metrics.registry import REGION
 
 MOST_ROWS = 20_000
 WORST = 0.1

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from congruence.tasks.scores.metrics.columns import REGION
-from congruence.tasks.scores.segments import Segment
+from congruence.tasks.scores.metrics.registry import REGION
+from congruence.tasks.scores.wrong import Segment
 from congruence.tasks.sentences.findings import place_in_words
 
 SLICE = "slice:"

@@ -1,107 +1,221 @@
-"""What recalibrating a version would change, as its report and its run hold it."""
+"""What to do with a version: use it, recalibrate it, change the model, or bring more rows; and what that gains.
+
+What recalibrating would change is tried on part of the rows while a version is scored: the same fit on the same halves
+(``hold_out``) as `congruence recalibrate`, judged alike, on at most ``ROWS`` rows of each half: its cost does not grow
+with the split, and is paid only where a fault was found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from threading import Lock
+from typing import Literal
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.recalibration import (
+    RehearsalSplit,
+    recalibration_rehearsal,
+    rehearsal_split,
+)
 from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
+from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError
+from congruence.kernels.dependence.hold_out import hold_out
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.streams import keyed_uniforms
+from congruence.kernels.verdict import NOT_JUDGED, Verdict
+from congruence.tasks.scores.evaluation import ROW_CORRELATION, MetricValue, verdict_of
+from congruence.tasks.scores.wrong import CorrectionPreview, PreviewRow
+from congruence.tasks.sentences.calibration import significant
 
-BEYOND_CHANCE = 2.0
-"""Standard errors of a paired difference from which a number is said to get better or worse."""
+WORTH_IT = {"CRPS": 0.01, "NLL": 0.02}
+"""What a correction must take off on held-out rows to be advised: of the CRPS a share, of the NLL in nats. A spread
+that is wrong by a factor of 1.2 costs as much."""
 
-MOST_LOST = 1.0
-"""Of a score, its own size: a correction that loses more is none, however few rows say so."""
+NAME_WHAT_ROWS_SHARE = (
+    "Rows are correlated. In the split, name the column that orders them (time:) or that holds those that belong "
+    "together (groups:), and evaluate again: p-values and intervals then go by blocks of rows."
+)
 
-_PROPER = ("NLL", "CRPS")
+_PURPOSE = "rows of a recalibration preview"
+ROWS = 4_000
+FEWEST = 60
+"""Rows of one half, with fewer of which nothing is tried."""
 
+_WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE", "mae": "MAE"}
 
-@dataclass(frozen=True)
-class PreviewRow:
-    """One number, on held-out rows, as the version is and as it would be.
-
-    Attributes:
-        name: as people read it.
-        now, then: before and after.
-        error: standard error of their difference, where it is a mean over rows.
-    """
-
-    name: str
-    now: float
-    then: float
-    error: float | None = None
-
-    @property
-    def is_p_value(self) -> bool:
-        """Whether it is one."""
-        return self.error is None
-
-    @property
-    def is_better(self) -> bool:
-        """Whether it falls by more than chance."""
-        return self.error is not None and self.now - self.then > BEYOND_CHANCE * self.error
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether it rises by more than chance."""
-        return self.error is not None and self.then - self.now > BEYOND_CHANCE * self.error
-
-
-def judgement(rows: Sequence[PreviewRow]) -> str:
-    """What a correction does on rows that it has not seen, what gets worse as well: "NLL and CCE fall, MAE rises"."""
-    better = [row.name for row in rows if row.is_better]
-    worse = [row.name for row in rows if row.is_worse]
-    parts = []
-    if better:
-        parts.append(f"{listed(better)} {'falls' if len(better) == 1 else 'fall'} (better)")
-    if worse:
-        parts.append(f"{listed(worse)} {'rises' if len(worse) == 1 else 'rise'} (worse)")
-    return ", ".join(parts) if parts else "nothing changes beyond chance"
-
-
-def listed(names: Sequence[str]) -> str:
-    """One or more names as a sentence has them: "NLL, CRPS and CCE"."""
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+Kind = Literal["use", "recalibrate", "change the model", "bring more rows"]
 
 
 @dataclass(frozen=True)
-class CorrectionPreview:
-    """What recalibrating would change.
+class Advice:
+    """What to do: one of four kinds, and why, with what it gains."""
 
-    Attributes:
-        said: what it does, in words; "" where cross-validation chooses no change.
-        fitted_on: rows that it was fitted on.
-        rows: other rows, on which all numbers are.
-        table: NLL where there is one, CRPS, CCE, MAE, and the p-value of calibration given the input.
+    kind: Kind
+    reason: str
+
+    @property
+    def words(self) -> str:
+        """The kind, as a heading has it."""
+        return self.kind.capitalize()
+
+
+def advise(
+    verdict: Verdict, metrics: Mapping[str, MetricValue], preview: CorrectionPreview | None = None
+) -> Advice | None:
+    """What helps; None where nothing contradicts a version whose skill was not measured.
+
+    "Use" is said of a version in which no fault was found and whose CRPS is below that of the distribution of all
+    targets, beyond chance. "Recalibrate" is said where that gets a score of rows that it was not fitted on down by as
+    much as ``WORTH_IT``, and by that better than ignoring the input.
     """
+    if verdict.state == NOT_JUDGED:
+        reason = NAME_WHAT_ROWS_SHARE if ROW_CORRELATION in metrics else f"No test was possible: {verdict.reason}."
+        return Advice("bring more rows", reason)
+    skill = metrics.get("crps_skill")
+    if not verdict.is_wrong:
+        return None if skill is None else _of_right(skill)
+    if preview is not None and preview.improves and (gain := _gain(preview.table)):
+        then = next((row.then for row in preview.table if row.name == "CRPS"), None)
+        without = metrics.get("crps_uncertainty")
+        if then is None or without is None or then < without.value:
+            return Advice("recalibrate", f"Do not use it as it is. On rows that it was not fitted on, {gain}.")
+        return Advice(
+            "change the model",
+            f"Recalibrated, its CRPS would be {significant(then)}: no better than ignoring the input "
+            f"({significant(without.value)}).",
+        )
+    if skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0:
+        return Advice("change the model", "It scores no better than ignoring the input, and no correction helps.")
+    tried = "" if preview is None else " On rows that it was not fitted on, no correction of its levels gains enough."
+    return Advice("change the model", f"Do not use it as it is.{tried}")
 
-    said: str
-    fitted_on: int
-    rows: int
-    table: tuple[PreviewRow, ...]
 
-    @property
-    def improves(self) -> bool:
-        """Whether there is a correction, and some number falls by more than chance."""
-        return bool(self.said) and any(row.is_better for row in self.table)
+def _of_right(skill: MetricValue) -> Advice:
+    low, high = (skill.value if end is None else end for end in (skill.low, skill.high))
+    if low > 0.0:
+        return Advice("use", f"Its CRPS is {percent(skill.value)} below that of ignoring the input.")
+    if high <= 0.0:
+        return Advice("change the model", "It scores no better than ignoring the input.")
+    return Advice("bring more rows", "Whether it scores better than ignoring the input, so few rows cannot show.")
 
-    @property
-    def harms(self) -> bool:
-        """Whether a proper score gets worse by more than chance, or by what no correction should cost in any row."""
-        proper = [row for row in self.table if row.name in _PROPER]
-        return any(row.is_worse or row.then > row.now + MOST_LOST * max(1.0, abs(row.now)) for row in proper)
 
-    @property
-    def judgement(self) -> str:
-        """See ``judgement``."""
-        return judgement(self.table)
+def _gain(table: tuple[PreviewRow, ...]) -> str:
+    """What a correction takes off, in words; "" where it is not worth it or another score gets worse."""
+    rows = {row.name: row for row in table if row.name in WORTH_IT}
+    if any(row.is_worse for row in rows.values()):
+        return ""
+    parts, is_worth_it = [], False
+    if (crps := rows.get("CRPS")) is not None and crps.is_better:
+        is_worth_it = crps.now - crps.then >= WORTH_IT["CRPS"] * crps.now
+        share = percent(1.0 - crps.then / crps.now)
+        parts.append(f"CRPS falls from {significant(crps.now)} to {significant(crps.then)} ({share})")
+    if (nll := rows.get("NLL")) is not None and nll.is_better:
+        is_worth_it |= nll.now - nll.then >= WORTH_IT["NLL"]
+        parts.append(f"NLL falls from {significant(nll.now)} to {significant(nll.then)}")
+    return " and ".join(parts) if is_worth_it else ""
 
-    def as_plain(self) -> dict[str, object]:
-        """As JSON values."""
-        return {**vars(self), "table": [vars(row) for row in self.table]}
+
+def percent(share: float) -> str:
+    """A share in whole percents, in tenths where these would say nothing."""
+    return f"{100.0 * share:.{0 if abs(share) >= 0.02 else 1}f} %"
+
+
+def is_wanted(
+    requested: tuple[str, ...], metrics: dict[str, MetricValue], targets: Array, predictive: Distribution
+) -> bool:
+    """Whether a preview is asked for, a fault was found, and the laws are such that they can be recalibrated."""
+    correctable = targets.ndim == 1 and bool(np.any(predictive.std() > 0.0))
+    return "recalibration" in requested and verdict_of(metrics).is_wrong and correctable
+
+
+def rows_to_try(keys: Array, seed: int, dependence: RowDependence | None = None) -> tuple[Array, Array]:
+    """Numbers of the rows that a preview looks at, and which of these are for fitting.
+
+    Of rows that depend on each other whole groups, or the rows beside the cut of time, as many as there may be.
+    """
+    parts = hold_out(keys, dependence)
+    beside_cut = dependence is not None and dependence.groups is None
+    if dependence is not None and beside_cut:
+        order = np.argsort(np.asarray(dependence.time), kind="stable")
+    else:
+        named = keys if dependence is None else dependence.groups
+        order = np.argsort(keyed_uniforms(named, seed, _PURPOSE), kind="stable")
+    first, second = order[parts.fitting[order]], order[parts.held_out[order]]
+    first = first[-ROWS:] if beside_cut else first[:ROWS]
+    chosen = np.sort(np.concatenate([first, second[:ROWS]]))
+    return chosen, parts.fitting[chosen]
+
+
+def preview(
+    protocol: EvaluationProtocol,
+    embeddings: Array,
+    targets: Array,
+    predictive: Distribution,
+    keys: Array,
+    half: Array,
+    seed: int,
+    dependence: RowDependence | None = None,
+) -> CorrectionPreview | None:
+    """Fit on the rows of ``half`` and judge on the others; None where they are too few, or it does harm there.
+
+    Args:
+        protocol: with its input kernel and lambda.
+        embeddings: (n, d), as the encoder gave them.
+        targets: (n,).
+        predictive: n laws of one target.
+        keys: one per row.
+        half: which are for fitting, (n,).
+        seed: of the fit and of randomised PIT values.
+        dependence: which of the n rows depend on each other.
+    """
+    if min(int(half.sum()), int((~half).sum())) < FEWEST or getattr(predictive, "values", np.ones((1, 2))).shape[1] < 2:
+        return None
+    x = protocol.apply(np.asarray(embeddings, dtype=np.float64))
+    split = _SPLITS.of(x, half, protocol, seed, dependence)
+    try:
+        tried = recalibration_rehearsal(split, targets, predictive, seed=seed, keys=keys)
+    except TooFewBlocksError:
+        return None
+    found = [(word, tried.changes[name]) for name, word in _WORDS.items() if name in tried.changes]
+    table = [PreviewRow(word, change.before, change.after, change.standard_error) for word, change in found]
+    table.append(PreviewRow("calibration p", *tried.p_values))
+    made = CorrectionPreview(in_words(tried.map, x[half]), tried.fitted_on, tried.rows, tuple(table))
+    return None if made.harms else made
+
+
+class _LastSplit:
+    """The split that this process tried last: the versions of a split follow each other, and look at the same rows."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: tuple[str, RehearsalSplit] | None = None
+
+    def of(
+        self, x: Array, half: Array, protocol: EvaluationProtocol, seed: int, dependence: RowDependence | None
+    ) -> RehearsalSplit:
+        """The rehearsal's split of these rows."""
+        named = f"{protocol.digest} {seed} {x.shape}".encode()
+        columns = [x, np.packbits(half)]
+        if dependence is not None:
+            columns += [column for column in (dependence.groups, dependence.time) if column is not None]
+        digest = hashlib.sha256(named + b"".join(np.ascontiguousarray(each).tobytes() for each in columns)).hexdigest()
+        with self._lock:
+            known = self._known
+            if known is None or known[0] != digest:
+                kernel, regularization = protocol.input_kernel, protocol.regularization
+                made = rehearsal_split(
+                    x, half, input_kernel=kernel, regularization=regularization, seed=seed, dependence=dependence
+                )
+                known = self._known = (digest, made)
+            return known[1]
+
+
+_SPLITS = _LastSplit()
 
 
 def in_words(fitted: RecalibrationMap, x: Array) -> str:

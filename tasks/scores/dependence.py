@@ -16,8 +16,7 @@ from congruence.kernels.dependence.scores import dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import FoundBlocks, found_blocks
 from congruence.tasks.scores.evaluation import Columns
-from congruence.tasks.scores.metrics.columns import ROW_GROUP, ROW_TIME
-from congruence.tasks.scores.metrics.registry import mean_columns
+from congruence.tasks.scores.metrics.registry import ROW_GROUP, ROW_TIME, mean_columns
 
 MOST_EMBEDDED = 50_000
 """Rows beyond which identical inputs are not looked for."""

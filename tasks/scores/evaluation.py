@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -14,15 +14,14 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.models.version import ModelVersion
-from congruence.tasks.scores.metrics.columns import ROW_WEIGHT
+from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from congruence.kernels.distributions import Distribution
     from congruence.kernels.protocol import EvaluationProtocol
-    from congruence.tasks.scores.correction import CorrectionPreview
-    from congruence.tasks.scores.wrong import WhatIsWrong
+    from congruence.tasks.scores.wrong import CorrectionPreview, WhatIsWrong
 
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 DEPENDENT_BLOCKS = "dependent_blocks"
@@ -45,6 +44,12 @@ PARTS = {
     PLACES_P_VALUE: "places",
 }
 """The metrics that are p-values of a part of the verdict, with the part's name (``kernels.verdict.WEIGHTS``)."""
+
+
+PROPER = ("crps_mean", "nll_mean")
+"""The proper score that orders: the first that all have."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class Evaluation:
     Attributes:
         metrics: by name (``cce_mean``, ``cce_expected``, ``nll_mean``, ``ece``, ...; what each means is in
             ``tasks.scores.metrics``); finite numbers only.
-        scores: one row per row of the split, in its order, with the columns of ``tasks.scores.metrics.columns`` as far
+        scores: one row per row of the split, in its order, with the columns of ``tasks.scores.metrics.registry`` as far
             as they exist and the split's slice columns. Invalid rows have ``valid`` False, a reason, and NaN scores.
         predictive: the predictive distributions of the valid rows, in split order.
         targets: of the valid rows, (v,) or (v, q).
@@ -117,7 +122,7 @@ class Evaluation:
         wrong: what is wrong and where, where calibration given the input was measured.
         preview: what recalibrating would change, where something is wrong.
         features: named features of valid rows by their numbers: of all, or of those that are looked at in a long split
-            (``tasks.scores.features``).
+            (``tasks.scores.split_rows``).
     """
 
     model: ModelVersion
@@ -200,3 +205,30 @@ def logged_verdict(said: str, metrics: Mapping[str, MetricValue], rows: int = 0)
 def metric_list_digest(names: Iterable[str]) -> str:
     """Twelve hexadecimal digits for a list of metrics, whatever its order."""
     return hashlib.sha256("\n".join(sorted(set(names))).encode()).hexdigest()[:12]
+
+
+def ranked(versions: Iterable[T], metrics_of: Callable[[T], Mapping[str, MetricValue]]) -> list[T]:
+    """Versions of one split, the best first.
+
+    A proper score says which predicts best, CCE which is honest. Versions whose intervals of the score overlap that of
+    the best are not told apart by it, and stand in the order of their CCE; then come the others likewise, and last
+    those without the score.
+    """
+    left, found = list(versions), list[T]()
+    name = next((each for each in PROPER if left and all(each in metrics_of(item) for item in left)), "")
+
+    def low(item: T) -> float:
+        metric = metrics_of(item)[name]
+        return metric.value if metric.low is None else metric.low
+
+    def cce(item: T) -> float:
+        metric = metrics_of(item).get("cce_mean")
+        return float("inf") if metric is None else metric.value
+
+    while left and name:
+        best = metrics_of(min(left, key=lambda item: metrics_of(item)[name].value))[name]
+        high = best.value if best.high is None else best.high
+        tier = sorted((item for item in left if low(item) <= high), key=cce)
+        found += tier
+        left = [item for item in left if item not in tier]
+    return [*found, *sorted(left, key=cce)]

@@ -1,6 +1,9 @@
-"""The scores of a version's rows, each by itself, and the metrics that are made of them."""
+"""The scores of a version's rows, each by itself, and the table of them as it is logged, in few bytes a row."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,20 +13,19 @@ from congruence.kernels.calibration import pit_values
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import PREFIX
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
-from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.dependence import FoundBlocks
-from congruence.kernels.engine.results import CongruenceResult, CongruenceTest, benjamini_hochberg
-from congruence.kernels.resampling.aggregation import LARGEST_BLOCK
+from congruence.kernels.engine.results import (
+    CongruenceInfluence,
+    CongruenceResult,
+    CongruenceTest,
+    benjamini_hochberg,
+)
 from congruence.kernels.rounding import resolution
 from congruence.kernels.scores import point_scores
-from congruence.tasks.scores.block_statistics import MeanMetrics
-from congruence.tasks.scores.dependence import blocks_of_means
-from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue
-from congruence.tasks.scores.metrics.registry import METRICS
-from congruence.tasks.scores.metrics.rows import INDEPENDENT, Rows
-from congruence.tasks.scores.summary import calibration_metrics, congruence_metrics, floor_share, values_of
-from congruence.tasks.solving.measurement import VersionMeasurement
+from congruence.tasks.data.split import Shard
+from congruence.tasks.scores.evaluation import INFLUENCE
+from congruence.tasks.scores.metrics.registry import METRICS, ROW_GROUP, ROW_TIME
+from congruence.tasks.scores.split_rows import SplitRows
 
 CHUNK_ROWS = 2**16  # scores make several arrays of their rows in passing
 
@@ -75,60 +77,71 @@ def score_points(
     return points | {name: values for name, values in found.items() if scored[name] == len(targets)}
 
 
-def version_metrics(
-    requested: tuple[str, ...],
-    points: dict[str, Array],
-    predictive: Distribution,
-    targets: Array,
-    measurement: VersionMeasurement,
-    *,
-    seed: int,
-    keys: Array | None = None,
-    labels: pd.DataFrame | None = None,
-    weights: Array | None = None,
-    dependence: RowDependence | None = None,
-    found: FoundBlocks = INDEPENDENT,
-) -> tuple[dict[str, MetricValue], pd.DataFrame]:
-    """The metrics of a version, with intervals where they are means, and the table of its slices.
+def with_design(frame: pd.DataFrame, split: SplitRows) -> pd.DataFrame:
+    """``frame`` with the groups and times of all rows, where the split names them."""
+    design = split.design()
+    named = {ROW_GROUP: design.groups, ROW_TIME: design.time}
+    return frame.assign(**{name: values for name, values in named.items() if values is not None})
 
-    What they are means of is made block by block.
 
-    Args:
-        requested: which.
-        points: the scores of its v rows (``score_points``).
-        predictive: v laws.
-        targets: (v,) or (v, q).
-        measurement: what its Gram system said.
-        seed: of the bootstrap, and of samples of rows.
-        keys: numbers that stand for the rows' keys, (v,); row numbers by default.
-        labels: slice columns, (v, slices).
-        weights: what each row counts in means, (v,); equal by default.
-        dependence: which rows may depend on each other.
-        found: blocks of these by the version's scores.
+def logged_columns(points: dict[str, Array], valid: Array) -> dict[str, Array | pd.Categorical]:
+    """The scores of valid rows in their places, in the single precision in which they are logged; texts by their code.
+
+    They are taken out of ``points``, so that no column is held twice. Means and spreads of vectors have no column.
     """
-    inference = measurement.inference
-    averaged = blocks_of_means(dependence, points, predictive, targets)
-    names = np.arange(len(targets)) if keys is None else keys
-    metrics = congruence_metrics(
-        measurement.result,
-        measurement.test,
-        measurement.expected,
-        has_intervals=inference is None or not inference.refused,
-    )
-    rows = Rows(points, targets, predictive, weights, seed, found, floor_share(metrics))
-    means = MeanMetrics(requested, rows, names if averaged.blocks is None else averaged.blocks.labels)
-    metrics |= means.values(seed, averaged.blocks, has_intervals=not averaged.refused)
-    slices = pd.DataFrame() if labels is None else means.slice_table(labels)
-    metrics |= values_of(requested, rows)
-    if inference is not None and inference.blocks is not None:
-        metrics[DEPENDENT_BLOCKS] = MetricValue(float(inference.blocks))
-    if measurement.repeat_std is not None:
-        metrics["cce_std"] = MetricValue(measurement.repeat_std)
-    if measurement.calibration is not None:
-        metrics |= calibration_metrics(measurement.calibration.test)
-    largest = metrics.get("largest_block")
-    if largest is not None and largest.value > LARGEST_BLOCK:
-        # The band of a true version is no interval: it is simulated with signs of the same blocks.
-        kept = {name: value for name, value in metrics.items() if name == "cce_expected"}
-        metrics = {name: MetricValue(value.value) for name, value in metrics.items()} | kept
-    return metrics, slices
+    columns = [name for name, values in points.items() if values.ndim == 1]
+    return {name: _coded(over_all_rows(_single(points.pop(name)), valid)) for name in columns}
+
+
+def _coded(values: Array) -> Array | pd.Categorical:
+    if values.dtype != object:
+        return values
+    names = sorted(set(values) - {None})
+    codes = {name: code for code, name in enumerate(names)}
+    # Row by row, since pandas makes columns of 8 bytes on the way to one of 2.
+    found = np.fromiter((codes.get(value, -1) for value in values), np.int16, len(values))
+    return pd.Categorical.from_codes(found, pd.Index(names, dtype=str))
+
+
+def _single(values: Array) -> Array:
+    return values.astype(np.float32) if values.dtype == np.float64 else values
+
+
+def over_all_rows(values: Array, valid: Array) -> Array:
+    """Values of the valid rows in their places; NaN, or None for text, where a row is not valid."""
+    if values.dtype.kind in "fO" and valid.all():
+        return values
+    is_text = values.dtype.kind in "UO"
+    number = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+    column = np.full(len(valid), None if is_text else np.nan, dtype=object if is_text else number)
+    column[valid] = values
+    return column
+
+
+def influence_columns(influence: CongruenceInfluence) -> tuple[Array, Array]:
+    """What each reference row contributes to the squared CCE and to the CCE, in single precision."""
+    return _single(influence.squared), _single(influence.root)
+
+
+def influence_table(columns: tuple[Array, Array], keys: Array | pd.Series[Any]) -> pd.DataFrame:
+    """What each reference row contributes (``INFLUENCE``); rows of another split than ``keys`` go by their number."""
+    n = len(columns[0])
+    named = pd.Series(keys).reset_index(drop=True)
+    names = named if len(named) == n else pd.Series(np.arange(n).astype(str))
+    return pd.DataFrame(dict(zip(INFLUENCE, (names, *columns), strict=True)), copy=False)
+
+
+def row_frame(split: SplitRows, reasons: Mapping[int, str], valid: Array) -> pd.DataFrame:
+    """One row per row of the split: key, valid, reason, target and slices."""
+    everything = Shard(0, 0, split.rows, "")
+    columns = [name for name in (*split.settings.target_columns, *split.settings.slices) if name != split.key_column]
+    frame = split.frame(everything, columns)
+    if len(split.settings.target_columns) == 1:
+        frame = frame.rename(columns={split.settings.target_columns[0]: "target"})
+    frame.insert(0, "key", split.key_values(everything))
+    frame.insert(1, "valid", valid)
+    reason = np.full(split.rows, None, dtype=object)
+    for row, why in reasons.items():
+        reason[row] = why
+    frame.insert(2, "reason", reason)
+    return frame

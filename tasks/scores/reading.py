@@ -3,67 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.conditional_calibration.counts import (
-    CountReading,
-    CountRows,
-    JumpScores,
-    count_reading,
-    count_readings,
-)
-from congruence.kernels.conditional_calibration.coverage import LevelReading, LevelRows, level_reading, level_readings
-from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading, group_readings
-from congruence.kernels.conditional_calibration.regions import RegionReading, Regions, read_regions
+from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading
+from congruence.kernels.conditional_calibration.regions import Regions, read_regions
 from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import BlocksInference
 from congruence.kernels.engine.results import benjamini_hochberg
+from congruence.kernels.pit_interpreter import interpret_pit
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
-from congruence.tasks.scores.reading_pit import interpreted_places
-from congruence.tasks.scores.segments import Segment
-from congruence.tasks.scores.sizes import TargetRows
+from congruence.tasks.scores.rows_read import SCORES, Place, RowsRead
 from congruence.tasks.scores.summary import slice_groups
-from congruence.tasks.scores.wrong import WhatIsWrong
-from congruence.tasks.sentences.calibration import (
-    LEVEL,
-    correlation_clause,
-    inference_sentence,
-    is_named,
-    is_off,
-    no_fault,
-    short_name,
-)
-from congruence.tasks.sentences.counts import count_fault, count_finding
-from congruence.tasks.sentences.findings import Finding, Place, PlaceReading, group_finding, told
-from congruence.tasks.sentences.levels import level_fault, level_finding
+from congruence.tasks.scores.wrong import Segment, WhatIsWrong
+from congruence.tasks.sentences.calibration import LEVEL, capital, correlation_clause, inference_sentence, no_fault
+from congruence.tasks.sentences.findings import Finding, group_finding, told
+from congruence.tasks.sentences.interpreter import interpretation_sentence
+
+FEWEST_INTERPRETED = 30  # what the interpreter has been trained on
+MOST_INTERPRETED = 8
+"""Places that the interpreter reads, the most wrong first: 20 ms each."""
+
+RESAMPLES = 60
+"""Of a place's histogram: only whether a fault is likelier than not is said of it, no interval."""
+
+INTERPRETED_LEVEL = 0.01
 
 _PLACES = ["place", "rows", "fault", "shift", "factor", "q_value"]
+
+Rare = Callable[[GroupReading | None], list[Finding]]
+"""What is found of targets far out and of values that many share, beside the reading of all rows by PIT values."""
 
 
 def read_what_is_wrong(
     calibration: VersionCalibration,
     regions: Regions,
-    pit: Array,
+    rows: RowsRead,
     metrics: dict[str, MetricValue],
-    rows: Array,
+    numbers: Array,
     slices: pd.DataFrame,
-    counts: CountRows | None = None,
-    jumps: JumpScores | None = None,
-    levels: LevelRows | None = None,
-    blocks: DependentBlocks | None = None,
-    targets: TargetRows | None = None,
     segments: Callable[[], Sequence[Segment]] = tuple,
-    members: int | None = None,
-    rare: Callable[[GroupReading | None], list[Finding]] | None = None,
+    rare: Rare | None = None,
 ) -> WhatIsWrong:
     """Read one version.
 
@@ -74,52 +61,36 @@ def read_what_is_wrong(
     Args:
         calibration: as it was measured, with a reading.
         regions: those of ``calibration``, named.
-        pit: PIT values of the valid rows, (v,).
+        rows: the v valid rows.
         metrics: of the version, for what its CCE says.
-        rows: numbers of the valid rows in the split, (v,).
+        numbers: of the valid rows in the split, (v,).
         slices: labels of the valid rows, one column per slice; none that is a function of the target.
-        counts: the valid rows, where they are counts with many zeros, which are read in their own terms.
-        jumps: scores of the valid rows, where they are counts of any kind, or in cells that the version states: what is
-            read then takes no random numbers.
-        levels: the valid rows of a version that states quantiles, which are read by what these cover.
-        blocks: of the valid rows, where they depend on each other.
-        targets: the valid rows in the targets' own unit; sizes are in predicted spreads without them.
         segments: looks for them (``weak_segments``), where the version is wrong.
-        members: of an ensemble, by whose ranks its law is read.
-        rare: what is found of targets far out and of values that many share, beside the reading of all rows.
+        rare: see ``Rare``.
     """
     assert calibration.reading is not None
     assert calibration.curves is not None
-    read = pit if jumps is None else jumps
-    by_region, groups = read_regions(regions, read, blocks, members), regions.rows()
-    of_slices = _slices_of(slices)
-    words = of_slices.words if of_slices.groups else {}
-    chosen = of_slices.groups or groups
-    if counts is not None:
-        read_places: _Read = _read_places(_COUNTS, counts, chosen, words, blocks)
-    elif levels is not None:
-        read_places = _read_places(_LEVELS, levels, chosen, words, blocks)
-    else:
-        places = _read_groups(of_slices.groups, read, blocks, members) or by_region
-        overall = group_reading(read, mixing=calibration.reading.mixing, blocks=blocks, members=members)
-        interpreted = interpreted_places(places, pit, chosen)
+    by_region = read_regions(regions, rows.scores, rows.blocks, rows.members)
+    groups, words = _of_slices(slices)
+    groups = groups or regions.rows()
+    kind, places = rows.kind, rows.places(groups)
+    overall = kind.read(replace(rows, mixing=calibration.reading.mixing), None)
+    is_wrong = overall.p_value <= LEVEL and kind.is_off(overall)
+    said = _interpreted(places, rows.pit, groups) if kind is SCORES else []
 
-        def findings() -> tuple[Finding | None, list[Finding]]:
-            def of(reading: GroupReading, place: str = "") -> Finding:
-                sizes = None if targets is None else targets[chosen[place]] if place else targets
-                return group_finding(reading, place, words.get(place, ""), sizes)
+    def findings() -> tuple[Finding | None, list[Finding]]:
+        def of(place: Place) -> Finding:
+            sizes = None if rows.targets is None else rows.targets[groups[place.name]]
+            return kind.finding(place.reading, place.name, words.get(place.name, ""), sizes)
 
-            named = [of(place.reading, place.name) for place in places if is_named(place, LEVEL)]
-            return of(overall) if is_off(overall) else None, named
+        everywhere = kind.finding(overall, "", "", rows.targets) if is_wrong else None
+        return everywhere, [of(place) for place in places if kind.is_named(place, LEVEL)]
 
-        read_places = _Read(
-            min(place.q_value for place in places),
-            len(places),
-            findings,
-            lambda level: _table(places, level).assign(pit=interpreted),
-            overall,
-        )
-    found = read_places.judged(metrics, len(pit), segments, rare)
+    def table(level: float) -> pd.DataFrame:
+        found = kind.table(places, level)
+        return found.assign(pit=said) if kind is SCORES else found
+
+    found = _judged(places, findings, table, metrics, len(rows), segments, rare, overall if kind is SCORES else None)
     worst, curves = by_region[0], calibration.curves
     place = regions.names.index(worst.name)
     there = slice(place, place + 1)
@@ -127,7 +98,7 @@ def read_what_is_wrong(
         found,
         method=method_of(calibration),
         region=worst.name,
-        row=int(rows[worst.medoid]),
+        row=int(numbers[worst.medoid]),
         curve=replace(curves, shares=curves.shares[there], lower=curves.lower[there], upper=curves.upper[there]),
     )
 
@@ -161,16 +132,14 @@ def read_vector_targets(
             values = pit_values(targets[:, column], law, seed=seed, keys=keys)
             read[name] = group_reading(values, blocks=blocks, members=law.members)
     q_values = benjamini_hochberg(np.array([found.p_value for found in read.values()])) if read else np.empty(0)
-    places = [RegionReading(name, 0, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
+    places = [Place(name, float(q), found) for (name, found), q in zip(read.items(), q_values, strict=True)]
     places.sort(key=lambda place: -abs(place.reading.strength))
     scale = min(calibration.test.by_order, key=lambda name: calibration.test.by_order[name])
 
     def findings() -> tuple[Finding | None, list[Finding]]:
-        named = [
-            group_finding(place.reading, place.name, f"for {place.name}") for place in places if is_named(place, LEVEL)
-        ]
+        named = [place for place in places if SCORES.is_named(place, LEVEL)]
         if named:
-            return None, named
+            return None, [group_finding(place.reading, place.name, f"for {place.name}") for place in named]
         clause = (
             "no target is wrong by itself on average over all rows: how they go together is, or where (seen best at a "
             f"scale of {scale})"
@@ -178,9 +147,8 @@ def read_vector_targets(
         together = Finding("", "", len(targets), 1.0, clause, "how targets go together", 1.0)
         return together if calibration.test.p_value < LEVEL else None, []
 
-    p_of_places = min((place.q_value for place in places), default=None)
-    read_targets = _Read(p_of_places, len(places), findings, lambda level: _table(places, level))
-    return replace(read_targets.judged(metrics, len(targets)), method=method_of(calibration))
+    found = _judged(places, findings, lambda level: SCORES.table(places, level), metrics, len(targets))
+    return replace(found, method=method_of(calibration))
 
 
 def method_of(calibration: VersionCalibration) -> str:
@@ -200,169 +168,72 @@ def with_inference(
     """The reading with how its p-values are known: by blocks of rows; first of all that they do not hold, if so."""
     if inference is None and correlation is None:
         return wrong
-    found = wrong or WhatIsWrong((), _table([], LEVEL).reindex(columns=_PLACES))
+    found = wrong or WhatIsWrong((), pd.DataFrame(columns=_PLACES))
     if correlation is not None:
-        text = correlation_clause(correlation)
-        return replace(found, sentences=(f"{text[0].upper()}{text[1:]}.", *found.sentences))
+        return replace(found, sentences=(f"{capital(correlation_clause(correlation))}.", *found.sentences))
     if inference is not None and inference.refused:
         return replace(found, sentences=(inference_sentence(inference), *found.sentences))
     said = "" if inference is None else inference_sentence(inference)
     return replace(found, method=f"{found.method} {said}".strip())
 
 
-@dataclass(frozen=True)
-class _Read:
-    """What the places of a version say, before it is known whether the version is wrong.
+def _judged(
+    places: Sequence[Place],
+    findings: Callable[[], tuple[Finding | None, list[Finding]]],
+    table: Callable[[float], pd.DataFrame],
+    metrics: Mapping[str, MetricValue],
+    rows: int,
+    segments: Callable[[], Sequence[Segment]] = tuple,
+    rare: Rare | None = None,
+    overall: GroupReading | None = None,
+) -> WhatIsWrong:
+    """The sentences and the table by the verdict of all parts: no fault is named where none was found.
 
-    Attributes:
-        p_value: of all places together, the smallest of their q-values (Simes 1986).
-        total: how many there are.
+    The p-value of all places together is the smallest of their q-values (Simes 1986).
+
+    Args:
+        places: slices, regions or targets that were read.
         findings: of all rows together, where they have a fault, and of the places with one.
         table: the places, with a fault where the q-value is at most a level.
+        metrics: of the version.
+        rows: how many were read.
+        segments: looks for them.
+        rare: see ``Rare``.
         overall: the reading of all rows by their PIT values, where they are read by these.
     """
-
-    p_value: float | None
-    total: int
-    findings: Callable[[], tuple[Finding | None, list[Finding]]]
-    table: Callable[[float], pd.DataFrame]
-    overall: GroupReading | None = None
-
-    def judged(
-        self,
-        metrics: Mapping[str, MetricValue],
-        rows: int,
-        segments: Callable[[], Sequence[Segment]] = tuple,
-        rare: Callable[[GroupReading | None], list[Finding]] | None = None,
-    ) -> WhatIsWrong:
-        """The sentences and the table by the verdict of all parts: no fault is named where none was found."""
-        of_places = {} if self.p_value is None else {PLACES_P_VALUE: MetricValue(self.p_value)}
-        verdict = verdict_of({**metrics, **of_places}, rows=rows)
-        if verdict.p_value is None:
-            return WhatIsWrong((), self.table(-1.0), p_value=self.p_value)
-        if not verdict.is_wrong:
-            return WhatIsWrong((no_fault(rows, verdict.p_value),), self.table(-1.0), p_value=self.p_value)
-        found, (overall, places) = segments(), self.findings()
-        names = {place.place for place in places}
-        apart = [each.finding for each in found if each.place not in names]  # a segment that is a slice is told once
-        apart += [] if rare is None else rare(self.overall)
-        sentences, fault = told(overall, places, self.total, apart)
-        return WhatIsWrong(
-            tuple(sentences), self.table(LEVEL), fault=fault, p_value=self.p_value, segments=tuple(found)
-        )
+    p_value = min((place.q_value for place in places), default=None)
+    of_places = {} if p_value is None else {PLACES_P_VALUE: MetricValue(p_value)}
+    verdict = verdict_of({**metrics, **of_places}, rows=rows)
+    if verdict.p_value is None or not verdict.is_wrong:
+        said = () if verdict.p_value is None else (no_fault(rows, verdict.p_value),)
+        return WhatIsWrong(said, table(-1.0), p_value=p_value)
+    found, (everywhere, named) = segments(), findings()
+    names = {finding.place for finding in named}
+    apart = [each.finding for each in found if each.place not in names]  # a segment that is a slice is told once
+    apart += [] if rare is None else rare(overall)
+    sentences, fault = told(everywhere, named, len(places), apart)
+    return WhatIsWrong(tuple(sentences), table(LEVEL), fault=fault, p_value=p_value, segments=tuple(found))
 
 
-@dataclass(frozen=True)
-class _Slices:
-    """The rows of each value of each slice column, by the name of the slice, and the name in a sentence."""
-
-    groups: dict[str, Array]
-    words: dict[str, str]
-
-
-def _slices_of(slices: pd.DataFrame) -> _Slices:
+def _of_slices(slices: pd.DataFrame) -> tuple[dict[str, Array], dict[str, str]]:
+    """The rows of each value of each slice column by "column value", and what that is in a sentence."""
     groups: dict[str, Array] = {}
     words: dict[str, str] = {}
     for column in slices.columns:
         codes, values = slice_groups(slices[column])
         groups |= {f"{column} {value}": np.flatnonzero(codes == code) for code, value in enumerate(values)}
         words |= {f"{column} {value}": f"where {column} is {value}" for value in values}
-    return _Slices(groups, words)
+    return groups, words
 
 
-def _read_groups(
-    groups: dict[str, Array], pit: Array | JumpScores, blocks: DependentBlocks | None, members: int | None
-) -> list[RegionReading]:
-    """The reading of each group of rows, the most wrong first."""
-    readings, q_values = group_readings(pit, groups, blocks, members)
-    read = [RegionReading(name, int(groups[name][0]), q_values[name], found) for name, found in readings.items()]
-    return sorted(read, key=lambda place: -(place.reading.strength**2) * place.reading.share)
+def _interpreted(places: Sequence[Place], pit: Array, groups: Mapping[str, Array]) -> list[str]:
+    """The PIT interpreter's verdict on each place, in words; "" of few rows and beyond the first places.
 
-
-def _read_places(
-    kind: _Kind[T, R], rows: T, groups: dict[str, Array], words: Mapping[str, str], blocks: DependentBlocks | None
-) -> _Read:
-    """What a version says by slice or region that is read in its own terms."""
-    readings, q_values = kind.by_group(rows, groups, blocks)
-    places = [Place(name, q_values[name], found) for name, found in readings.items()]
-    places.sort(key=lambda place: (not place.is_named(LEVEL), -place.reading.size))
-    overall = kind.overall(rows, None, blocks)
-    is_wrong = overall.is_off and overall.p_value <= LEVEL
-
-    def findings() -> tuple[Finding | None, list[Finding]]:
-        named = [place for place in places if place.is_named(LEVEL)]
-        found = [kind.finding(place.reading, place.name, words.get(place.name, "")) for place in named]
-        return kind.finding(overall, "", "") if is_wrong else None, found
-
-    return _Read(min(q_values.values(), default=None), len(places), findings, lambda level: kind.table(places, level))
-
-
-def _table_of_levels(places: Sequence[Place[LevelReading]], level: float) -> pd.DataFrame:
-    covered = [(place, next(iter(place.reading.intervals or place.reading.levels), None)) for place in places]
-    return pd.DataFrame(
-        {
-            "place": place.name,
-            "rows": place.reading.rows,
-            "fault": level_fault(place.reading) if place.is_named(level) else "",
-            "stated": np.nan if widest is None else widest.probability,
-            "holds": np.nan if widest is None else widest.observed,
-            "holds_low": np.nan if widest is None else widest.low,
-            "holds_high": np.nan if widest is None else widest.high,
-            "q_value": place.q_value,
-        }
-        for place, widest in covered
-    )
-
-
-def _table_of_counts(places: Sequence[Place[CountReading]], level: float) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "place": place.name,
-            "rows": place.reading.rows,
-            "fault": count_fault(place.reading) if place.is_named(level) else "",
-            "observed": place.reading.total.observed,
-            "expected": place.reading.total.expected,
-            "ratio": place.reading.ratio,
-            "ratio_low": place.reading.low,
-            "ratio_high": place.reading.high,
-            **{
-                f"{name}_{kind}": getattr(tally, f"{kind}_share")
-                for name, tally in zip(("zeros", "ones", "more"), place.reading.shares, strict=True)
-                for kind in ("observed", "expected")
-            },
-            "q_value": place.q_value,
-        }
-        for place in places
-    )
-
-
-T = TypeVar("T")
-R = TypeVar("R", bound=PlaceReading)
-
-
-@dataclass(frozen=True)
-class _Kind(Generic[T, R]):
-    """How versions are read that have terms of their own: all rows, each place, the finding, and the table."""
-
-    overall: Callable[[T, None, DependentBlocks | None], R]
-    by_group: Callable[[T, dict[str, Array], DependentBlocks | None], tuple[dict[str, R], dict[str, float]]]
-    finding: Callable[[R, str, str], Finding]
-    table: Callable[[Sequence[Place[R]], float], pd.DataFrame]
-
-
-_COUNTS = _Kind(count_reading, count_readings, count_finding, _table_of_counts)
-_LEVELS = _Kind(level_reading, level_readings, level_finding, _table_of_levels)
-
-
-def _table(places: Sequence[RegionReading], level: float) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "place": place.name,
-            "rows": place.reading.rows,
-            "fault": short_name(place.reading.dominant, place.reading.strength) if is_named(place, level) else "",
-            "shift": place.reading.shift,
-            "factor": place.reading.factor,
-            "q_value": place.q_value,
-        }
-        for place in places
-    )
+    Faults are named where uniformity is rejected at 1 % over all places that are read (Bonferroni).
+    """
+    read = [place.name for place in places if len(groups[place.name]) >= FEWEST_INTERPRETED][:MOST_INTERPRETED]
+    said = {}
+    for name in read:
+        found = interpret_pit(pit[groups[name]], level=INTERPRETED_LEVEL / len(read), resamples=RESAMPLES)
+        said[name] = interpretation_sentence(found) if found.verdict.findings else found.verdict.label
+    return [said.get(place.name, "") for place in places]

@@ -19,8 +19,8 @@ from congruence.kernels.withholding.judgement import WithholdingJudgement
 from congruence.kernels.withholding.rule import WithholdingRule
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import SplitSummary
-from congruence.tasks.scores.logged_table import over_all_rows
 from congruence.tasks.scores.metrics.registry import METRICS
+from congruence.tasks.scores.points import over_all_rows
 
 LOSSES = {METRICS[name].column: name for name in ("mae", "nll_mean", "crps_mean")}
 TABLE = COLUMNS

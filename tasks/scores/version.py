@@ -18,8 +18,6 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
-from congruence.kernels.conditional_calibration.coverage import LevelRows
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.conditional_calibration.version_calibration import FEWEST_ROWS
@@ -35,7 +33,7 @@ from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.data.split import Shard
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.models.version import ModelVersion
-from congruence.tasks.scores.correction import CorrectionPreview
+from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.coverage_risk import coverage_risk
 from congruence.tasks.scores.dependence import MOST_EMBEDDED, correlated_rows, runs_looked_at
 from congruence.tasks.scores.evaluation import (
@@ -47,28 +45,32 @@ from congruence.tasks.scores.evaluation import (
     SplitSummary,
     verdict_of,
 )
-from congruence.tasks.scores.features import named_features, numbers_of_inputs, rows_looked_at
-from congruence.tasks.scores.logged_table import (
+from congruence.tasks.scores.metrics.definitions import RECALIBRATED
+from congruence.tasks.scores.metrics.registry import REGION, ROW_WEIGHT, requested_metrics
+from congruence.tasks.scores.metrics.rows import Rows
+from congruence.tasks.scores.points import (
     influence_columns,
     influence_table,
     logged_columns,
     over_all_rows,
     row_frame,
+    score_points,
     with_design,
 )
-from congruence.tasks.scores.metrics.columns import REGION, ROW_WEIGHT
-from congruence.tasks.scores.metrics.definitions import RECALIBRATED
-from congruence.tasks.scores.metrics.registry import requested_metrics
-from congruence.tasks.scores.picture import principal_axes
-from congruence.tasks.scores.points import score_points, version_metrics
 from congruence.tasks.scores.rare import RareTargets
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
-from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
-from congruence.tasks.scores.segments import Segment, searched_rows, weak_segments
-from congruence.tasks.scores.sizes import TargetRows
-from congruence.tasks.scores.split_rows import ScoredRows, SplitRows
-from congruence.tasks.scores.summary import floor_share, remarks
-from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.scores.rows_read import RowsRead
+from congruence.tasks.scores.segments import searched_rows, weak_segments
+from congruence.tasks.scores.split_rows import (
+    ScoredRows,
+    SplitRows,
+    named_features,
+    numbers_of_inputs,
+    principal_axes,
+    rows_looked_at,
+)
+from congruence.tasks.scores.summary import floor_share, remarks, version_metrics
+from congruence.tasks.scores.wrong import CorrectionPreview, Segment, WhatIsWrong
 from congruence.tasks.sentences.calibration import is_off
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.sentences.rare import crossing_finding, power_finding
@@ -167,19 +169,11 @@ def score_version(
     searched, looked_at = rows_looked_at(points["cce"], seed)
     features = named_features(split, given.numbers[looked_at])
     measurement, regions = _named_regions(measurement, given, features, searched)
+    of_rows = Rows(points, targets, predictive, given.weights, seed, given.blocks)
     summary, slices = version_metrics(
-        requested,
-        points,
-        predictive,
-        targets,
-        measurement,
-        seed=seed,
-        keys=given.keys,
-        labels=given.labels,
-        weights=given.weights,
-        dependence=given.dependence,
-        found=given.blocks,
+        requested, of_rows, measurement, keys=given.keys, labels=given.labels, dependence=given.dependence
     )
+    del of_rows
     picture = principal_axes(rows, searched, looked_at)
     if "coverage" in requested:
         inputs = pd.concat([features, picture], axis=1).loc[given.numbers[searched]]
@@ -299,56 +293,30 @@ def _what_is_wrong(
         names = target_names(given.split, targets.shape[1])
         vectors = calibration, predictive, targets, names, metrics, given.keys, given.seed
         return read_vector_targets(*vectors, given.blocks.blocks)
-    counts, jumps = CountRows.of(targets, predictive), JumpScores.of(targets, predictive)
-    levels, blocks = LevelRows.of(predictive.quantile_levels, jumps), given.blocks.blocks
-    rows = TargetRows(targets, points["mean"], points["std"], points["pit"], blocks)
+    rows = RowsRead.of(points, targets, predictive, given.blocks.blocks)
 
     def segments() -> list[Segment]:
         some = searched_rows(len(targets), given.seed)
         if_true = points["cce_noise_floor"][some] * floor_share(metrics)
-        return weak_segments(
-            features.loc[given.numbers[some]],
-            points["pit"][some],
-            points["cce"][some],
-            if_true,
-            None if counts is None else counts[some],
-            None if jumps is None else jumps[some],
-            None if levels is None else levels[some],
-            None if blocks is None else blocks.of_rows(some),
-            rows[some],
-            predictive.members,
-        )
+        return weak_segments(features.loc[given.numbers[some]], rows[some], points["cce"][some], if_true)
 
     def found_rare(overall: GroupReading | None) -> list[Finding]:
-        found = rare.findings(overall, keys_of, of_counts=counts is not None)
+        found = rare.findings(overall, keys_of, of_counts=rows.counts is not None)
         crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
         if crossed >= MOSTLY:
             found.append(crossing_finding(len(targets), crossed))
         is_of_spread = overall is not None and is_off(overall) and overall.dominant in ("spread", "tails")
-        if is_of_spread and (power := rows.power) is not None:
-            found.append(power_finding(len(targets), power, shows=rows.spreads_vary))
+        sizes = rows.targets
+        if is_of_spread and sizes is not None and (power := sizes.power) is not None:
+            found.append(power_finding(len(targets), power, shows=sizes.spreads_vary))
         return found
 
     def keys_of(some: Array) -> list[str]:
         numbers = given.numbers[some].tolist()
         return [str(given.split.key_values(Shard(0, row, 1, "")).iloc[0]) for row in numbers]
 
-    return read_what_is_wrong(
-        calibration,
-        regions,
-        points["pit"],
-        metrics,
-        given.numbers,
-        given.labels.drop(columns=given.split.settings.target_columns, errors="ignore"),
-        counts,
-        jumps,
-        levels,
-        blocks,
-        rows,
-        segments,
-        predictive.members,
-        found_rare,
-    )
+    labels = given.labels.drop(columns=given.split.settings.target_columns, errors="ignore")
+    return read_what_is_wrong(calibration, regions, rows, metrics, given.numbers, labels, segments, found_rare)
 
 
 def _if_honest(given: _ValidRows) -> dict[str, Array]:

@@ -1,16 +1,23 @@
-"""What is wrong with a version, and where."""
+"""What is found of a version: its faults and where they are, and what recalibrating it would change."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
+from congruence.tasks.sentences.calibration import listed
+from congruence.tasks.sentences.findings import Finding
 
-if TYPE_CHECKING:
-    from congruence.tasks.scores.segments import Segment
+BEYOND_CHANCE = 2.0
+"""Standard errors of a paired difference from which a number is said to get better or worse."""
+
+MOST_LOST = 1.0
+"""Of a score, its own size: a correction that loses more is none, however few rows say so."""
+
+_PROPER = ("NLL", "CRPS")
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,31 @@ class WrongPlace:
     place: str
     rows: int
     fault: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A range of features in which the version is wrong.
+
+    Attributes:
+        name: "age up to 30, area from 3".
+        finding: what is wrong there. The rows were chosen for their fault, so that it is rather smaller than it looks.
+        p_value: of the whole search.
+        excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
+        ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
+    """
+
+    name: str
+    finding: Finding
+    p_value: float
+    excess: float
+    ranges: tuple[tuple[str, float, float], ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The slice that it is, if it is one: "area c"."""
+        (column, equals, word), low = self.ranges[0][0].partition(" = "), self.ranges[0][1]
+        return f"{column} {word}" if equals and len(self.ranges) == 1 and low > 0.0 else ""
 
 
 @dataclass(frozen=True)
@@ -63,3 +95,83 @@ class WhatIsWrong:
         faulty = table[table["fault"] != ""].sort_values("rows", ascending=False, kind="stable")
         columns = (faulty[name].tolist() for name in ("place", "rows", "fault"))
         return tuple(WrongPlace(str(place), int(rows), str(fault)) for place, rows, fault in zip(*columns, strict=True))
+
+
+@dataclass(frozen=True)
+class PreviewRow:
+    """One number, on held-out rows, as the version is and as it would be.
+
+    Attributes:
+        name: as people read it.
+        now, then: before and after.
+        error: standard error of their difference, where it is a mean over rows.
+    """
+
+    name: str
+    now: float
+    then: float
+    error: float | None = None
+
+    @property
+    def is_p_value(self) -> bool:
+        """Whether it is one."""
+        return self.error is None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it falls by more than chance."""
+        return self.error is not None and self.now - self.then > BEYOND_CHANCE * self.error
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it rises by more than chance."""
+        return self.error is not None and self.then - self.now > BEYOND_CHANCE * self.error
+
+
+def judgement(rows: Sequence[PreviewRow]) -> str:
+    """What a correction does on rows that it has not seen, what gets worse as well: "NLL and CCE fall, MAE rises"."""
+    better = [row.name for row in rows if row.is_better]
+    worse = [row.name for row in rows if row.is_worse]
+    parts = []
+    if better:
+        parts.append(f"{listed(better)} {'falls' if len(better) == 1 else 'fall'} (better)")
+    if worse:
+        parts.append(f"{listed(worse)} {'rises' if len(worse) == 1 else 'rise'} (worse)")
+    return ", ".join(parts) if parts else "nothing changes beyond chance"
+
+
+@dataclass(frozen=True)
+class CorrectionPreview:
+    """What recalibrating would change.
+
+    Attributes:
+        said: what it does, in words; "" where cross-validation chooses no change.
+        fitted_on: rows that it was fitted on.
+        rows: other rows, on which all numbers are.
+        table: NLL where there is one, CRPS, CCE, MAE, and the p-value of calibration given the input.
+    """
+
+    said: str
+    fitted_on: int
+    rows: int
+    table: tuple[PreviewRow, ...]
+
+    @property
+    def improves(self) -> bool:
+        """Whether there is a correction, and some number falls by more than chance."""
+        return bool(self.said) and any(row.is_better for row in self.table)
+
+    @property
+    def harms(self) -> bool:
+        """Whether a proper score gets worse by more than chance, or by what no correction should cost in any row."""
+        proper = [row for row in self.table if row.name in _PROPER]
+        return any(row.is_worse or row.then > row.now + MOST_LOST * max(1.0, abs(row.now)) for row in proper)
+
+    @property
+    def judgement(self) -> str:
+        """See ``judgement``."""
+        return judgement(self.table)
+
+    def as_plain(self) -> dict[str, object]:
+        """As JSON values."""
+        return {**vars(self), "table": [vars(row) for row in self.table]}

@@ -205,6 +205,16 @@ def p_value_in_words(p: float) -> str:
     return "p < 0.001" if p < _LEAST_P else f"p = {p:.2g}"
 
 
+def significant(value: float) -> str:
+    """Three significant digits; four before the point stay whole."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def probability(p_value: float | None) -> str:
+    """A p-value in a table: "0.012", "< 0.001" where more digits say nothing to a reader."""
+    return "–" if p_value is None else p_value_in_words(p_value).removeprefix("p ").removeprefix("= ")
+
+
 def listed(parts: Sequence[str]) -> str:
     """ "a, b and c"."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
@@ -154,46 +154,6 @@ def _rest(total: int, wrong: int, further: int, same: int) -> list[str]:
     return [capital("; ".join(parts)) + "."] if parts else []
 
 
-class PlaceReading(Protocol):
-    """What is asked of the reading of some rows."""
-
-    @property
-    def rows(self) -> int:
-        """How many they are."""
-
-    @property
-    def share(self) -> float:
-        """Of the split."""
-
-    @property
-    def size(self) -> float:
-        """How large the fault is, for the order of places."""
-
-    @property
-    def p_value(self) -> float:
-        """Of these rows by themselves."""
-
-    @property
-    def is_off(self) -> bool:
-        """Whether there is a fault that is worth naming."""
-
-
-R = TypeVar("R", bound=PlaceReading)
-
-
-@dataclass(frozen=True)
-class Place(Generic[R]):
-    """A slice or region, and what its rows say; ``q_value`` over all places that were read."""
-
-    name: str
-    q_value: float
-    reading: R
-
-    def is_named(self, level: float) -> bool:
-        """Whether the place has a fault: beyond chance over all places, and worth naming."""
-        return self.q_value <= level and self.reading.is_off
-
-
 class Interval(Protocol):
     """An estimate with its 95 % interval."""
 
@@ -211,7 +171,7 @@ class Interval(Protocol):
 
 
 class Sizes(Protocol):
-    """What is asked of rows in the unit of their targets (``tasks.scores.sizes``)."""
+    """What is asked of rows in the unit of their targets (``tasks.scores.rows_read``)."""
 
     @property
     def bias(self) -> Interval | None:

@@ -185,7 +185,7 @@ class EvaluationSettings(Strict):
     def _slices_have_names_of_their_own(self) -> EvaluationSettings:
         if not any(split.slices for split in self.splits):
             return self
-        from congruence.tasks.scores.metrics.columns import is_taken  # a refusal need not wait for what computes them
+        from congruence.tasks.scores.metrics.registry import is_taken  # a refusal need not wait for what computes them
 
         for split in self.splits:
             own = {"key", "target"} & {split.key, *split.target_columns}

@@ -70,7 +70,7 @@ def evaluations(repetitions: int) -> None:
     """What an evaluation states, by the number of rows."""
 
     def p_value(y: np.ndarray, predicted: Distribution, seed: int) -> float:
-        return float(kernel_calibration_error(predicted, y, seed)["skce_p_value"].value)
+        return kernel_calibration_error(predicted, y, seed)["skce_p_value"]
 
     print()
     head("n", "normals, true", "spread 1.08", "spread 1.15", "counts, true", "rates 1.3 times as large")

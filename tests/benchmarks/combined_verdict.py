@@ -24,6 +24,7 @@ from congruence.kernels.conditional_calibration.version_calibration import Versi
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
 from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.rows_read import RowsRead
 
 PER_INPUTS = 50  # splits that share inputs and draws
 
@@ -82,7 +83,7 @@ def main() -> None:
             curves = local_distribution(smoother, pit)
             found = VersionCalibration(test, local_reading(smoother, pit), places, curves)
             labels = pd.DataFrame({name: rng.integers(0, 4, n).astype(str) for name in ("site", "kind")})
-            wrong = read_what_is_wrong(found, places, pit, metrics, np.arange(n), labels)
+            wrong = read_what_is_wrong(found, places, RowsRead(pit), metrics, np.arange(n), labels)
             metrics[PLACES_P_VALUE] = MetricValue(wrong.p_value)
             verdict = verdict_of(metrics, rows=n)
             whole = sum(part.weight for part in verdict.parts)

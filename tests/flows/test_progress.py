@@ -18,9 +18,8 @@ from congruence.kernels import Normal
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.runtime.steps import Lines, about, listen, pace_of, step
-from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.scores.evaluation import MetricValue, ranked
 from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
-from congruence.tasks.scores.ranking import ranked
 from congruence.tasks.solving.pass_runner import SolveProgress
 
 

@@ -29,6 +29,7 @@ from congruence.kernels.engine.driver import Accuracy
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.solving.measurement_store import BlockMeasurement, MeasurementAddress, from_bytes, to_bytes
 from congruence.tasks.solving.row_blocks import measure_blocks
@@ -186,7 +187,8 @@ def test_faults_are_found_and_a_true_version_is_left_alone(blocks: KeptBlocks, m
     metrics = calibration_metrics(calibration.test)
     assert metrics["calibration_effect_spread"].low > 0.1
     pit = pit_values(blocks.y, blocks.models["narrow"])
-    wrong = read_what_is_wrong(calibration, calibration.regions, pit, metrics, np.arange(N), pd.DataFrame())
+    rows = RowsRead(pit)
+    wrong = read_what_is_wrong(calibration, calibration.regions, rows, metrics, np.arange(N), pd.DataFrame())
     assert "predicted spread is too small by a factor of 1.5" in wrong.sentences[0]
     assert "exact at any number of independent rows" in wrong.method
     faults = calibration.reading.columns()["calibration_fault"]

@@ -15,16 +15,17 @@ from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.engine.blocks import LocalPasses
 from congruence.kernels.engine.driver import Ask, Driver
 from congruence.kernels.verdict import NO_FAULT
+from congruence.tasks.scores.correction import preview, rows_to_try
 from congruence.tasks.scores.dependence import correlated_rows, dependence_of
 from congruence.tasks.scores.evaluation import (
     ROW_CORRELATION,
     MetricValue,
     verdict_of,
 )
-from congruence.tasks.scores.points import score_points, version_metrics
+from congruence.tasks.scores.metrics.rows import Rows
+from congruence.tasks.scores.points import score_points
 from congruence.tasks.scores.reading import with_inference
-from congruence.tasks.scores.recalibration_preview import preview, rows_to_try
-from congruence.tasks.scores.summary import remarks
+from congruence.tasks.scores.summary import remarks, version_metrics
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.calibration import correlation_clause, inference_sentence
 from congruence.tasks.solving.measurement import measure
@@ -114,7 +115,7 @@ def test_where_one_group_holds_half_of_the_rows_nothing_has_an_interval_and_test
     y, asked = hourly(0), ("cce", "congruence_test", "crps", "nll", "coverage")
     found = measure(SimpleNamespace(seed=0, metrics=asked), EXACT, X, y, {"a": LAW}, dependence=dependence)["a"]
     points = score_points(found.result, LAW, y, seed=0, keys=None, test=found.test)
-    metrics, _ = version_metrics(asked, points, LAW, y, found, seed=0, dependence=dependence)
+    metrics, _ = version_metrics(asked, Rows(points, y, LAW), found, dependence=dependence)
     assert metrics["largest_block"].value == 0.5
     assert {name for name, value in metrics.items() if value.low is not None} == {"cce_expected"}
     assert "cce_p_value" in metrics

@@ -1,4 +1,8 @@
-"""A reader's test: for simulated faults the first sentence alone says what is wrong, where, and how much."""
+"""A reader's test: for simulated faults the first sentence alone says what is wrong, where, and how much.
+
+Of targets far out, values that many targets share, predicted quantiles and sparse counts, too, and of true versions
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,22 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 import pytest
+from comparable import as_compared
+from readings import Read, read_versions
 from scipy import stats
 
-from congruence.kernels import EXACT, Distribution, Normal, Poisson, Quantiles
-from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
-from congruence.kernels.conditional_calibration.coverage import LevelRows
-from congruence.kernels.engine.dependence import FoundBlocks
-from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
-from congruence.tasks.scores.points import score_points, version_metrics
-from congruence.tasks.scores.rare import RareTargets
-from congruence.tasks.scores.reading import read_what_is_wrong
-from congruence.tasks.scores.segments import weak_segments
-from congruence.tasks.scores.sizes import TargetRows
+from congruence.kernels import EXACT, Distribution, Gamma, NegativeBinomial, Normal, Poisson, Quantiles, Samples
+from congruence.kernels.conditional_calibration.counts import JumpScores
+from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
+from congruence.kernels.verdict import NO_FAULT
+from congruence.tasks.comparison.gate import apply_gate
+from congruence.tasks.comparison.gate_settings import GateSettings
+from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.scores.evaluation import PLACES_P_VALUE, Evaluation, MetricValue, SplitSummary, verdict_of
+from congruence.tasks.scores.rare import NOT_STATED
+from congruence.tasks.scores.rows_read import TargetRows
 from congruence.tasks.scores.wrong import WhatIsWrong
-from congruence.tasks.solving.measurement import VersionMeasurement, measure
+from congruence.tasks.sentences.rare import crossing_finding, power_finding
 
 ROWS = 800
 RNG = np.random.default_rng(3)
@@ -98,44 +104,22 @@ CASES: dict[str, tuple[np.ndarray, Distribution, str, float | None]] = {
 }
 
 
-class Asked:
-    seed = 0
-    metrics = ["cce", "calibration", "pit"]
+SLICES, FEATURES = pd.DataFrame({"site": SITE}), pd.DataFrame(X, columns=["age", "wind", "load"])
 
 
-def read(found: VersionMeasurement, y: np.ndarray, law: Distribution) -> WhatIsWrong:
+def read(y: np.ndarray, law: Distribution, *, segments: bool = True) -> Read:
     """As an evaluation reads a version, with a slice column and three features."""
-    calibration = found.calibration
-    assert calibration is not None
-    points = score_points(found.result, law, y, seed=0, keys=None, calibration=calibration)
-    metrics, _ = version_metrics(("cce", "calibration", "pit"), points, law, y, found, seed=0)
-    rare = RareTargets.of(y, law, FoundBlocks())
-    metrics |= rare.metrics()
-    jumps = JumpScores.of(y, law)
-    counts, levels = CountRows.of(y, law), LevelRows.of(law.quantile_levels, jumps)
-    rows = TargetRows(y, points["mean"], points["std"], points["pit"])
-    features = pd.DataFrame(X, columns=["age", "wind", "load"])
-    return read_what_is_wrong(
-        calibration,
-        calibration.regions.named({name: features[name].to_numpy() for name in features}),
-        points["pit"],
-        metrics,
-        np.arange(ROWS),
-        pd.DataFrame({"site": SITE}),
-        counts,
-        jumps,
-        levels,
-        targets=rows,
-        segments=lambda: weak_segments(
-            features, points["pit"], points["cce"], points["cce_noise_floor"], counts, jumps, levels, None, rows
-        ),
-        rare=lambda overall: rare.findings(overall, lambda at: at.astype(str).tolist(), of_counts=counts is not None),
-    )
+    return read_versions(X, y, {"": law}, slices=SLICES, features=FEATURES, segments=segments)[""]
 
 
 @pytest.fixture(scope="module")
 def told() -> Mapping[str, WhatIsWrong]:
-    return {name: read(measure(Asked(), EXACT, X, y, {"": law})[""], y, law) for name, (y, law, _, _) in CASES.items()}
+    laws: dict[int, dict[str, Distribution]] = {}
+    for name, (y, law, _, _) in CASES.items():
+        laws.setdefault(id(y), {})[name] = law  # versions on the same targets share their null
+    targets = {id(y): y for y, _, _, _ in CASES.values()}
+    read = (read_versions(X, targets[of], some, slices=SLICES, features=FEATURES) for of, some in laws.items())
+    return {name: found.wrong for some in read for name, found in some.items()}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -143,12 +127,17 @@ def test_the_first_sentence_says_what_where_and_how_much(told: Mapping[str, What
     _, _, expected, size = CASES[name]
     found = re.search(expected, told[name].sentences[0])
     assert found, told[name].sentences
+    assert "spread" not in name or not any("where the predictions put" in each for each in told[name].sentences)
     if size is not None:
         assert float(found[1].replace(",", "")) == pytest.approx(size, rel=0.15)
 
 
-def test_a_true_version_is_told_nothing_of() -> None:
-    found = read(measure(Asked(), EXACT, X, Y, {"": Normal(MEAN, SPREAD)})[""], Y, Normal(MEAN, SPREAD))
+@pytest.mark.parametrize("y", [Y, np.round(Y, 1)], ids=["exact", "rounded"])
+def test_a_true_version_is_told_nothing_of(y: np.ndarray) -> None:
+    read_so = read(y, Normal(MEAN, SPREAD))
+    found, metrics = read_so.wrong, read_so.metrics
+    assert metrics["extremes_p_value"].value > 0.05
+    assert metrics.get("masses_p_value", MetricValue(1.0)).value > 0.05
     assert len(found.sentences) == 1
     assert found.sentences[0].startswith("No fault found in 800 rows")
     assert found.p_value is not None
@@ -182,3 +171,116 @@ def test_every_sentence_is_one_of_a_known_form(told: Mapping[str, WhatIsWrong]) 
         for sentence in found.sentences:
             is_fault = any(re.fullmatch(place + form + tail, sentence) for form in forms)
             assert is_fault or re.fullmatch(rest, sentence), (name, sentence)
+
+
+def test_rows_far_out_are_named_by_their_keys_and_counted_in_metrics() -> None:
+    found = read(np.where(np.arange(ROWS) < 10, MEAN + 9.0 * SPREAD, Y), Normal(MEAN, SPREAD), segments=False)
+    assert verdict_of(found.metrics).is_wrong
+    assert re.match(
+        r"10 of 800 targets .* fewer than 0\.001 were to be expected \(rows patient ", found.wrong.sentences[0]
+    )
+    assert found.wrong.fault.startswith("10 targets where less than 1e-")
+    assert [found.metrics[f"extremes_{name}"].value for name in ("observed", "level")] == [10.0, 1e-9]
+
+
+@pytest.mark.parametrize("law", [Gamma(np.full(ROWS, 2.0), np.ones(ROWS)), Samples(RNG.gamma(2.0, size=(ROWS, 20)))])
+def test_half_of_the_targets_at_zero_are_the_first_sentence(law: Distribution) -> None:
+    y = np.where(RNG.random(ROWS) < 0.5, 0.0, RNG.gamma(2.0, size=ROWS))
+    found, share = read(y, law, segments=False), f"{100.0 * np.mean(y == 0.0):.0f} %"
+    assert found.wrong.sentences[0] == f"{share} of the targets are exactly 0, and the predictions give that 0 %."
+    assert found.wrong.fault == f"{share} are exactly 0, 0 % predicted"
+    assert found.wrong.sentences[1].startswith("Over all rows, ")
+    assert found.metrics["mass_observed"].value == np.mean(y == 0.0)
+
+
+def test_few_members_state_no_tails_and_the_method_says_so() -> None:
+    found = read(Y, Samples(MEAN[:, None] + SPREAD[:, None] * RNG.standard_normal((ROWS, 10))))
+    assert "extremes_p_value" not in found.metrics
+    assert found.wrong.method.endswith(NOT_STATED)
+
+
+def test_slips_of_predictions_are_asked_about() -> None:
+    """Levels that were exchanged, a variance given as standard deviation, and the other way round."""
+    found = crossing_finding(600, 1.0).sentence
+    assert found.startswith("The predicted quantiles fell as the level rises in 100 % of the rows, and were sorted")
+    assert found.endswith("are level and 1 - level exchanged?")
+    assert power_finding(ROWS, "square", shows=True).sentence == (
+        "The predicted spread is the square of what is needed: was the variance given as standard deviation?"
+    )
+    apart, none = Y - MEAN, np.zeros(ROWS)
+    varying = TargetRows(Y, MEAN, SPREAD**2, none)
+    constant = TargetRows(MEAN + 3.0 * apart / SPREAD, MEAN, np.full(ROWS, 9.0), none)
+    assert [(rows.power, rows.spreads_vary) for rows in (varying, constant)] == [("square", True), ("square", False)]
+    assert TargetRows(MEAN + SPREAD * apart, MEAN, SPREAD, none).power == "root"
+    assert {TargetRows(Y, MEAN, factor * SPREAD, none).power for factor in (1.0, 1.5, 0.6)} == {None}
+
+
+@pytest.mark.parametrize("truth", [stats.norm(), stats.gamma(2.0), stats.t(3.0)], ids=["normal", "gamma", "t3"])
+def test_right_levels_have_no_fault_and_wrong_ones_are_told_as_coverage(truth: object) -> None:
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(1000, 3))
+    spread = np.exp(0.5 * x[:, 1])
+    y = x[:, 0] + spread * truth.rvs(size=1000, random_state=rng)  # type: ignore[attr-defined]
+    right = x[:, :1] + spread[:, None] * truth.ppf(LEVELS)  # type: ignore[attr-defined]
+    middle = x[:, :1] + spread[:, None] * truth.median()  # type: ignore[attr-defined]
+    old = x[:, 0] > 0.5
+    of_old = np.where(old, 1.0 / 1.8, 1.0)[:, None]
+    laws = {"right": right, "narrow": middle + (right - middle) / 1.5, "old": middle + (right - middle) * of_old}
+    slices = pd.DataFrame({"old": np.where(old, "yes", "no")})
+    stated = {name: Quantiles(LEVELS, values) for name, values in laws.items()}
+    said = read_versions(x, y, stated, slices=slices, segments=False)
+    assert said["right"].wrong.sentences[0].startswith("No fault found in 1,000 rows")
+    assert verdict_of(said["right"].metrics).state == NO_FAULT
+    narrow = said["narrow"]
+    assert set(narrow.points["calibration_fault"]) <= {"", "bias", "spread"}
+    assert verdict_of(narrow.metrics).is_wrong
+    held = np.mean((y > laws["narrow"][:, 0]) & (y <= laws["narrow"][:, 2]))
+    assert f"The 90 % interval holds {100.0 * held:.0f} % of the targets (" in narrow.wrong.sentences[0]
+    assert list(narrow.wrong.places["holds"] < 0.85) == [True, True]
+    text = " ".join(said["old"].wrong.sentences)
+    assert "Where old is yes (" in text
+    assert "tails" not in text
+
+
+def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -> None:
+    """1,000 rows had 56 counts expected and none observed, and no fault was named."""
+    n, rng = 4000, np.random.default_rng(1)
+    x = rng.normal(size=(n, 3))
+    hole = np.isin(np.arange(n), rng.choice(n, 1000, replace=False))
+    rate = 0.056 * np.exp(0.3 * x[:, 0] - 0.045)
+    y = rng.poisson(np.where(hole, 0.0, rate)).astype(float)
+    area = pd.DataFrame({"area": np.where(hole, "c", rng.choice(list("abde"), n))})
+    inputs, features = np.column_stack([x, 2.0 * hole]), area.assign(age=x[:, 0])[["age", "area"]]
+    found = read_versions(inputs, y, {"": Poisson(rate)}, slices=area, features=features)[""]
+    wrong, first, segment = found.wrong, found.wrong.places.iloc[0], found.wrong.segments[0]
+    assert (first["place"], first["ratio"]) == ("area c", 0.0)
+    assert first["expected"] == pytest.approx(56.0, abs=2.0)
+    assert first["q_value"] < 1e-6
+    assert wrong.places["observed"].sum() == y.sum()
+    assert re.match(
+        r"Where area is c \(1,000 rows, 25 %\) the predicted mean is too high: 0 observed, 56", wrong.sentences[0]
+    )
+    assert "tails" not in " ".join(wrong.sentences)
+    assert (segment.name, segment.p_value) == ("area is c", 0.005)
+    assert segment.finding.clause.startswith("the predicted mean is too high: 0 observed")
+    scores = pd.DataFrame({"key": np.arange(n), "valid": True, "reason": None, **found.points})
+    version, split = ModelVersion("claims", "1", "models:/claims/1"), SplitSummary("t", "s" * 64, n, n)
+    evaluation = Evaluation(version, split, EXACT, found.metrics, scores)
+    assert apply_gate(as_compared(evaluation), None, GateSettings(at_noise_floor=True)).outcome == "failed"
+    draws = found.found.calibration.test.draws
+    assert found.metrics["calibration_p_value"].value == pytest.approx(1.0 / (draws + 1))
+
+
+@pytest.mark.parametrize("law", [Poisson(np.full(600, 0.1)), NegativeBinomial(np.full(600, 3.0), np.full(600, 0.4))])
+def test_readings_of_counts_take_no_random_numbers_and_keep_their_level(law: Distribution) -> None:
+    rng = np.random.default_rng(2)
+    values = []
+    for _ in range(200):
+        jumps = JumpScores.of(law.sample(1, seed=rng)[:, 0], law)
+        assert jumps is not None
+        values += group_reading(jumps).order_p_values.tolist()
+    assert 0.025 < np.mean(np.array(values) < 0.05) < 0.08
+    assert np.mean(values) == pytest.approx(0.5, abs=0.055)
+    readings, q_values = group_readings(jumps, {"first": np.arange(300), "none": np.arange(0)})
+    assert list(readings) == list(q_values) == ["first"]
+    assert JumpScores.of(np.zeros(3), Normal(np.zeros(3), np.ones(3))) is None

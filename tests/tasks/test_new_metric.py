@@ -28,7 +28,9 @@ from congruence.tasks.scores.metrics.asked import MetricName
 from congruence.tasks.scores.metrics.definitions import ROWS, TARGET
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, logged_name, register, requested_metrics, shown
-from congruence.tasks.scores.points import score_points, version_metrics
+from congruence.tasks.scores.metrics.rows import Rows
+from congruence.tasks.scores.points import score_points
+from congruence.tasks.scores.summary import version_metrics
 from congruence.tasks.solving.measurement import measure
 
 N = 150
@@ -79,7 +81,7 @@ def evaluations(metric: Metric) -> list[Evaluation]:
     for version, law in laws.items():
         points = score_points(found[version].result, law, y, seed=0, keys=None, test=found[version].test)
         asked = requested_metrics(None)
-        metrics, slices = version_metrics(asked, points, law, y, found[version], seed=0, labels=labels)
+        metrics, slices = version_metrics(asked, Rows(points, y, law), found[version], labels=labels)
         scores = pd.DataFrame({"key": np.arange(N).astype(str), "valid": True, "reason": "", "target": y, **points})
         made.append(
             Evaluation(

@@ -17,7 +17,7 @@ from databases import mlflow_database
 from scipy import stats
 
 import congruence
-from congruence.kernels import Mixture, Normal, Quantiles, Samples
+from congruence.kernels import Mixture, MultivariateNormal, Normal, Quantiles, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
@@ -213,6 +213,18 @@ def test_a_mixture_and_a_matrix_of_inputs_are_taken() -> None:
     found = congruence.evaluate(frame[["a", "b"]].to_numpy(), frame["y"].to_list(), law, **FEW)
     assert found.evaluation.split.target == "y"
     assert list(found.evaluation.features) == ["x0", "x1"]
+
+
+def test_vectors_of_targets_are_judged_together_and_one_by_one() -> None:
+    """Their means and spreads are no columns of the table of scores, and stopped every evaluation of them."""
+    frame, draw = table(120), np.random.default_rng(2)
+    mean = frame[["a", "b"]].to_numpy()
+    y = mean + draw.normal(size=(120, 2)) * [1.0, 2.0]
+    law = MultivariateNormal(mean, np.ones((120, 2)))
+    found = congruence.evaluate(frame[["a", "b"]], y, law, metrics=["calibration"])
+    assert found.sentences[0].startswith("For y 2 the predicted spread is too small by a factor of")
+    assert {"y 1", "y 2", "cce", "nll"} <= set(found.to_frame()) - {"mean", "std"}
+    assert "For y 2" in found.page
 
 
 def test_missing_values_are_left_out_or_stay_and_a_model_is_asked_for_the_rows_that_are_left() -> None:

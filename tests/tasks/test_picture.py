@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from congruence.tasks.report.sample import shown_rows
-from congruence.tasks.scores.features import rows_looked_at
-from congruence.tasks.scores.picture import principal_axes
+from congruence.tasks.scores.split_rows import principal_axes, rows_looked_at
 
 
 @pytest.mark.parametrize("d", [1, 2, 9])

@@ -36,9 +36,9 @@ from congruence.tasks.recalibration.corrected_output import corrected_output
 from congruence.tasks.recalibration.model import map_bytes, read_map
 from congruence.tasks.recalibration.packed_encoder import pack_encoder
 from congruence.tasks.report.rendering import render
-from congruence.tasks.scores.correction import PreviewRow, judgement
+from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.recalibration_preview import is_wanted, preview, rows_to_try
+from congruence.tasks.scores.wrong import PreviewRow, judgement
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
 BENT = NormalScoreMap([0.3, -0.2], [1.5, 0.7], np.array([0.0, 0.25, 1.0]), np.array([[0.0, 0.2, 1.0], [0.0, 0.3, 1.0]]))

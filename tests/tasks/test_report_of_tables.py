@@ -17,11 +17,13 @@ from congruence.tasks.data.split import open_split
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
 from congruence.tasks.report.evaluation import evaluation_report, report_data
-from congruence.tasks.scores import features as scores_features
 from congruence.tasks.scores import segments as scores_segments
+from congruence.tasks.scores import split_rows
 from congruence.tasks.scores.counts import count_fit, randomised_coverage
-from congruence.tasks.scores.features import named_features, rows_looked_at
-from congruence.tasks.scores.segments import Segment, searched_rows, weak_segments
+from congruence.tasks.scores.rows_read import RowsRead
+from congruence.tasks.scores.segments import searched_rows, weak_segments
+from congruence.tasks.scores.split_rows import named_features, rows_looked_at
+from congruence.tasks.scores.wrong import Segment
 
 ROWS = 1000
 
@@ -32,10 +34,12 @@ def features(rng: np.random.Generator) -> pd.DataFrame:
     )
 
 
-def segments_in(table: pd.DataFrame, *columns: np.ndarray, seed: int = 0) -> list[Segment]:
+def segments_in(
+    table: pd.DataFrame, pit: np.ndarray, cce: np.ndarray, expected: np.ndarray, seed: int = 0
+) -> list[Segment]:
     """``weak_segments`` as a report looks for them."""
     rows = searched_rows(len(table), seed)
-    return weak_segments(table.iloc[rows], *(column[rows] for column in columns))
+    return weak_segments(table.iloc[rows], RowsRead(pit[rows]), cce[rows], expected[rows])
 
 
 def test_a_true_version_has_no_weak_segment() -> None:
@@ -88,8 +92,8 @@ def test_what_is_wrong_everywhere_alike_is_in_no_segment() -> None:
 
 def test_a_column_of_texts_without_any_is_read() -> None:
     """Of pandas' own strings none is left to ask: its sum of nothing is an error."""
-    assert scores_features._is_feature(pd.Series([None, None], dtype="string"))
-    assert not scores_features._is_feature(pd.Series([[1.0], None]))
+    assert split_rows._is_feature(pd.Series([None, None], dtype="string"))
+    assert not split_rows._is_feature(pd.Series([[1.0], None]))
 
 
 def test_missing_and_infinite_values_and_constant_columns_do_no_harm() -> None:
@@ -216,8 +220,8 @@ def test_slices_have_the_intervals_of_their_own_rows(counted: Any) -> None:
 
 def test_of_a_long_split_the_features_of_some_rows_are_read(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores_segments, "MOST_ROWS", 20)
-    monkeypatch.setattr(scores_features, "_ROWS_AT_ONCE", 16)
-    monkeypatch.setattr(scores_features, "HIGHEST", 15)
+    monkeypatch.setattr(split_rows, "_ROWS_AT_ONCE", 16)
+    monkeypatch.setattr(split_rows, "HIGHEST", 15)
     cce = np.random.default_rng(0).permutation(100).astype(float)
     searched, looked_at = rows_looked_at(cce, seed=3)
     assert (len(searched), searched.tolist()) == (20, rows_looked_at(-cce, seed=3)[0].tolist())

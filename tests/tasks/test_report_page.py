@@ -21,11 +21,11 @@ from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.report.laws import drawn_laws
 from congruence.tasks.report.sample import shown_rows
 from congruence.tasks.report.selections import of_sentence, places_of
-from congruence.tasks.scores.advice import advise
-from congruence.tasks.scores.correction import CorrectionPreview, PreviewRow
+from congruence.tasks.scores.correction import advise
 from congruence.tasks.scores.evaluation import MetricValue, verdict_of
 from congruence.tasks.scores.summary import tenths
-from congruence.tasks.scores.verdict import significant
+from congruence.tasks.scores.wrong import CorrectionPreview, PreviewRow
+from congruence.tasks.sentences.calibration import significant
 
 
 class Page(HTMLParser):

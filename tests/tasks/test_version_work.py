@@ -16,7 +16,7 @@ from congruence.kernels.protocol import EXACT
 from congruence.kernels.split import prepare
 from congruence.tasks.plots.calibration import pit_histogram
 from congruence.tasks.plots.style import figure_of, png
-from congruence.tasks.scores import recalibration_preview
+from congruence.tasks.scores import correction
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((240, 2))
@@ -39,18 +39,18 @@ def test_a_preview_makes_the_inputs_systems_once_and_fits_each_shift_and_spread_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: Counter[str] = Counter()
-    counted(monkeypatch, recalibration_preview, "rehearsal_split", calls)
+    counted(monkeypatch, correction, "rehearsal_split", calls)
     counted(monkeypatch, recalibration, "fit_moves", calls)
     counted(monkeypatch, recalibration, "fit_shape", calls)
     half = np.arange(240) % 2 == 0
-    first = recalibration_preview.preview(EXACT, X, Y, NARROW, KEYS, half, 5)
-    again = recalibration_preview.preview(EXACT, X, Y, NARROW, KEYS, half, 5)
+    first = correction.preview(EXACT, X, Y, NARROW, KEYS, half, 5)
+    again = correction.preview(EXACT, X, Y, NARROW, KEYS, half, 5)
     assert first == again
     assert calls["rehearsal_split"] == 1
     # 5 folds of 6 shifts, 6 spreads and 6 shapes: shapes, and one of the spreads, move as has been fitted already.
     assert calls["fit_shape"] == 2 * 90
     assert calls["fit_moves"] <= 2 * 60
-    recalibration_preview.preview(EXACT, X[::-1], Y, NARROW, KEYS, half, 5)
+    correction.preview(EXACT, X[::-1], Y, NARROW, KEYS, half, 5)
     assert calls["rehearsal_split"] == 2
 
 

@@ -32,10 +32,9 @@ from congruence.kernels.resampling.paired import PairedResampling, PointMetric, 
 from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.plots import pit_histogram
-from congruence.tasks.scores.block_statistics import MeanMetrics
 from congruence.tasks.scores.metrics.registry import metric_names
 from congruence.tasks.scores.metrics.rows import Rows
-from congruence.tasks.scores.summary import values_of
+from congruence.tasks.scores.summary import MeanMetrics, values_of
 
 ROWS = 400
 TESTS_OF_ROWS = ("skce_p_value", "pit_ks_p_value", "pit_cvm_p_value", "pit_chi2_p_value")

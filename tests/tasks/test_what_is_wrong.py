@@ -15,12 +15,12 @@ from comparable import as_compared
 from databases import mlflow_database
 from mlflow import MlflowClient
 from PIL import Image
+from readings import SENTENCES, Asked, Read, read_versions
 from scipy import stats
 
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration import prepare_calibration
-from congruence.kernels.conditional_calibration.counts import CountRows
 from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import RegionReading
 from congruence.kernels.streams import hashed_keys
@@ -44,13 +44,14 @@ from congruence.tasks.scores.evaluation import (
     SplitSummary,
     verdict_of,
 )
-from congruence.tasks.scores.features import named_features, numbers_of_inputs
-from congruence.tasks.scores.logged_table import over_all_rows
 from congruence.tasks.scores.metrics.registry import metric_names, metric_of
-from congruence.tasks.scores.points import score_points, version_metrics
+from congruence.tasks.scores.points import over_all_rows
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
+from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.segments import weak_segments
+from congruence.tasks.scores.split_rows import named_features, numbers_of_inputs
 from congruence.tasks.scores.summary import calibration_metrics
+from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.findings import told, what_is_wrong
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
@@ -68,48 +69,41 @@ VERSIONS = {
 NAMES = list(VERSIONS)
 
 
-class Asked:
-    seed = 0
-    metrics = ["cce", "calibration", "pit"]
+@pytest.fixture(scope="module")
+def read() -> dict[str, Read]:
+    return read_versions(X, Y, VERSIONS, segments=False)
 
 
 @pytest.fixture(scope="module")
-def measurement() -> dict[str, VersionMeasurement]:
-    return measure(Asked(), EXACT, X, Y, VERSIONS)
+def evaluations(read: dict[str, Read]) -> dict[str, Evaluation]:
+    return {name: evaluated(name, found) for name, found in read.items()}
 
 
-@pytest.fixture(scope="module")
-def evaluations(measurement: dict[str, VersionMeasurement]) -> dict[str, Evaluation]:
-    return {name: evaluated(name, measurement) for name in VERSIONS}
-
-
-def evaluated(name: str, measurement: dict[str, VersionMeasurement], slices: pd.DataFrame | None = None) -> Evaluation:
-    law, found = VERSIONS[name], measurement[name]
-    calibration = found.calibration
-    assert calibration is not None
-    points = score_points(found.result, law, Y, seed=0, keys=None, calibration=calibration)
-    metrics, _ = version_metrics(("cce", "calibration", "pit"), points, law, Y, found, seed=0)
-    regions = calibration.regions.named({"age": X[:, 0], "income": X[:, 1]})
-    points["calibration_region"] = np.array(regions.names)[regions.labels]
-    labels = pd.DataFrame(index=range(ROWS)) if slices is None else slices
-    wrong = read_what_is_wrong(calibration, regions, points["pit"], metrics, np.arange(ROWS), labels)
-    scores = pd.DataFrame({"key": np.arange(ROWS), "valid": True, "reason": None, **points})
-    version = ModelVersion("model", str(NAMES.index(name)), f"models:/model/{NAMES.index(name)}")
+def evaluated(name: str, read: Read) -> Evaluation:
+    scores = pd.DataFrame({"key": np.arange(ROWS), "valid": True, "reason": None, **read.points})
     return Evaluation(
-        version,
+        ModelVersion("model", str(NAMES.index(name)), f"models:/model/{NAMES.index(name)}"),
         SplitSummary("test", "s" * 64, ROWS, ROWS),
         EXACT,
-        metrics,
+        read.metrics,
         scores,
         embedding_map=pd.DataFrame(X[:, :2]),
-        wrong=wrong,
+        wrong=read.wrong,
     )
 
 
-def test_the_test_is_the_kernels_own(measurement: dict[str, VersionMeasurement]) -> None:
+def by_half(*few: int) -> WhatIsWrong:
+    """The homoscedastic version by halves of the rows, and a slice of a few."""
+    halves = pd.DataFrame({"half": np.where(X[:, 0] < 0.0, "left", "right")})
+    halves.loc[list(few), "half"] = "few"
+    law = {"homoscedastic": VERSIONS["homoscedastic"]}
+    return read_versions(X, Y, law, slices=halves, segments=False)["homoscedastic"].wrong
+
+
+def test_the_test_is_the_kernels_own(read: dict[str, Read]) -> None:
     system = {"input_kernel": EXACT.input_kernel, "regularization": EXACT.regularization}
     own = prepare_calibration(EXACT.apply(X), **system).test_version(Y, VERSIONS["homoscedastic"])
-    found = measurement["homoscedastic"].calibration.test
+    found = read["homoscedastic"].found.calibration.test
     assert (found.p_value, found.statistic, found.effects) == (own.p_value, own.statistic, own.effects)
 
 
@@ -117,8 +111,8 @@ def test_counts_are_randomised_by_the_keys_of_the_scores() -> None:
     rate = np.exp(0.5 * X[:200, 0])
     law, y = Poisson(rate), RNG.poisson(rate).astype(float)
     keys = np.array([f"row-{number}" for number in range(200)])
-    by_text = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=keys)[""].calibration
-    by_hash = measure(Asked(), EXACT, X[:200], y, {"": law}, keys=hashed_keys(keys))[""].calibration
+    by_text = measure(Asked(SENTENCES), EXACT, X[:200], y, {"": law}, keys=keys)[""].calibration
+    by_hash = measure(Asked(SENTENCES), EXACT, X[:200], y, {"": law}, keys=hashed_keys(keys))[""].calibration
     np.testing.assert_array_equal(by_text.reading.scores, by_hash.reading.scores)
     system = {"input_kernel": EXACT.input_kernel, "regularization": EXACT.regularization}
     own = prepare_calibration(EXACT.apply(X[:200]), **system).test_version(y, law, keys=keys)
@@ -143,10 +137,8 @@ def test_faults_that_are_there_are_named_and_no_others(evaluations: dict[str, Ev
     assert {"predicted spread too small", "predicted spread too large"} <= set(homoscedastic.wrong.places["fault"])
 
 
-def test_the_slices_are_read_where_the_split_has_them(measurement: dict[str, VersionMeasurement]) -> None:
-    half = pd.DataFrame({"half": np.where(X[:, 0] < 0.0, "left", "right")})
-    wrong = evaluated("homoscedastic", measurement, half).wrong
-    assert wrong is not None
+def test_the_slices_are_read_where_the_split_has_them() -> None:
+    wrong = by_half()
     assert dict(zip(wrong.places["place"], wrong.places["fault"], strict=True)) == {
         "half left": "predicted spread too large",
         "half right": "predicted spread too small",
@@ -154,15 +146,11 @@ def test_the_slices_are_read_where_the_split_has_them(measurement: dict[str, Ver
     assert "here half is left (" in " ".join(wrong.sentences)
 
 
-def test_what_its_cce_alone_contradicts_has_no_named_fault(
-    measurement: dict[str, VersionMeasurement],
-) -> None:
-    calibration = measurement["right"].calibration
+def test_what_its_cce_alone_contradicts_has_no_named_fault(read: dict[str, Read]) -> None:
+    calibration = read["right"].found.calibration
     above = {"cce_mean": MetricValue(0.3), "cce_p_value": MetricValue(0.001), "calibration_p_value": MetricValue(0.5)}
-    pit = pit_values(Y, VERSIONS["right"])
-    wrong = read_what_is_wrong(
-        replace(calibration), calibration.regions, pit, above, np.arange(ROWS), pd.DataFrame(index=range(ROWS))
-    )
+    rows, none = RowsRead(pit_values(Y, VERSIONS["right"])), pd.DataFrame(index=range(ROWS))
+    wrong = read_what_is_wrong(calibration, calibration.regions, rows, above, np.arange(ROWS), none)
     assert wrong.sentences[0].startswith("The predictions are wrong somewhere, but in no place")
 
 
@@ -209,19 +197,14 @@ def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]
     assert all(selection for _, selection in report_data(found).sentences)
 
 
-def test_the_pit_interpreter_reads_slices_and_regions(
-    evaluations: dict[str, Evaluation], measurement: dict[str, VersionMeasurement]
-) -> None:
+def test_the_pit_interpreter_reads_slices_and_regions(evaluations: dict[str, Evaluation]) -> None:
     homoscedastic, right = evaluations["homoscedastic"].wrong, evaluations["right"].wrong
     assert homoscedastic is not None
     assert right is not None
     said = homoscedastic.places.loc[homoscedastic.places["fault"] == "predicted spread too small", "pit"]
     assert said.str.contains("too narrow").any()
     assert set(right.places["pit"]) <= {"no evidence of miscalibration", "abstained", ""}
-    halves = pd.DataFrame({"half": np.where(X[:, 0] < 0.0, "left", "right")})
-    halves.loc[:9, "half"] = "few"
-    wrong = evaluated("homoscedastic", measurement, halves).wrong
-    assert wrong is not None
+    wrong = by_half(*range(10))
     words = dict(zip(wrong.places["place"], wrong.places["pit"], strict=True))
     assert "too wide" in words["half left"]
     assert "too narrow" in words["half right"]
@@ -238,7 +221,7 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
         "narrow": MultivariateNormal(mean, np.broadcast_to([1.0, 1.0], (n, 2))),
         "members": Samples(mean[:, None] + rng.normal(size=(n, 12, 2)) * np.array([1.0, 2.0])),
     }
-    found = measure(Asked(), EXACT, X[:n], y, laws)
+    found = measure(Asked(SENTENCES), EXACT, X[:n], y, laws)
     said = {}
     for name, law in laws.items():
         calibration = found[name].calibration
@@ -340,17 +323,16 @@ def test_few_rows_equal_inputs_and_a_law_without_ends_are_measured() -> None:
         law = Endless(X[:rows, 1], SPREAD[:rows])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = measure(Asked(), EXACT, x, Y[:rows], {"": law})[""]
+            found = measure(Asked(SENTENCES), EXACT, x, Y[:rows], {"": law})[""]
         calibration = found.calibration
         assert calibration is not None
         assert 0.0 < calibration.test.p_value <= 1.0
         assert "own quantiles" not in calibration.test.by_basis
         metrics = calibration_metrics(calibration.test)
-        wrong = read_what_is_wrong(
-            calibration, calibration.regions, pit_values(Y[:rows], law), metrics, np.arange(rows), pd.DataFrame()
-        )
+        read = RowsRead(pit_values(Y[:rows], law))
+        wrong = read_what_is_wrong(calibration, calibration.regions, read, metrics, np.arange(rows), pd.DataFrame())
         assert wrong.sentences
-    assert not measure(Asked(), EXACT, X[:20], Y[:20], {"": Normal(X[:20, 1], SPREAD[:20])})[""].calibration
+    assert not measure(Asked(SENTENCES), EXACT, X[:20], Y[:20], {"": Normal(X[:20, 1], SPREAD[:20])})[""].calibration
 
 
 def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> None:
@@ -373,35 +355,6 @@ def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> 
     assert over_all_rows(few, np.ones(3, bool)) is few
 
 
-def test_sentences_and_table_on_counts_with_many_zeros_agree_and_speak_of_counts() -> None:
-    """1,000 rows of a slice had 56 counts expected and none observed, and no fault was named."""
-    n, rng = 800, np.random.default_rng(3)
-    rate = np.full(n, 0.25)
-    slices = pd.DataFrame({"Region": np.where(np.arange(n) % 5 == 0, "R21", "R24")})
-    y = np.where(slices["Region"] == "R21", 0.0, rng.poisson(rate))
-    law = Poisson(rate)
-    found = measure(Asked(), EXACT, X[:n], y, {"": law})[""]
-    calibration = found.calibration
-    assert calibration is not None
-    pit = pit_values(y, law, seed=0)
-    rows = CountRows.of(y, law)
-    for p_value in (0.001, 0.4):
-        tested = replace(calibration, test=replace(calibration.test, p_value=p_value))
-        metrics = {
-            "cce_mean": MetricValue(0.3),
-            "cce_p_value": MetricValue(0.001),
-            "calibration_p_value": MetricValue(p_value),
-        }
-        wrong = read_what_is_wrong(tested, calibration.regions, pit, metrics, np.arange(n), slices, rows)
-        named = wrong.places.loc[wrong.places["fault"] != "", "place"].tolist()
-        text = " ".join(wrong.sentences)
-        assert "Region R21" in named
-        assert "Where Region is R21" in text
-        assert "the predicted mean is too high: 0 observed, 40 expected" in text
-        assert "tails" not in text
-        assert wrong.places["observed"].sum() == y.sum()
-
-
 def test_the_largest_fault_comes_first_by_size_and_share_of_the_rows() -> None:
     """Two slices with opposite biases: over all rows they look like one spread that is too small."""
     z = np.random.default_rng(3).normal(size=2000)
@@ -419,7 +372,7 @@ def test_a_segment_of_few_rows_is_the_first_sentence_where_it_is_the_largest_fau
     rng = np.random.default_rng(5)
     x = rng.normal(size=2000)
     pit = stats.norm.cdf(rng.normal(size=2000) + 4.0 * (x > 2.33))
-    (segment, *_) = weak_segments(pd.DataFrame({"x0": x}), pit, np.ones(2000), np.ones(2000))
+    (segment, *_) = weak_segments(pd.DataFrame({"x0": x}), RowsRead(pit), np.ones(2000), np.ones(2000))
     said, label = told(None, [], 0, [segment.finding])
     assert re.match(
         r"Where x0 is above 2\.3\d? \(2\d rows, 1 %\) the targets lie [34](\.\d)? predicted spreads above", said[0]

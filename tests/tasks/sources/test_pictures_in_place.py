@@ -28,7 +28,7 @@ from congruence.tasks.data.sources.tables import parquet_rows_from
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError
-from congruence.tasks.scores.logged_table import row_frame
+from congruence.tasks.scores.points import row_frame
 
 ROWS = 70
 Write = Callable[[Path, pd.DataFrame], dict[str, Any]]

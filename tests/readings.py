@@ -1,0 +1,95 @@
+"""A version as an evaluation reads it, from arrays: its measurement, metrics and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from congruence.kernels import EXACT, Distribution
+from congruence.kernels.engine.dependence import FoundBlocks
+from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.scores.metrics.rows import Rows
+from congruence.tasks.scores.points import score_points
+from congruence.tasks.scores.rare import RareTargets
+from congruence.tasks.scores.reading import read_what_is_wrong
+from congruence.tasks.scores.rows_read import RowsRead
+from congruence.tasks.scores.segments import weak_segments
+from congruence.tasks.scores.summary import version_metrics
+from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.solving.measurement import VersionMeasurement, measure
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What ``measure`` reads of settings; every metric by default."""
+
+    metrics: list[str] | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Read:
+    """What is known of a version."""
+
+    found: VersionMeasurement
+    points: dict[str, np.ndarray]
+    metrics: dict[str, MetricValue]
+    wrong: WhatIsWrong
+
+
+SENTENCES = ["cce", "congruence_test", "calibration", "pit", "actual_over_expected"]
+"""The metrics that sentences need."""
+
+
+def read_versions(
+    x: np.ndarray,
+    y: np.ndarray,
+    laws: Mapping[str, Distribution],
+    *,
+    slices: pd.DataFrame | None = None,
+    features: pd.DataFrame | None = None,
+    segments: bool = True,
+    asked: list[str] | None = SENTENCES,
+) -> dict[str, Read]:
+    """Versions of one target a row on the same rows; segments are looked for in ``features``, by which regions are."""
+    features = pd.DataFrame(x[:, :2], columns=["age", "income"]) if features is None else features
+    labels = pd.DataFrame(index=range(len(y))) if slices is None else slices
+    return {
+        name: _read(found, y, laws[name], labels, features, segments)
+        for name, found in measure(Asked(asked), EXACT, x, y, laws).items()
+    }
+
+
+def _read(
+    found: VersionMeasurement,
+    y: np.ndarray,
+    law: Distribution,
+    labels: pd.DataFrame,
+    features: pd.DataFrame,
+    segments: bool,
+) -> Read:
+    calibration = found.calibration
+    assert calibration is not None
+    assert calibration.regions is not None
+    points = score_points(found.result, law, y, seed=0, keys=None, test=found.test, calibration=calibration)
+    metrics, _ = version_metrics(tuple(SENTENCES), Rows(points, y, law), found)
+    rare, rows = RareTargets.of(y, law, FoundBlocks()), RowsRead.of(points, y, law)
+    metrics |= rare.metrics()
+    regions = calibration.regions.named({str(name): features[name].to_numpy() for name in features})
+    points["calibration_region"] = np.array(regions.names)[regions.labels]
+    wrong = read_what_is_wrong(
+        calibration,
+        regions,
+        rows,
+        metrics,
+        np.arange(len(y)),
+        labels,
+        lambda: weak_segments(features, rows, points["cce"], points["cce_noise_floor"]) if segments else [],
+        lambda all_rows: rare.findings(
+            all_rows, lambda at: [f"patient {row}" for row in at], of_counts=rows.counts is not None
+        ),
+    )
+    return Read(found, points, metrics, replace(wrong, method=f"{wrong.method} {rare.method}".strip()))
