@@ -14,12 +14,10 @@ import numpy as np
 
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.encoders.base import what_it_knows
-from congruence.tasks.report.headlines import Headline, headlines
+from congruence.tasks.report.headlines import Headline, Totals, headlines, quantiles_read, totals_of
 from congruence.tasks.report.page import PageData, page_data
-from congruence.tasks.report.quantiles import quantiles_read
 from congruence.tasks.report.rendering import records, render
 from congruence.tasks.report.selections import Selection, of_segment, of_sentence, places_of
-from congruence.tasks.report.totals import Totals, totals_of
 from congruence.tasks.runtime.masking import mask_secrets
 from congruence.tasks.scores.correction import Advice, advise
 from congruence.tasks.scores.counts import CountFit, count_fit

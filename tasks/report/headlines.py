@@ -1,10 +1,16 @@
-"""The numbers at the top of a report, with what they are beside."""
+"""The numbers at the top of a report, what they are beside, totals of counts, and how quantiles were read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from congruence.kernels.calibration.totals import actual_over_expected, deciles, has_total, poisson_deviance
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.quantiles import TAILS
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.registry import REGION
 from congruence.tasks.sentences.calibration import significant
@@ -82,3 +88,63 @@ def _words(metric: MetricValue) -> tuple[str, str]:
     if metric.low is None or metric.high is None:
         return value, ""
     return value, f"{significant(metric.low)} to {significant(metric.high)}"
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Totals of a split.
+
+    Attributes:
+        whole: one record: rows, actual, expected, ratio with interval and the ends of a right version's.
+        deciles: one record a tenth of the rows by prediction, the lowest first.
+        lift: mean target of the highest tenth over that of all rows.
+        deviance: Poisson deviance a row.
+        explained: 1 - deviance / that of the mean target for every row.
+    """
+
+    whole: dict[str, Any]
+    deciles: list[dict[str, Any]]
+    lift: float
+    deviance: float
+    explained: float
+
+
+def totals_of(evaluation: Evaluation) -> Totals | None:
+    """The totals of a version whose targets are never negative and whose means are positive; None of any other."""
+    scores, targets = evaluation.valid_scores, evaluation.targets
+    if targets is None or "mean" not in scores or "std" not in scores or targets.ndim != 1:
+        return None
+    mean, std = (scores[name].to_numpy(float) for name in ("mean", "std"))
+    if not has_total(targets, mean):
+        return None
+    whole = _records(np.zeros(len(mean), dtype=np.intp), targets, mean, std)[0]
+    codes = deciles(mean)
+    by_decile = _records(codes, targets, mean, std)
+    top = targets[codes == codes.max()]
+    deviance = poisson_deviance(targets, mean)
+    of_mean = poisson_deviance(targets, np.full_like(mean, np.mean(targets)))
+    explained = 1.0 - deviance / of_mean if of_mean > 0.0 else 0.0
+    return Totals(whole, by_decile, float(np.mean(top) / np.mean(targets)), deviance, explained)
+
+
+def _records(codes: Any, targets: Any, mean: Any, std: Any) -> list[dict[str, Any]]:
+    found = actual_over_expected(codes, int(codes.max()) + 1, targets, mean, std)
+    names = ("rows", "actual", "expected", "ratio", "low", "high", "null_low", "null_high")
+    each = zip(*(getattr(found, name).tolist() for name in names), strict=True)
+    return [dict(zip(names, values, strict=True)) for values in each]
+
+
+def quantiles_read(metrics: Mapping[str, MetricValue], predictive: Distribution | None) -> str:
+    """How many rows crossed, how many targets lie beyond the outer quantiles, and the tails; empty for other laws."""
+    crossing, beyond = (metrics.get(name) for name in ("quantile_crossing_share", "beyond_quantiles_share"))
+    if crossing is None or beyond is None or predictive is None:
+        return ""
+    stated = predictive.parameters()
+    levels, kind = stated["levels"], TAILS[int(stated["tails"][0])]
+    expected = levels[0] + 1.0 - levels[-1]
+    crossed = f"The predicted quantiles crossed in {crossing.value:.2%} of the rows and were sorted there. "
+    tails = "no tails" if kind == "none" else f"{kind} tails"
+    return (
+        f"{crossed if crossing.value > 0.0 else ''}{beyond.value:.2%} of the targets lie beyond the outer quantiles, "
+        f"{expected:.2%} by the levels; there the predictions have {tails}."
+    )

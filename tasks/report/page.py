@@ -10,9 +10,12 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.tasks.report.along import along_each
-from congruence.tasks.report.laws import drawn_laws
+from congruence.kernels.calibration.decomposition import QUANTILE_LEVELS
+from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
+from congruence.kernels.calibration.totals import actual_over_expected, has_total
+from congruence.kernels.conditional_calibration.regions import GroupCalibrations, calibration_by_group
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.streams import stream
 from congruence.tasks.report.packing import (
     LETTERS,
     as_json,
@@ -22,13 +25,12 @@ from congruence.tasks.report.packing import (
     numbers,
     rounded,
 )
-from congruence.tasks.report.sample import MOST_ROWS, shown_rows
 from congruence.tasks.report.selections import SLICE
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.registry import REGION, column_labels
 from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.segments import is_numeric, searched_rows
-from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.scores.summary import slice_groups, tenths
 from congruence.tasks.sentences.calibration import short_name
 
 EVIDENCE = "evidence"
@@ -183,3 +185,127 @@ def _histogram(scores: pd.DataFrame) -> list[int]:
     if "pit" not in scores:
         return []
     return [int(count) for count in np.histogram(scores["pit"].to_numpy(float), 20, (0.0, 1.0))[0]]
+
+
+MOST_ROWS = 20_000
+WORST = 0.1
+"""The share of the shown rows that are the worst of all."""
+
+_DRAWN = 50
+"""Rows drawn for each that is shown, of which regions have their share."""
+
+
+def shown_rows(scores: pd.DataFrame, features: Array | None, *, most: int = MOST_ROWS, seed: int = 0) -> Array:
+    """Positions among the valid rows, the worst (by CCE) first, then the others in order.
+
+    Of more than ``most`` rows a tenth of those are the worst, the others drawn evenly from the regions of the inputs,
+    in proportion to their rows.
+
+    Args:
+        scores: of the valid rows.
+        features: positions whose named features are known, where not all are; only these are shown.
+        most: rows at most.
+        seed: of the draw.
+    """
+    cce = scores["cce"].to_numpy()
+    by_cce = np.argsort(-cce, kind="stable")
+    if len(cce) <= most and features is None:
+        return np.asarray(by_cce)
+    known = np.ones(len(cce), dtype=bool)
+    if features is not None and len(features) < len(cce):
+        known = np.zeros(len(cce), dtype=bool)
+        known[features] = True
+    worst = by_cce[: max(1, int(WORST * most))]
+    known[worst] = False
+    rest = np.flatnonzero(known)
+    room = most - len(worst)
+    if len(rest) > room:
+        mixed = rest[stream(seed, "rows of a report").permutation(len(rest))[: _DRAWN * room]]
+        if REGION in scores:
+            strata = pd.factorize(scores[REGION].iloc[mixed])[0]
+            mixed = mixed[np.argsort(strata, kind="stable")]
+        rest = mixed[np.linspace(0, len(mixed) - 1, room).astype(int)]
+    return np.concatenate([worst, rest[np.argsort(-cce[rest], kind="stable")]])
+
+
+DRAWN = 3_000
+"""Rows whose laws are written down; of all others mean and spread are known, which for normal laws is everything."""
+
+_COUNTS = 96
+_TAIL = 1e-3
+
+
+def drawn_laws(predictive: Distribution, rows: Array) -> dict[str, Any]:
+    """The laws of the first ``DRAWN`` of ``rows``: nothing for normal laws, masses of counts, else quantiles.
+
+    Masses are those of ``first`` and the counts after it, a row at a time, at most 96; what is left out beyond is at
+    most .1 % on either side. Laws of wider counts go by quantiles.
+    """
+    chosen = rows[:DRAWN]
+    if predictive.family == "normal":
+        return {"kind": "normal"}
+    laws = predictive[chosen]
+    if predictive.is_discrete:
+        low, high = laws.quantile(np.array([_TAIL, 1.0 - _TAIL])[None, :]).T
+        if np.max(high - low) < _COUNTS:
+            counts = low[:, None] + np.arange(int(np.max(high - low)) + 1)
+            mass = np.exp(laws.log_prob(counts))
+            return {"kind": "mass", "rows": len(chosen), "width": counts.shape[1],
+                    "first": numbers(low), "mass": numbers(mass)}  # fmt: skip
+    quantiles = laws.predictive_quantile(QUANTILE_LEVELS[None, :])
+    return {"kind": "quantiles", "rows": len(chosen), "levels": QUANTILE_LEVELS.tolist(), "at": numbers(quantiles)}
+
+
+FEW_VALUES = 12
+"""Numbers of at most as many distinct values are taken value by value."""
+
+MOST_FEATURES = 60
+
+
+def bins_of(values: pd.Series[Any]) -> tuple[Array, list[str], list[float] | None]:
+    """The bin of each row, the bins' names, and the edges between tenths of a column of numbers."""
+    is_number = is_numeric(values)
+    if not is_number or values.nunique() <= FEW_VALUES:
+        codes, names = slice_groups(values)
+        if is_number:
+            order = np.argsort([float(name) if name != "missing" else np.inf for name in names], kind="stable")
+            place = np.empty_like(order)
+            place[order] = np.arange(len(order))
+            codes, names = place[codes], names[order]
+        return codes, [str(name)[:LETTERS] for name in names], None
+    return tenths(values.to_numpy(float, na_value=np.nan))
+
+
+def along_each(
+    columns: pd.DataFrame, targets: Array, mean: Array, std: Array, pit: Array, *, counts: bool = False
+) -> list[dict[str, Any]]:
+    """A record a feature or slice, what explains most first; none of constant columns.
+
+    Args:
+        columns: features and slices of n rows.
+        targets, mean, std, pit: of the same rows, (n,) each.
+        counts: whether actual over expected is wanted, too.
+    """
+    scores = pit_scores(pit)
+    found = []
+    for name in list(columns.columns)[:MOST_FEATURES]:
+        codes, labels, edges = bins_of(columns[name])
+        if len(labels) < 2:
+            continue
+        read = calibration_by_group(codes, len(labels), targets, mean, std, scores)
+        record = {"name": str(name), "bins": labels, "edges": edges, **_record(read)}
+        if counts and has_total(targets, mean):
+            record["ratio"] = _ends(actual_over_expected(codes, len(labels), targets, mean, std), "ratio")
+        found.append(record)
+    return sorted(found, key=lambda each: -each["explained"])
+
+
+def _record(read: GroupCalibrations) -> dict[str, Any]:
+    bands = {name: _ends(getattr(read, name), "value") for name in ("bias", "spread", "skew", "tails")}
+    plain = {name: rounded(getattr(read, name)) for name in ("rows", "target", "mean")}
+    return {"explained": float(f"{read.explained:.4g}"), **plain, **bands}
+
+
+def _ends(found: object, value: str) -> list[list[float | None]]:
+    """Value, low, high, and the ends of a right version's, by bin."""
+    return [rounded(getattr(found, name)) for name in (value, "low", "high", "null_low", "null_high")]

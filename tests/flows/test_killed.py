@@ -1,7 +1,10 @@
-"""A run, or a worker of it, killed while it embeds: only what was not finished is redone, and the end is the same."""
+"""A worker killed while it embeds, and embedded parts on a slow machine: only what was not finished is redone."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from slow_machine import a_quarter_of_the_processor
 
 from congruence.tasks.evaluate.executors import dask_executor
 from congruence.tasks.evaluate.observer import Observer
@@ -71,3 +75,32 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def shards(store: Path) -> list[Path]:
     return sorted(path for path in store.glob("*/*/embeddings/c.*") if path.suffix != ENDING)
+
+
+WORKERS = """
+import os
+from congruence.tasks.dask.clusters import dask_client
+from congruence.tasks.settings.computing import ClusterSettings
+if __name__ == "__main__":
+    with dask_client(ClusterSettings(kind="local", workers=2), print) as client:
+        assert os.getpid() not in client.run(os.getpid).values()
+        print("workers", len(client.run(os.getpid)))
+"""
+
+
+def said_by(code: str, folder: Path) -> str:
+    script = folder / "script.py"
+    script.write_text(code)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_API")}
+    environment |= {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_LOGGING_LEVEL": "ERROR"}
+    command = ["nice", "-n", "19", sys.executable, str(script)]
+    started = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
+    )
+    with a_quarter_of_the_processor(psutil.Process(started.pid)):
+        return started.communicate(timeout=280)[0]
+
+
+@pytest.mark.exercise
+def test_worker_processes_come_up(tmp_path: Path) -> None:
+    assert "workers 2" in said_by(WORKERS, tmp_path)

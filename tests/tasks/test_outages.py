@@ -1,9 +1,10 @@
-"""An MLflow that is away is neither a missing version nor a failed one; what was marked as failed can go on."""
+"""An MLflow that is away, or marked by others meanwhile, is neither a missing version nor a failed one."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import mlflow
 import pytest
 import requests
 from databases import mlflow_database
+from loopback import PostgreSQL
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST
@@ -19,10 +21,13 @@ from congruence.tasks.mlflow import connection, evaluations
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity
-from congruence.tasks.mlflow.runs import fail_run, open_run
+from congruence.tasks.mlflow.reading import read_version
+from congruence.tasks.mlflow.runs import ERROR, fail_run, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, resolve
+from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.mlflow_access import is_refusal, is_transient
+from congruence.tasks.scores.evaluation import Evaluation
 
 
 def test_a_tag_that_cannot_be_set_fails_no_version_whose_numbers_are_logged(
@@ -137,3 +142,105 @@ def test_a_server_that_answered_before_is_waited_for(monkeypatch: pytest.MonkeyP
 
     assert connection.with_retries("a step", operation, restarted) == "before"
     assert connection.with_retries("a step", operation, restarted) == "after"
+
+
+LOST = "the Dask scheduler was lost"
+
+
+@pytest.fixture
+def registered(tmp_path: Path) -> Iterator[TrackingSettings]:
+    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
+    mlflow.set_tracking_uri(uri)
+    client = MlflowClient()
+    client.create_registered_model("angle")
+    client.create_model_version("angle", source="/nowhere")
+    yield TrackingSettings(uri=uri, report=False)
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture
+def evaluation(make_evaluation: Any) -> Evaluation:
+    made: Evaluation = make_evaluation(model=ModelVersion("angle", "1", "models:/angle/1"))
+    return made
+
+
+def require_complete(run_id: str) -> None:
+    run = MlflowClient().get_run(run_id)
+    assert (run.info.status, run.data.tags["congruence.state"]) == ("FINISHED", "complete")
+    assert ERROR not in run.data.tags
+
+
+def test_a_run_that_is_marked_while_it_is_logged_ends_complete(
+    evaluation: Evaluation, registered: TrackingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = EvaluationIdentity.of(evaluation)
+    run_id = open_run(identity, registered)
+    log_metrics = evaluations.log_metrics
+
+    def while_metrics_are_logged(*arguments: Any) -> None:
+        fail_run(identity, LOST, registered)
+        assert ERROR in MlflowClient().get_run(run_id).data.tags
+        log_metrics(*arguments)
+
+    monkeypatch.setattr(evaluations, "log_metrics", while_metrics_are_logged)
+    assert log_evaluation(evaluation, registered) == run_id
+    require_complete(run_id)
+
+
+@pytest.mark.parametrize("moment", ["set_tag", "set_terminated"])
+def test_a_run_that_completes_while_it_is_marked_is_complete(
+    evaluation: Evaluation, registered: TrackingSettings, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    identity = EvaluationIdentity.of(evaluation)
+    run_id = open_run(identity, registered)
+    write = getattr(MlflowClient, moment)
+
+    def late(client: MlflowClient, *arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(MlflowClient, moment, write)
+        assert log_evaluation(evaluation, registered) == run_id
+        write(client, *arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, moment, late)
+    fail_run(identity, LOST, registered)
+    require_complete(run_id)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PostgreSQL]:
+    cluster = PostgreSQL()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def settings(cluster: PostgreSQL, tmp_path: Any) -> Iterator[TrackingSettings]:
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(cluster.uri)
+    yield TrackingSettings(uri=cluster.uri, report=False, patience=5, artifact_location=str(tmp_path))
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PostgreSQL.missing() is not None, reason=str(PostgreSQL.missing()))
+def test_an_evaluation_lands_once(make_evaluation: Any, settings: TrackingSettings, cluster: PostgreSQL) -> None:
+    client = MlflowClient()
+    client.create_registered_model("angle")
+    client.create_model_version("angle", source="/nowhere")
+    evaluation = make_evaluation(model=resolve("models:/angle/1"))
+    with ThreadPoolExecutor(3) as threads:
+        logged = set(threads.map(lambda _: log_evaluation(evaluation, settings), range(3)))
+    experiment = client.get_experiment_by_name("congruence/evaluations")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.run_id in logged
+    assert len(client.get_metric_history(run.info.run_id, "headline/cce_mean")) == 1
+    assert read_version(run.info.run_id, settings).metrics == evaluation.metrics
+    tags = client.get_model_version("angle", "1").tags
+    assert float(tags["cce"]) > 0
+    assert cluster.password not in str(tags | run.data.tags | run.data.params)
+
+    cluster.stop()
+    with pytest.raises(TrackingError, match=r"is unreachable: ") as refused:
+        log_evaluation(
+            make_evaluation(model=evaluation.model, split="late"), settings.model_copy(update={"patience": 1.0})
+        )
+    assert cluster.password not in str(refused.value)

@@ -1,4 +1,4 @@
-"""What infra/ holds is what the program accepts: example files load, deployments reach a real Prefect server."""
+"""What infra/ and serve register is what a Prefect server takes: schedules, triggers, limits; runs and verdicts."""
 
 from __future__ import annotations
 
@@ -8,21 +8,32 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.concurrency.sync import concurrency
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from congruence.flows.deployed import UnevaluatedError, _settings, evaluate_version, watch_registry
+from congruence.flows.deployed import (
+    UnevaluatedError,
+    _settings,
+    evaluate_version,
+    serve,
+    served_deployments,
+    watch_registry,
+)
+from congruence.flows.evaluate import STAGES
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.folders import HOME_VARIABLE
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
@@ -149,3 +160,104 @@ def test_inline_settings_choose_nothing_that_runs_on_the_worker(
     with pytest.raises(SettingsError, match=rf"settings: {named} cannot be given with a run.*file"):
         _settings(None, inline(models=["good"], **changes))
     assert _settings(registry.file(models=["good"], **changes), None).models == ["good"]
+
+
+async def _on_the_server() -> tuple[dict[str, Any], list[Any]]:
+    async with get_client() as client:
+        deployments = {item.name: item for item in await client.read_deployments()}
+        return deployments, await client.read_automations()
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_deployments_are_registered_once_with_schedule_and_trigger(registry: Any) -> None:
+    file = registry.file(models=["angle"])
+    for _ in range(2):
+        for deployment in served_deployments(file, "circle", "*/5 * * * *"):
+            deployment.apply()
+    deployments, automations = asyncio.run(_on_the_server())
+    scheduled, announced = deployments["circle"], deployments["circle-new-version"]
+    assert [item.schedule.cron for item in scheduled.schedules] == ["*/5 * * * *"]
+    assert announced.schedules == []
+    assert scheduled.global_concurrency_limit.limit == 1
+    assert scheduled.concurrency_options.collision_strategy == "CANCEL_NEW"
+    for deployment in (scheduled, announced):
+        assert deployment.parameters == {"file": str(file)}
+        assert deployment.entrypoint == "congruence.flows.deployed.watch_registry"
+    (automation,) = (item for item in automations if str(announced.id) in str(item.actions))
+    assert automation.trigger.expect == {"mlflow.model_version.created"}
+    assert automation.actions[0].parameters == {"file": str(file), "model": "{{ event.payload.model }}"}
+
+
+def test_what_cannot_be_served_is_said_at_once(registry: Any) -> None:
+    file = registry.file()
+    with pytest.raises(SettingsError, match=r"watch\.models: none given"):
+        serve(registry.settings(), file)
+    settings = registry.settings(models=["angle"])
+    with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(SettingsError, match="prefect server"):
+        serve(settings, file)
+    with pytest.raises(SettingsError, match="invalid cron expression 'hourly'"):
+        served_deployments(file, "circle", "hourly")
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_storage_of_another_user_is_said(registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runner_storage").touch(0o600)  # what not even root can enter
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(SettingsError, match=r"TMPDIR: .*runner_storage.* is .*'s; .*export TMPDIR="):
+        serve(registry.settings(models=["angle"]), registry.file(models=["angle"]))
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_an_announced_version_is_evaluated_if_it_is_watched(registry: Any) -> None:
+    registry.register("announced")
+    registry.register("announced")
+    registry.register("other")
+    file = registry.file(models=["announced"])
+    for model in ("models:/announced/2", "models:/other/1"):
+        watch_registry(file=file, model=model)
+    client = MlflowClient()
+    versions = [("announced", "1"), ("announced", "2"), ("other", "1")]
+    assert ["cce" in client.get_model_version(*version).tags for version in versions] == [False, True, False]
+
+
+TAG = "congruence-predict"
+
+
+@pytest.fixture
+def one_at_a_time(prefect_server: None) -> Iterator[None]:
+    with get_client(sync_client=True) as client:
+        client.create_concurrency_limit(tag=TAG, concurrency_limit=1)
+        yield
+        client.delete_concurrency_limit_by_tag(tag=TAG)
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_a_limit_on_the_tag_of_a_stage_is_kept() -> None:
+    spans: list[tuple[float, float]] = []
+    # The slot is taken before the second asks: two that ask at once are Prefect's own affair, and its SQLite's.
+    held = threading.Event()
+
+    def check(waits: bool) -> None:
+        if waits:
+            assert held.wait(timeout=60)
+
+    def predict() -> None:
+        held.set()
+        began = time.monotonic()
+        time.sleep(1.0)
+        spans.append((began, time.monotonic()))
+
+    @flow(name="of a test")
+    def an_evaluation(waits: bool) -> None:
+        STAGES.stage("check", "circle", lambda: check(waits))
+        STAGES.stage("predict", "circle", predict)
+
+    both = [
+        threading.Thread(target=contextvars.copy_context().run, args=(an_evaluation, waits)) for waits in (False, True)
+    ]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(timeout=100)
+    first, second = sorted(spans)
+    assert second[0] >= first[1]

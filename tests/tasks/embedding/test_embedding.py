@@ -1,4 +1,4 @@
-"""Embedding a shard: every row in its place, the same bytes whatever the timing, kills and company."""
+"""Embedding a shard: every row in its place, the same bytes whatever the timing, kills, company and batches."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import open_split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
-from congruence.tasks.embeddings.shard import embed_each
+from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, embed_each
+from congruence.tasks.embeddings.worker import open_store, settle_batch_size
+from congruence.tasks.encoders import loading
 from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.batch_search import BatchSearch
 from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.images import decode_image
+from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.encoders.torch_encoder import TorchEncoder
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 from congruence.tasks.runtime.files import ENDING
+from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.store.embeddings import EmbeddingStore
 
 SCRIPT = Path(__file__).with_name("embed_process.py")
@@ -225,3 +234,190 @@ def test_appended_rows_embed_only_the_new_shards(image_split: Any, embed_process
     np.testing.assert_array_equal(
         embed_process.open_store(store, after).read(slice(0, 100)), embed_process.open_store(store, before).read()
     )
+
+
+class InFlight(Encoder):
+    """Embeds an image as its size in bytes and a constant; notes what was begun and asked for."""
+
+    dimension, batch_size = 2, 8
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.begun = self.landed = 0
+
+    def preprocess(self, raw: Any) -> Any:
+        return float(len(raw))
+
+    def encode(self, batch: list[Any]) -> npt.NDArray[np.float32]:
+        return np.column_stack([batch, np.ones(len(batch))]).astype(np.float32)
+
+    def begin(self, batch: list[Any]) -> Callable[[], npt.NDArray[np.float32]]:
+        number, values = self.begun, self.encode(batch)
+        self.begun += 1
+        self.events.append(f"begin {number}")
+        assert self.begun - self.landed <= BATCHES_IN_FLIGHT
+
+        def result() -> npt.NDArray[np.float32]:
+            assert number == self.landed
+            self.landed += 1
+            self.events.append(f"result {number}")
+            return values
+
+        return result
+
+
+class OneByOne(InFlight):
+    begin = None  # type: ignore[assignment]
+
+
+def store_of(folder: Path, split: Any) -> EmbeddingStore:
+    return EmbeddingStore.open(str(folder), split=split, encoder_id="size", preprocessing_digest="none", dimension=2)
+
+
+def test_the_encoder_does_not_wait_at_the_end_of_a_shard(
+    image_split: Callable[..., SplitSettings], tmp_path: Path
+) -> None:
+    split = open_split(image_split(60))
+    encoder, alone = InFlight(), OneByOne()
+    store, other = store_of(tmp_path / "a", split), store_of(tmp_path / "b", split)
+    reports = embed_each(split, split.shards, encoder, store, threads=2)
+    # 20 rows a shard are batches of 8, 8 and 4: batch 3 is the next shard's first.
+    assert encoder.events.index("begin 3") < encoder.events.index("result 2")
+    assert len(reports) == 3
+    assert all(report.embedded and report.valid_rows == 20 for report in reports)
+    for shard in split.shards:
+        embed_each(split, [shard], alone, other, threads=1)
+    np.testing.assert_array_equal(store.read(), other.read())
+    assert not any(report.embedded for report in embed_each(split, split.shards, encoder, store))
+
+
+def test_what_is_finished_is_written_by_another_thread_and_kept_when_a_later_shard_fails(
+    image_split: Callable[..., SplitSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = open_split(image_split(60))
+    store, writers = store_of(tmp_path / "a", split), []
+    write = store.write
+
+    def noting(*args: Any, **kwargs: Any) -> None:
+        writers.append(threading.current_thread().name)
+        write(*args, **kwargs)
+
+    monkeypatch.setattr(store, "write", noting)
+
+    class Breaking(InFlight):
+        def preprocess(self, raw: Any) -> Any:
+            return super().preprocess(raw)
+
+        def begin(self, batch: list[Any]) -> Callable[[], npt.NDArray[np.float32]]:
+            if self.begun == 7:  # of the third shard
+                raise ConnectionError("the device is lost")
+            return super().begin(batch)
+
+    with pytest.raises(ConnectionError, match="device is lost"):
+        embed_each(split, split.shards, Breaking(), store, threads=2)
+    assert writers
+    assert all(name.startswith("write-behind") for name in writers)
+    assert len(store.pending()) in (1, 2)
+
+
+def test_a_shard_that_cannot_be_written_is_not_reported_as_done(
+    image_split: Callable[..., SplitSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = open_split(image_split(40))
+    store = store_of(tmp_path / "a", split)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(store, "write", full)
+    with pytest.raises(OSError, match="no space left"):
+        embed_each(split, split.shards, InFlight(), store, threads=1)
+
+
+def test_a_process_that_embeds_nothing_takes_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[EncoderSettings] = []
+    monkeypatch.setattr(loading, "warm_encoder", asked.append)
+    for device, has_card in (("auto", False), ("auto", True), ("cuda:1", False), ("cpu", True)):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda has_card=has_card: has_card)
+        loading.asking_encoder(EncoderSettings(model="compact", device=device))
+    assert [settings.device for settings in asked] == ["auto", "cpu", "cpu", "cpu"]
+    loading.asking_encoder(EncoderSettings(kind="identity", dimension=2, standardise=False))
+    assert "device" not in asked[-1].model_fields_set
+
+
+def test_a_model_is_placed_on_a_card_in_the_order_of_its_convolutions() -> None:
+    class Placed(TorchEncoder):
+        def preprocess(self, raw: Any) -> Any:
+            return raw
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return batch
+
+    encoder = Placed(EncoderSettings(device="cpu"))
+    convolution = encoder.placed(torch.nn.Conv2d(3, 4, 2))
+    assert convolution.weight.is_contiguous()
+    encoder.device = type("Device", (), {"type": "cuda"})()  # the order is chosen by the kind of device alone
+    moved: dict[str, Any] = {}
+    model = type("Model", (), {"to": lambda self, device, **options: moved.update(options)})()
+    encoder.placed(model)
+    assert moved == {"memory_format": torch.channels_last}
+
+
+class Thumbnails(TorchEncoder):
+    """Images at 4 x 4 pixels, with room for `room` of them; counts how often it is measured."""
+
+    def __init__(self, room: int = 10**6, batch_size: int | Literal["auto"] | None = "auto") -> None:
+        super().__init__(EncoderSettings(device="cpu", batch_size=batch_size))
+        self.id, self.preprocessing_digest, self.input_kind = "thumbnails", "4x4", "image"
+        self.room, self.searches = room, 0
+        self.dimension = self.measure_dimension(torch.zeros(16))
+
+    def preprocess(self, raw: Any) -> torch.Tensor:
+        image = decode_image(raw, max_pixels=2**26).convert("L").resize((4, 4))
+        return torch.from_numpy(np.asarray(image, dtype=np.float32).ravel() / 255)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        if len(batch) > self.room:
+            raise torch.OutOfMemoryError("no room")
+        return batch
+
+    def search_batch_size(self) -> BatchSearch:
+        self.searches += 1
+        return super().search_batch_size()
+
+
+@pytest.fixture
+def split(image_split: Callable[..., Any]) -> Split:
+    return open_split(image_split(70))
+
+
+def opened(folder: Path, split: Split, encoder: TorchEncoder) -> EmbeddingStore:
+    return open_store(str(folder), StoreSettings(), split, encoder)
+
+
+def test_the_first_worker_measures_and_the_others_follow(split: Split, tmp_path: Path) -> None:
+    first, second = Thumbnails(), Thumbnails()
+    line = settle_batch_size(first, opened(tmp_path, split, first))
+    assert line is not None
+    assert line.endswith(f"{first.batch_size} it is")
+    assert settle_batch_size(second, opened(tmp_path, split, second)) is None
+    assert (first.searches, second.searches) == (1, 0)
+    assert second.batch_size == first.batch_size
+
+
+def test_a_number_is_taken_at_its_word(split: Split, tmp_path: Path) -> None:
+    encoder = Thumbnails(batch_size=7)
+    assert settle_batch_size(encoder, opened(tmp_path, split, encoder)) is None
+    assert (encoder.batch_size, encoder.searches) == (7, 0)
+    assert list(tmp_path.rglob("batch_size")) == []
+
+
+def test_who_has_less_memory_leaves_the_others_theirs(split: Split, tmp_path: Path) -> None:
+    store = opened(tmp_path, split, Thumbnails())
+    store.settle_batch_size("cpu", 16)
+    small = Thumbnails(room=9)
+    settle_batch_size(small, store)
+    embed_each(split, [split.shards[0]], small, store, threads=1)
+    settle_batch_size(small, store)
+    assert small.batch_size == 8
+    assert store.batch_size("cpu") == 16

@@ -1,0 +1,251 @@
+"""What is wrong with files, data, encoders, ports and logins is said once, before anything is started, in a line."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import CancelledError, KilledWorker, LocalCluster, Status, get_worker
+from mlflow import MlflowClient
+from prefect.client.orchestration import get_client
+from prefect.logging.handlers import PrefectConsoleHandler
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+from typer.testing import CliRunner
+
+from congruence.flows.cli.app import app
+from congruence.flows.cli.error_messages import explaining
+from congruence.flows.cli.options import Errors
+from congruence.flows.operations.validate import about_targets
+from congruence.flows.prefect import session
+from congruence.flows.prefect.log_filters import explain, is_news, log_own_errors_as_messages
+from congruence.kernels import Normal, Poisson
+from congruence.tasks.evaluate.executors import Done
+from congruence.tasks.mlflow.connection import TrackingError, with_retries
+from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.runtime.errors import ClusterError, SettingsError
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+Content = Callable[..., dict[str, Any]]
+Register = Callable[..., str]
+
+
+WRONG_ENCODERS: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "custom", "path": "nobodys:Encoder"}, "put its folder on PYTHONPATH, of every worker too"),
+    ({"kind": "open_clip", "model": "ViT-B-23"}, "is unknown to open_clip"),
+]
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"target": "targt"}, "there is no column 'targt' (target); did you mean 'target'? the columns are:"),
+    ({"slices": ["weather"]}, "there is no column 'weather' (slices); the columns are:"),
+    ({"target": "key"}, "column 'key' (target) holds"),
+    ({"uri": "nowhere.parquet"}, "nowhere.parquet"),
+]
+
+
+def test_a_wrong_column_or_encoder_is_said_once_and_starts_nothing(
+    content: Content,
+    home: Path,
+    register_law: Register,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    uri = register_law()
+    monkeypatch.setattr(session, "session", lambda: pytest.fail("a server was started"))
+    for change, said in [*WRONG, *WRONG_ENCODERS]:
+        changed = content(models=[uri], home=str(home))
+        if (change, said) in WRONG:
+            changed["splits"][0] |= change
+        else:
+            changed["encoder"] = change
+        settings = EvaluationSettings.model_validate(changed)
+        capsys.readouterr()
+        with pytest.raises(SystemExit), Errors(debug=False):
+            session.run_evaluation(settings)
+        shown = capsys.readouterr()
+        assert (shown.out + shown.err).count(said) == 1
+        assert shown.err.startswith("Error: ")
+
+
+def test_what_a_version_says_of_some_rows_is_set_beside_their_targets() -> None:
+    """A mean 1.9 times too large, and a density between counts, were "1 to do"."""
+    y = np.random.default_rng(0).poisson(0.5, 400).astype(float)
+    assert about_targets(Poisson(np.full(400, np.mean(y))), y) == ["mean prediction over mean target: 1 on 400 rows"]
+    (forgotten,) = about_targets(Poisson(np.full(400, 1.9 * np.mean(y))), y)
+    assert forgotten.startswith("mean prediction over mean target: 1.9 on 400 rows: is an exposure missing")
+    counted, _ = about_targets(Normal(np.full(400, 0.5), np.ones(400)), y)
+    assert counted.startswith("the targets are counts, and Normal has a density between them")
+    assert about_targets(Normal(y - 5.0, np.ones(400)), y - 5.3) == []
+
+
+def test_a_port_in_use_is_refused_with_the_next_free_one(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        shown = CliRunner().invoke(app, ["ui", "--port", str(port), "--home", str(tmp_path)])
+    assert shown.exit_code == 2
+    assert f"--port: 127.0.0.1:{port} cannot be listened on (address already in use)" in shown.output
+    assert "use the next free one: congruence ui --port" in shown.output
+    assert "MLflow on http" not in shown.output
+
+
+@contextmanager
+def asking_for_a_login(*free: str) -> Iterator[str]:
+    """A server that knows nobody, and answers on ``free`` paths alone; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer()
+
+        def do_POST(self) -> None:
+            self.answer()
+
+        def answer(self) -> None:
+            known = self.path in free
+            self.send_response(200 if known else 401)
+            self.end_headers()
+            self.wfile.write(b"true" if known else b"You are not authenticated.")
+
+        def log_message(self, *line: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_a_login_that_mlflow_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "somebody")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hunter22")
+    with asking_for_a_login() as uri:
+        settings = TrackingSettings(uri=uri)
+        with pytest.raises(TrackingError) as error:
+            with_retries("looking for models", lambda: MlflowClient(uri).search_registered_models(), settings)
+    said = str(error.value)
+    assert f"MLflow at {uri} rejected the credentials; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASS" in said
+    assert "hunter22" not in said
+
+
+def test_a_login_that_prefect_does_not_know() -> None:
+    with asking_for_a_login("/api/health") as uri:
+        known = {PREFECT_API_URL: f"{uri}/api", PREFECT_API_AUTH_STRING: "somebody:hunter22"}
+        with (
+            temporary_settings(known),
+            pytest.raises(ClusterError) as error,
+            explaining(),
+            get_client(sync_client=True) as client,
+        ):
+            client.read_flows()
+    said = str(error.value)
+    assert f"the Prefect server at {uri}/api rejected the credentials; set PREFECT_API_AUTH_STRING" in said
+    assert "hunter22" not in said
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (SettingsError("models: none given; name one"), ["SettingsError: models: none given; name one"]),
+        (CancelledError("the scheduler is gone"), ["CancelledError: the scheduler is gone"]),
+        (ZeroDivisionError("nobody foresaw it"), ["it ended", "Traceback"]),
+    ],
+)
+def test_our_own_errors_come_without_a_traceback(
+    error: Exception, shown: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    log_own_errors_as_messages()
+    log_own_errors_as_messages()
+    logger = logging.getLogger("prefect.flow_runs")
+    assert logger.filters.count(explain) == 1
+    logger.addHandler(caplog.handler)
+    try:
+        raise error
+    except Exception as raised:
+        logger.exception("it ended: %r", raised)
+    finally:
+        logger.removeHandler(caplog.handler)
+    lines = caplog.text
+    assert all(part in lines for part in shown)
+    assert ("Traceback" in lines) == ("Traceback" in shown)
+
+
+def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="prefect.flow_runs")
+    said = StringIO()
+    handler = PrefectConsoleHandler(stream=said)
+    handler.addFilter(is_news)
+    logger = logging.getLogger("prefect.flow_runs")
+    log_own_errors_as_messages()
+    logger.addHandler(handler)
+    try:
+        for error in (SettingsError("models: none given"), ZeroDivisionError("nobody foresaw it")):
+            try:
+                raise error
+            except Exception as raised:
+                logger.exception("Encountered exception during execution: %r", raised)
+        logger.error("Finished in state Failed('models: none given')")
+        logger.warning("the cluster lost a worker")
+    finally:
+        logger.removeHandler(handler)
+    assert "models: none given" not in said.getvalue()
+    assert "nobody foresaw it" in said.getvalue()
+    assert "lost a worker" in said.getvalue()
+
+
+def test_a_worker_that_was_loaded_before_the_command_spoke_keeps_them_off_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = StringIO()
+    handler = PrefectConsoleHandler(stream=said)
+    log_own_errors_as_messages()  # when the process is loaded from which workers are forked
+    monkeypatch.setenv("CONGRUENCE_ERRORS_TOLD", "1")
+    logging.getLogger().addHandler(handler)
+    try:
+        raise SettingsError("models: none given")
+    except SettingsError:
+        logging.getLogger("prefect.task_runs").exception("Task run 'check' failed")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert not said.getvalue()
+
+
+def test_what_a_task_says_while_its_worker_is_closed_is_kept_off_the_terminal() -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        running = cluster.get_client().submit(until_the_worker_ends)
+        assert passed_on.get(timeout=60)
+        cluster.close()
+        del running
+    assert not passed_on.get(timeout=60)
+
+
+passed_on: Queue[bool] = Queue()
+
+
+def until_the_worker_ends() -> None:
+    """A task that fails, in Prefect's words, before and after its worker is closed."""
+    passed_on.put(is_news(lost("prefect.task_runs")))
+    while get_worker().status is Status.running:
+        time.sleep(0.01)
+    passed_on.put(is_news(lost("prefect.task_runs")))
+
+
+def lost(name: str) -> logging.LogRecord:
+    return logging.LogRecord(name, logging.ERROR, __file__, 1, "it is lost", None, None)
+
+
+def test_a_version_that_kills_every_worker_is_named() -> None:
+    error = KilledWorker("predict-7", SimpleNamespace(address="tcp://10.0.0.1:1"), 3)  # type: ignore[arg-type]
+    said = str(Done("angle/3", error=error).failure("angle/3", "predict rows 100 to 299"))
+    assert said.startswith("angle/3: killed 4 workers, all that were to predict rows 100 to 299; it needs more memory")
+    assert "make shard_rows of the split smaller" in said

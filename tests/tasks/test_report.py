@@ -1,0 +1,530 @@
+"""The pages of a version: what they hold is what was logged, of tables and counts, too; they stay small and safe."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from congruence.kernels.calibration import pit_values
+from congruence.kernels.calibration.pit_scores import pit_scores
+from congruence.kernels.conditional_calibration.regions import calibration_by_group
+from congruence.kernels.distributions import Gamma, NegativeBinomial, Normal, Poisson
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import open_split
+from congruence.tasks.mlflow import tables
+from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
+from congruence.tasks.report.evaluation import evaluation_report, report_data
+from congruence.tasks.report.page import drawn_laws, shown_rows
+from congruence.tasks.report.selections import of_sentence, places_of
+from congruence.tasks.scores import dependence, split_rows
+from congruence.tasks.scores import segments as scores_segments
+from congruence.tasks.scores.correction import advise
+from congruence.tasks.scores.counts import count_fit, randomised_coverage
+from congruence.tasks.scores.evaluation import MetricValue, verdict_of
+from congruence.tasks.scores.rows_read import RowsRead
+from congruence.tasks.scores.segments import searched_rows, weak_segments
+from congruence.tasks.scores.split_rows import named_features, principal_axes, rows_looked_at
+from congruence.tasks.scores.summary import slice_groups, tenths
+from congruence.tasks.scores.wrong import CorrectionPreview, PreviewRow, Segment
+from congruence.tasks.sentences.calibration import significant
+
+
+class Page(HTMLParser):
+    """The attributes of every metric's line, the page's data, and the addresses that it names."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.metrics: dict[str, dict[str, str]] = {}
+        self.headlines: dict[str, str] = {}
+        self.addresses: list[str] = []
+        self._within = ""
+        self.feed(page)
+        found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+        assert found is not None
+        self.data: dict[str, Any] = json.loads(found.group(1))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if "data-metric" in given:
+            self.metrics[given["data-metric"]] = given
+        self._within = given.get("data-headline", "")
+        self.addresses += [given[name] for name in ("src", "href") if name in given]
+
+    def handle_data(self, data: str) -> None:
+        if self._within:
+            self.headlines[self._within] = data
+            self._within = ""
+
+
+def column(page: Page, name: str) -> np.ndarray:
+    (found,) = [each for each in page.data["columns"] if each["name"] == name]
+    return np.frombuffer(base64.b64decode(found["f32"]), "<f4")
+
+
+def test_the_numbers_in_the_page_are_the_metrics_that_are_logged(make_evaluation: Any) -> None:
+    evaluation = make_evaluation()
+    page = Page(evaluation_report(evaluation))
+    assert set(page.metrics) == set(evaluation.metrics)
+    for name, metric in evaluation.metrics.items():
+        assert float(page.metrics[name]["data-value"]) == metric.value
+        if metric.low is not None:
+            assert float(page.metrics[name]["data-low"]) == metric.low
+            assert float(page.metrics[name]["data-high"]) == metric.high
+    for name, said in page.headlines.items():
+        value = evaluation.metrics[name].value
+        assert said == (f"{100.0 * value:.0f} %" if said.endswith("%") else significant(value))
+    scores = evaluation.valid_scores
+    assert page.data["rows"] == {"split": 120, "valid": 118, "shown": 118}
+    order = np.argsort(-scores["cce"].to_numpy(), kind="stable")
+    for name in ("cce", "target", "mean", "pit"):
+        np.testing.assert_array_equal(column(page, name), scores[name].to_numpy(np.float32)[order])
+    assert page.data["numbers"] == scores.index.to_numpy()[order].tolist()
+    assert sum(page.data["pit"]) == 118
+    assert page.data["law"] == {"kind": "normal"}
+    assert {"0", "117"} <= set(page.data["pictures"])
+
+
+def test_the_page_needs_nothing_from_outside_and_runs_no_words_of_others(make_evaluation: Any) -> None:
+    hostile = "</script><script>alert(1)</script>"
+    evaluation = make_evaluation()
+    scores = evaluation.scores.assign(key=hostile, half=hostile)
+    page = evaluation_report(replace(evaluation, scores=scores), logged_as=hostile)
+    assert "<script>alert" not in page
+    assert page.count("<script") == 2
+    assert [each for each in Page(page).addresses if not each.startswith("data:")] == []
+    assert set(re.findall(r"https?://[^\"'\s]+", page)) == {"http://www.w3.org/2000/svg"}
+
+
+@pytest.mark.parametrize("kind", ["normal", "counts"])
+def test_a_page_of_many_rows_and_columns_is_small_and_holds_all_of_the_worst(make_evaluation: Any, kind: str) -> None:
+    """Counts have their masses in the page, and here the longest keys, and no features: more rows are shown."""
+    rows = 30_000
+    rng = np.random.default_rng(4)
+    mean = rng.normal(size=rows)
+    y = mean + rng.normal(size=rows)
+    law = Normal(mean, np.ones(rows))
+    scores = pd.DataFrame({
+        "key": [f"policy-{row}" for row in range(rows)], "valid": True, "reason": None, "target": y, "mean": mean,
+        "std": 1.0, "cce": rng.exponential(size=rows), "cce_noise_floor": 0.5, "pit": law.cdf(y),
+        "calibration_region": rng.choice(["here", "there"], rows, p=[0.9, 0.1]),
+    })  # fmt: skip
+    names = [f"feature {k}" for k in range(60)]
+    table: pd.DataFrame | None = pd.DataFrame(rng.normal(size=(rows, 60)), columns=names)
+    if kind == "counts":
+        rate = np.full(rows, 90.0)
+        y, law, table = rng.poisson(rate).astype(float), Poisson(rate), None
+        changed = {"target": y, "mean": rate, "std": np.sqrt(rate), "pit": pit_values(y, law)}
+        scores = scores.assign(**changed, key=[f"policy-{row:09d}-{'x' * 60}" for row in range(rows)])
+    evaluation = make_evaluation(
+        rows=rows, invalid=0, scores=scores, predictive=law, targets=y, features=table, thumbnails=None,
+        embedding_map=pd.DataFrame(rng.normal(size=(rows, 8))), slices=pd.DataFrame(), influence=None,
+        influence_noise=None,
+    )  # fmt: skip
+    text = evaluation_report(evaluation)
+    assert len(text.encode()) < 6_000_000
+    page = Page(text)
+    shown = page.data["numbers"]
+    assert 5_000 < len(shown) == len(set(shown)) <= 20_000
+    worst = np.argsort(-scores["cce"].to_numpy())[: len(shown) // 10]
+    assert set(worst) <= set(shown)
+    there = np.mean(scores["calibration_region"].to_numpy()[shown] == "there")
+    assert there == pytest.approx(0.1, abs=0.02)
+    if kind == "counts":
+        assert len(page.data["law"]["mass"]["f32"]) > 500_000
+    else:
+        assert [each["explained"] < 0.005 for each in page.data["along"]] == [True] * 60
+
+
+def test_the_edges_between_bins_are_those_of_the_bins_that_have_rows() -> None:
+    """Where a tenth of the rows or more has the least value, nothing lies up to the first of the tenths' edges."""
+    values = np.concatenate([np.zeros(30), np.arange(1.0, 71.0), [np.nan]])
+    codes, names, edges = tenths(values)
+    assert (names[0], names[-1]) == ("0 to 0.7", "missing")
+    as_the_page_does = np.where(np.isnan(values), len(names) - 1, np.searchsorted(edges, values, side="right"))
+    np.testing.assert_array_equal(codes, as_the_page_does)
+
+
+def test_bins_have_the_intervals_of_their_own_rows_and_of_a_version_that_is_right() -> None:
+    rng = np.random.default_rng(5)
+    codes = np.repeat([0, 1], 4_000)
+    mean = np.zeros(8_000)
+    y = rng.normal(size=8_000) * np.where(codes, 2.0, 1.0) + np.where(codes, 0.0, 0.5)
+    law = Normal(mean, np.ones(8_000))
+    found = calibration_by_group(codes, 2, y, mean, law.std(), pit_scores(law.cdf(y)))
+    assert found.bias.value[0] == pytest.approx(0.5, abs=3.5 / np.sqrt(4_000))
+    assert found.bias.high[0] - found.bias.value[0] == pytest.approx(1.96 / np.sqrt(4_000), rel=0.05)
+    assert found.bias.null_high[0] == pytest.approx(1.96 / np.sqrt(4_000), rel=1e-3)
+    assert found.spread.value[1] == pytest.approx(2.0, abs=0.1)
+    assert found.spread.null_low[1] < 1.0 < found.spread.null_high[1]
+    assert found.explained > 0.05
+    right = law.sample(1, seed=6)[:, 0]
+    assert calibration_by_group(codes, 2, right, mean, law.std(), pit_scores(law.cdf(right))).explained < 0.002
+
+
+def test_counts_are_drawn_by_their_masses_and_others_by_their_quantiles() -> None:
+    rate = np.array([0.3, 2.0, 5.0])
+    drawn = drawn_laws(Poisson(rate), np.array([2, 0]))
+    mass = np.frombuffer(base64.b64decode(drawn["mass"]["f32"]), "<f4").reshape(2, drawn["width"])
+    first = np.frombuffer(base64.b64decode(drawn["first"]["f32"]), "<f4")
+    counts = first[1] + np.arange(drawn["width"])
+    np.testing.assert_allclose(mass[1], np.diff(Poisson(rate[:1]).cdf(np.append(-1.0, counts)[None, :])[0]), atol=1e-6)
+    assert mass.sum(axis=1) == pytest.approx(1.0, abs=3e-3)
+    assert drawn_laws(Gamma(np.ones(3), np.ones(3)), np.arange(3))["kind"] == "quantiles"
+
+
+def test_a_sentence_selects_the_places_that_it_names() -> None:
+    known = places_of({"digit": ["1", "10"], "calibration_region": ["age up to 30", "region 2"]})
+    places = pd.DataFrame({"place": ["digit 1", "digit 10", "region 2"], "fault": ["heavier tails", "", ""]})
+    one = of_sentence("Where digit is 10 (12 rows, 12 %) predictions are 3 too low.", places, known, True)
+    assert one == {"any": [[{"column": "slice:digit", "value": "10"}]]}
+    named = of_sentence("Where age is up to 30 (3 rows, 3 %) they are too wide.", places, known, True)
+    assert named == {"any": [[{"column": "calibration_region", "value": "age up to 30"}]]}
+    right = of_sentence("In 2 of 3 regions no fault was found.", places, known, True)
+    assert right is not None
+    assert len(right["any"]) == 2
+    everywhere = of_sentence("The predictions are wrong: over all rows, too narrow.", places, known, True)
+    assert everywhere == {"any": [[{"column": "calibration_fault", "not": ""}]]}
+
+
+def test_advice_is_what_helps_on_held_out_rows() -> None:
+    skill = {"crps_skill": MetricValue(0.6, 0.5, 0.7), "crps_uncertainty": MetricValue(1.2)}
+    right, wrong = ({"calibration_p_value": MetricValue(p), **skill} for p in (0.4, 0.0001))
+
+    def advised(metrics: dict[str, MetricValue], now: float = 0.0, then: float = 0.0) -> str:
+        rows = (PreviewRow("CRPS", now, then, 0.0001), PreviewRow("calibration p", 0.001, 0.4))
+        found = advise(verdict_of(metrics), metrics, CorrectionPreview("spreads", 100, 100, rows) if now else None)
+        return "" if found is None else found.kind
+
+    assert advised(right) == "use"
+    assert advised(right | {"crps_skill": MetricValue(0.0, -0.1, 0.1)}) == "bring more rows"
+    assert advised(right | {"crps_skill": MetricValue(-0.1, -0.2, -0.01)}) == "change the model"
+    assert advised({"calibration_p_value": MetricValue(0.4)}) == "", "its skill was not measured"
+    assert advised(wrong, 2.38, 0.56) == "recalibrate"
+    assert advised(wrong | {"crps_skill": MetricValue(-1.0, -1.1, -0.9)}, 2.38, 0.56) == "recalibrate"
+    assert advised(wrong, 0.5, 0.498) == "change the model", "not for a gain of 0.4 %"
+    assert advised(wrong, 2.38, 1.25) == "change the model", "recalibrated, it is no better than ignoring the input"
+    assert advised(wrong) == "change the model"
+    assert advised({}) == "bring more rows"
+    found = wrong | {"row_correlation": MetricValue(0.6)}
+    correlated = advise(verdict_of(found), found)
+    assert correlated is not None
+    assert "time:" in correlated.reason
+
+
+def test_all_rows_are_shown_where_they_are_few() -> None:
+    scores = pd.DataFrame({"cce": [0.1, 0.3, 0.2]})
+    assert shown_rows(scores, None).tolist() == [1, 2, 0]
+    assert shown_rows(scores, np.array([0, 2]), most=20).tolist() == [1, 2, 0]
+
+
+ROWS = 1000
+
+
+def features(rng: np.random.Generator) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"age": rng.uniform(20, 70, ROWS), "area": rng.normal(size=ROWS), "city": rng.choice(list("xyz"), ROWS)}
+    )
+
+
+def segments_in(
+    table: pd.DataFrame, pit: np.ndarray, cce: np.ndarray, expected: np.ndarray, seed: int = 0
+) -> list[Segment]:
+    """``weak_segments`` as a report looks for them."""
+    rows = searched_rows(len(table), seed)
+    return weak_segments(table.iloc[rows], RowsRead(pit[rows]), cce[rows], expected[rows])
+
+
+def test_a_true_version_has_no_weak_segment() -> None:
+    """95 of 100 splits show none; 9 or more of 60 have a probability of .003 if that is so."""
+    ones, named = np.ones(ROWS), 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        named += bool(segments_in(features(rng), rng.uniform(size=ROWS), ones, ones, seed=seed))
+    assert named < 9
+
+
+def test_a_segment_that_is_wrong_is_found_named_and_measured() -> None:
+    """The oldest in two of three cities."""
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        table = features(rng)
+        wrong = (table["age"] > 55) & (table["city"] != "x")
+        pit = stats.norm.cdf(rng.normal(size=ROWS) * np.where(wrong, 2.0, 1.0))
+        segments = segments_in(table, pit, np.where(wrong, 0.5, 0.1), np.full(ROWS, 0.1), seed=seed)
+        if segments and (start := re.match(r"age (?:above )?([\d.]+)", segments[0].name)) and float(start[1]) > 53:
+            found += 1
+            assert segments[0].finding.short == "predicted spread too small"
+            assert segments[0].finding.clause.startswith("the predicted spread is too small by a factor of")
+            assert 0.3 < segments[0].excess <= np.sqrt(0.24) + 1e-9
+            assert segments[0].finding.rows < ROWS / 2
+    assert found >= 18
+
+
+def test_few_rows_that_are_far_off_are_named_by_the_ends_of_their_range() -> None:
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame(rng.normal(size=(2000, 5)), columns=[f"x{k}" for k in range(5)])
+    wrong = table["x0"].to_numpy() > 2.33
+    pit, ones = stats.norm.cdf(rng.normal(size=2000) + 4.0 * wrong), np.ones(2000)
+    segments = segments_in(table, pit, ones, ones)
+    assert segments[0].name.startswith("x0 above 2.3")
+    assert abs(segments[0].finding.rows - wrong.sum()) <= 3
+    assert segments[0].finding.short == "targets above the predictions"
+    assert segments[0].p_value == 0.005
+
+
+def test_what_is_wrong_everywhere_alike_is_in_no_segment() -> None:
+    named, ones = 0, np.ones(ROWS)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        pit = stats.norm.cdf(1.5 * rng.normal(size=ROWS) + 0.5)
+        named += bool(segments_in(features(rng), pit, ones, ones, seed=seed))
+    assert named <= 4
+
+
+def test_a_column_of_texts_without_any_is_read() -> None:
+    """Of pandas' own strings none is left to ask: its sum of nothing is an error."""
+    assert split_rows._is_feature(pd.Series([None, None], dtype="string"))
+    assert not split_rows._is_feature(pd.Series([[1.0], None]))
+
+
+def test_missing_and_infinite_values_and_constant_columns_do_no_harm() -> None:
+    rng = np.random.default_rng(0)
+    table = features(rng).assign(nothing=1.0, gap=np.where(rng.uniform(size=ROWS) < 0.3, np.nan, 1.0))
+    table["ratio"] = np.where(table["age"] < 21, np.inf, table["area"])
+    table.loc[5, "city"] = None
+    pit, ones = rng.uniform(size=ROWS) ** np.where(table["age"] > 40, 2, 1), np.ones(ROWS)
+    assert segments_in(table, pit, ones, ones)[0].name.startswith("age ")
+    assert segments_in(table[["nothing"]], pit, ones, ones) == []
+    assert segments_in(table.head(100), pit[:100], ones[:100], ones[:100]) == []
+
+
+@pytest.fixture(scope="module")
+def counted(make_evaluation: Any) -> Any:
+    """Overdispersed counts, predicted by a Poisson law with the right mean; 94 % of them zeros or ones."""
+    rng = np.random.default_rng(3)
+    rate = rng.uniform(0.1, 0.6, ROWS)
+    y = rng.poisson(rate * rng.gamma(1.0, 1.0, ROWS)).astype(float)
+    law = Poisson(rate)
+    table = pd.DataFrame({"age": rng.uniform(20, 70, ROWS), "rate": rate})
+    scores = pd.DataFrame(
+        {
+            "key": np.arange(ROWS).astype(str),
+            "valid": True,
+            "reason": "",
+            "cce": rng.uniform(0.1, 0.2, ROWS),
+            "cce_noise_floor": 0.1,
+            "target": y,
+            "mean": rate,
+            "std": np.sqrt(rate),
+            "pit": pit_values(y, law),
+            "half": np.where(rate < 0.35, "low", "high"),
+        }
+    )
+    slices = pd.DataFrame(
+        {"slice": "half", "value": ["high", "low"], "rows": [500, 500], "cce_mean": 0.15, "cce_excess": [0.1, 0.2]}
+    )
+    return make_evaluation(
+        model=ModelVersion("claims", "2", "models:/claims/2"), rows=ROWS, invalid=0, scores=scores, predictive=law,
+        targets=y, features=table, slices=slices, thumbnails=None,
+        embedding_map=None,
+    )  # fmt: skip
+
+
+def test_zeros_and_frequencies_are_those_of_the_definition(counted: Any) -> None:
+    fit = count_fit(counted)
+    law, y = counted.predictive, counted.targets
+    shares = {share.name: share for share in fit.shares}
+    assert list(shares)[:4] == ["mean", "zeros", "ones", "two and more"]
+    assert (shares["mean"].observed, shares["mean"].predicted) == (np.mean(y), np.mean(law.mean()))
+    assert np.isclose(shares["two and more"].predicted, np.mean(1.0 - law.cdf(1.0)))
+    zeros = shares["zeros"]
+    assert zeros.observed == np.mean(y == 0)
+    assert np.isclose(zeros.predicted, np.mean(np.exp(-law.mean())))
+    assert not zeros.low <= zeros.observed <= zeros.high
+    assert fit.observed.sum() == ROWS
+    assert np.isclose(fit.expected.sum(), ROWS)
+    for place in range(len(fit.starts) - 1):
+        assert fit.observed[place] == np.sum(y == fit.starts[place])
+        assert np.isclose(fit.expected[place], np.sum(np.exp(law.log_prob(fit.starts[place]))))
+    assert count_fit(counted) is not None
+
+
+def test_wide_counts_are_binned(make_evaluation: Any) -> None:
+    rng = np.random.default_rng(0)
+    law = NegativeBinomial(np.full(118, 900.0), np.full(118, 0.5))
+    y = rng.poisson(900, 118).astype(float)
+    fit = count_fit(make_evaluation(predictive=law, targets=y))
+    assert len(fit.starts) <= 42
+    assert fit.observed.sum() == 118
+    assert np.isclose(fit.expected.sum(), 118)
+
+
+def test_randomised_coverage_of_true_counts_is_its_level() -> None:
+    """Where nearly all counts are 0, the central half holds 90 % of them and the randomised one 50 %."""
+    rng = np.random.default_rng(1)
+    rate = rng.uniform(0.02, 0.2, 20_000)
+    y = rng.poisson(rate).astype(float)
+    for share in randomised_coverage(pit_values(y, Poisson(rate))):
+        assert share.low <= share.observed <= share.high
+    assert np.mean(y == 0) > 0.85
+
+
+def test_the_report_of_counts_shows_features_totals_zeros_and_the_logged_name(counted: Any) -> None:
+    page = evaluation_report(counted, logged_as="glm")
+    assert "logged as <b>glm</b>" in page
+    for words in (
+        "Weak segments",
+        "randomised coverage 50 %",
+        "<b>zeros</b>",
+        "<h2>Counts",
+        "Lift of the highest tenth",
+    ):
+        assert words in page
+    data = report_data(counted)
+    assert data.totals is not None
+    assert data.totals.whole["ratio"] == counted.targets.sum() / counted.predictive.mean().sum()
+    y, mean = counted.targets, counted.predictive.mean()
+    terms = np.where(y > 0, y * np.log(np.maximum(y, 1.0) / mean), 0.0) - (y - mean)
+    assert np.isclose(data.totals.deviance, 2.0 * np.mean(terms))
+    assert sum(each["actual"] for each in data.totals.deciles) == counted.targets.sum()
+    assert data.page.plain["law"]["kind"] == "mass"
+    names = [each["name"] for each in data.page.plain["along"]]
+    assert set(names) == {"age", "rate", "half"}
+    drawn = [name for name, _ in evaluation_figures(counted)]
+    assert "rootogram" in drawn
+    assert "pit_interpretation" not in drawn
+
+
+def test_an_image_version_has_neither(make_evaluation: Any) -> None:
+    page = evaluation_report(make_evaluation())
+    for words in ("Weak segments", "<h2>Counts", "logged as"):
+        assert words not in page
+
+
+def test_slices_have_the_intervals_of_their_own_rows(counted: Any) -> None:
+    readings, q_values = slice_readings(counted)
+    assert set(readings) == set(q_values) == {("half", "low"), ("half", "high")}
+    low = readings["half", "low"]
+    assert low.rows == int(np.sum(counted.scores["half"] == "low"))
+    assert low.factor_interval[0] < low.factor < low.factor_interval[1]
+
+
+def test_of_a_long_split_the_features_of_some_rows_are_read(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores_segments, "MOST_ROWS", 20)
+    monkeypatch.setattr(split_rows, "_ROWS_AT_ONCE", 16)
+    monkeypatch.setattr(split_rows, "HIGHEST", 15)
+    cce = np.random.default_rng(0).permutation(100).astype(float)
+    searched, looked_at = rows_looked_at(cce, seed=3)
+    assert (len(searched), searched.tolist()) == (20, rows_looked_at(-cce, seed=3)[0].tolist())
+    assert set(np.argsort(cce)[:10]) | set(np.argsort(cce)[-15:]) | set(searched) == set(looked_at)
+    frame = pd.DataFrame({"x": np.arange(100.0), "z": np.arange(100) % 7, "y": 0.0})
+    frame.to_parquet(tmp_path / "data.parquet")
+    settings = SplitSettings(
+        uri=str(tmp_path / "data.parquet"), input=["x", "z"], input_kind="features", target="y", shard_rows=30
+    )
+    pd.testing.assert_frame_equal(named_features(open_split(settings), looked_at), frame.loc[looked_at, ["x", "z"]])
+
+
+def test_the_features_of_a_split_are_its_named_inputs(tmp_path: Any) -> None:
+    frame = pd.DataFrame(
+        {"text": [f"row {i}" for i in range(50)], "rooms": range(50), "city": list("ab") * 25, "street": range(50),
+         "price": 1.0}
+    ).assign(street=[f"street {i}" for i in range(50)])  # fmt: skip
+    frame.to_parquet(tmp_path / "data.parquet")
+    settings = SplitSettings(
+        uri=str(tmp_path / "data.parquet"), input="text", input_kind="text", target="price",
+        model_inputs=["text", "rooms", "street"], slices=["city"],
+    )  # fmt: skip
+    valid = np.arange(50) != 7
+    found = named_features(open_split(settings), np.flatnonzero(valid))
+    assert list(found) == ["rooms", "city"]
+    assert list(found.index) == [row for row in range(50) if row != 7]
+    assert found["rooms"][8] == 8
+
+
+@pytest.mark.parametrize("d", [1, 2, 9])
+def test_valid_rows_have_a_place_whatever_the_number_of_features(d: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(7, d)) * np.arange(1, d + 1)
+    valid = np.array([True] * 4 + [False] + [True] * 3)
+    rows: Any = SimpleNamespace(valid=valid, embeddings_of=lambda chosen: x[chosen])
+    picture = principal_axes(rows, np.arange(7), np.arange(7))
+    assert picture.shape == (7, max(2, min(8, d)))
+    assert picture.index.tolist() == np.flatnonzero(valid).tolist()
+    assert np.isfinite(picture.to_numpy()).all()
+    _, scales, axes = np.linalg.svd(x - x.mean(axis=0))
+    expected = np.abs((x - x.mean(axis=0)) @ axes[0])
+    np.testing.assert_allclose(np.abs(picture[0]), expected, atol=1e-9 * scales[0])
+    others = principal_axes(rows, np.arange(5), np.array([0, 1, 2, 3, 4, 6]))
+    alone = principal_axes(rows, np.arange(5), np.arange(5))
+    np.testing.assert_allclose(np.abs(others.iloc[:5]), np.abs(alone), atol=1e-9 * scales[0])
+
+
+@pytest.mark.parametrize("digits", [2, 9, 17])
+def test_every_row_that_a_long_report_shows_is_looked_at(digits: int) -> None:
+    cce = np.random.default_rng(0).random(60_000).round(digits)
+    searched, looked_at = rows_looked_at(cce, 0)
+    assert len(searched) == 40_000
+    assert set(searched) < set(looked_at)
+    assert set(shown_rows(pd.DataFrame({"cce": cce.astype(np.float32)}), looked_at)) <= set(looked_at)
+
+
+@pytest.mark.parametrize("written", [4, 7, 100])
+def test_a_table_written_in_parts_is_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+    monkeypatch.setattr(tables, "_WRITTEN_ROWS", written)
+    frame = pd.DataFrame(
+        {
+            "key": [f"row {row}" for row in range(10)],
+            "valid": np.arange(10) != 9,
+            "reason": np.array([None] * 9 + ["no target"], dtype=object),
+            "none": np.full(10, None, dtype=object),
+            "score": np.linspace(0.0, 1.0, 10),
+            "count": np.arange(10),
+        }
+    )
+    for single, dtype in (([], "float64"), (["score"], "float32")):
+        tables.write_parquet(frame, tmp_path / "table.parquet", single=single)
+        found = pd.read_parquet(tmp_path / "table.parquet")
+        assert found["score"].dtype == dtype
+        assert found["count"].dtype == "int64"
+        assert found["reason"].tolist()[-1] == "no target"
+        assert found["none"].isna().all()
+        assert found["reason"].isna().tolist() == [True] * 9 + [False]
+        pd.testing.assert_frame_equal(
+            found[["key", "valid", "score", "count"]],
+            frame[["key", "valid", "score", "count"]].astype({"score": dtype}),
+        )
+
+
+def test_texts_by_their_code_are_texts_in_the_file(tmp_path: Path) -> None:
+    texts = ["", "bias", None] * 4
+    tables.write_parquet(pd.DataFrame({"fault": pd.Categorical(texts)}), tmp_path / "coded.parquet")
+    tables.write_parquet(pd.DataFrame({"fault": texts}), tmp_path / "texts.parquet")
+    assert (tmp_path / "coded.parquet").read_bytes() == (tmp_path / "texts.parquet").read_bytes()
+
+
+def test_runs_of_neighbours_stand_for_a_long_split() -> None:
+    assert np.array_equal(dependence.runs_looked_at(1000), np.arange(1000))
+    rows = dependence.runs_looked_at(3_000_000)
+    assert len(np.unique(rows)) == len(rows) == 250_000
+    assert (rows[0], rows[-1]) == (0, 2_999_999)
+    assert np.sum(np.diff(rows) != 1) == 15
+
+
+def test_groups_of_a_slice_column_take_four_bytes_a_row() -> None:
+    codes, names = slice_groups(pd.Series(["b", None, "a", "b", "missing"]))
+    assert codes.dtype == np.int32
+    assert names[codes].tolist() == ["b", "missing", "a", "b", "missing"]
