@@ -23,6 +23,7 @@ from congruence.tasks.mlflow.finished import run_metrics
 from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.notebook.door import evaluated
 from congruence.tasks.notebook.table import Given
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROWS = 240
@@ -39,8 +40,8 @@ def run(content: Content, home: Path, models: list[str], **changes: Any) -> list
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_versions_are_evaluated_once_and_logged_with_every_row(
-    content: Content, home: Path, register_law: Register
+def test_versions_are_evaluated_once_and_logged_with_every_row_and_the_numbers_of_the_plain_call(
+    content: Content, digits: Path, home: Path, register_law: Register
 ) -> None:
     right, narrow = register_law(), register_law(scale=0.4)
     first = {outcome.label: outcome for outcome in run(content, home, ["angle"])}
@@ -72,19 +73,15 @@ def test_versions_are_evaluated_once_and_logged_with_every_row(
     again = run(content, home, [right, narrow])
     assert [outcome.status for outcome in again] == ["found", "found"]
     assert again[0].metrics["cce_mean"].value == pytest.approx(true["cce_mean"].value, rel=1e-3)
+    settings = EvaluationSettings.model_validate(content(home=str(home)))
+    require_plain_numbers(scores, true, digits, stored_embeddings(settings), home)
 
 
-@pytest.mark.usefixtures("prefect_server")
-def test_the_flow_gives_the_numbers_of_the_plain_call(
-    content: Content, digits: Path, home: Path, register_law: Register
+def require_plain_numbers(
+    scores: pd.DataFrame, metrics: dict[str, MetricValue], digits: Path, embeddings: np.ndarray, home: Path
 ) -> None:
-    uri = register_law()
-    encoder = {"kind": "open_clip", "model": "compact", "batch_size": "auto"}
-    outcome = run(content, home, [uri], cluster={"kind": "threads"}, encoder=encoder)[0]
-    assert outcome.run_id is not None
-    scores = read_scores(outcome.run_id)
+    """Those of the definition, of the call in memory, and of what any Zarr reader opens."""
     frame = pd.concat(pd.read_parquet(path) for path in sorted((digits / "test").glob("*.parquet")))
-    embeddings = stored_embeddings(EvaluationSettings.model_validate(content(home=str(home))))
     law = Normal(frame["angle"].to_numpy(), 5 + 2.5 * frame["digit"].to_numpy())
     x = EXACT.apply(embeddings.astype(np.float64))
     expected = conditional_congruence_error(x, frame["target"], law, input_kernel=EXACT.input_kernel)
@@ -93,7 +90,7 @@ def test_the_flow_gives_the_numbers_of_the_plain_call(
     (plain,) = evaluated(given, {"law": law}).values()
     np.testing.assert_allclose(scores["cce"], plain.to_frame()["cce"], rtol=1e-6)
     for name in NUMBERS:
-        assert plain.metrics[name].value == pytest.approx(outcome.metrics[name].value, abs=1e-9), name
+        assert plain.metrics[name].value == pytest.approx(metrics[name].value, abs=1e-9), name
     (folder,) = [path.parent for path in (home / "embeddings").glob("*/*/zarr.json")]
     group: Any = zarr.open(str(folder), mode="r")  # as anybody would
     np.testing.assert_array_equal(group["embeddings"][:], embeddings)

@@ -132,7 +132,7 @@ def test_runs_on_one_model_wait_for_each_other(registry: Any, inline: Callable[.
     with concurrency("congruence busy", occupy=1):
         other = threading.Thread(target=contextvars.copy_context().run, args=(run,))
         other.start()
-        other.join(timeout=8.0)
+        other.join(timeout=4.0)
         assert ended == []
     other.join(timeout=60.0)
     assert ended == ["busy"]
