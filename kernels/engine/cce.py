@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -157,13 +158,13 @@ class VersionAnswer:
             version.simulated.null_coefficients(sums, filters) if tested else None,
         )
 
-    def squared_floor(self, columns: Array, vectors: Array, probes: Array) -> tuple[Array, Array]:
+    def squared_floor(self, columns: Any, vectors: Array, probes: Array) -> tuple[Array, Array]:
         """Returns E[CCE(x_j)^2], (m,), at points U (m, k) with smoothed probes W z (m, p), and (W - L) z, (m, p)."""
         exact = vectors.astype(np.float64)
         known = product(exact, self.floor_probes)
         rest = probes - known
         if self.inverse is not None and self.variance is not None:
-            return np.asarray((columns @ self.inverse) ** 2 @ self.variance), rest
+            return np.asarray(product(columns, self.inverse) ** 2 @ self.variance), rest
         chance = np.mean(rest * (probes + known), axis=1)
         return np.asarray(np.maximum(squares_at(exact, self.floor_squares) + chance, 0.0)), rest
 
@@ -248,15 +249,16 @@ class _Reference:
         self.sums = {answer.version.label: BlockSums() for answer in answers}
         self.positions: Array = np.empty(0, dtype=np.intp)
         self._roots: Array | None = None
-        self._at_residual: Array | None = None
+        self._residual = None if system.is_exact else system.placed(system.residual)
+        self._at_residual: Any = None
 
     def begin(self, rows: slice, double: Array) -> None:
         """Begin a tile; ``double``: all inputs of the block in double precision."""
         system = self._system
         self.positions = np.arange(self._first + rows.start, self._first + rows.stop)
         self._roots = None if system.roots is None else system.roots[self.positions]
-        if not system.is_exact:  # the residual of an exact system needs no pass
-            self._at_residual = np.asarray(system.kernel(double[rows], system.residual))
+        if self._residual is not None:  # that of an exact system needs no pass
+            self._at_residual = system.kernel(system.placed(double[rows]), self._residual)
 
     def sides(self, answer: VersionAnswer, rows: slice) -> tuple[TargetErrors, Array]:
         """Returns the errors of the tile's rows, and [Delta, probes] of them."""
@@ -274,7 +276,7 @@ class _Reference:
         if self._at_residual is None or smoothed is None:
             return
         value = (error.delta - smoothed) / self._system.shift
-        sums.add("K Z", self._at_residual.T @ (value if self._roots is None else self._roots[:, None] * value))
+        sums.add("K Z", projected(self._at_residual, value if self._roots is None else self._roots[:, None] * value))
         sums.keep("read", smoothed[chosen_in(self._read, int(self.positions[0]), len(self.positions))])
 
 
@@ -286,7 +288,7 @@ class _Points:
         self.sums = {answer.version.label: BlockSums() for answer in answers}
         self._columns: dict[str, list[dict[str, Array]]] = {answer.version.label: [] for answer in answers}
 
-    def add(self, answer: VersionAnswer, rows: slice, columns: Array, vectors: Array, smoothed: Array) -> None:
+    def add(self, answer: VersionAnswer, rows: slice, columns: Any, vectors: Array, smoothed: Array) -> None:
         """Add a tile of points with U ``vectors`` and smoothed [Delta, probes]."""
         sums, e = self.sums[answer.version.label], smoothed[:, : answer.rank]
         values = np.sqrt(np.einsum("ij,ij->i", e, e))

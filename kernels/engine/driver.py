@@ -236,6 +236,7 @@ class Driver:
         roots: of the weights of the reference rows, (n,); None where they count equally.
         dtype: of the arithmetic inside a tile; by default double precision where the system may be exact.
         factorize: makes the factor of an exact system.
+        gpu: whether tiles are made on the cards of the processes that have the blocks.
         systems: prepared already for these inputs.
 
     Raises:
@@ -252,10 +253,11 @@ class Driver:
         roots: Array | None = None,
         dtype: Any = None,
         factorize: Factorize = local_factor,
+        gpu: bool = False,
         systems: dict[Any, System] | None = None,
     ) -> None:
         self.run, self.points, self.protocol, self.seed, self.roots = run, points, protocol, seed, roots
-        self.factorize = factorize
+        self.factorize, self.gpu = factorize, gpu
         self.n = int(sum(run.sizes))
         self.m = self.n if points is None else int(sum(points.sizes))
         if self.n < 2:
@@ -310,6 +312,7 @@ class Driver:
                 roots=self.roots,
                 with_targets=needs_targets,
                 factorize=self.factorize,
+                gpu=self.gpu,
             )
             read = self._systems[key].inputs.residual
             warn_if_nearly_constant(kernel_variation(read, self.protocol.input_kernel), stacklevel=4)

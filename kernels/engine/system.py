@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, array_namespace, on_card, to_numpy
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Passes, chosen_in
 from congruence.kernels.engine.results import BoundKind
 from congruence.kernels.engine.spectrum import (
@@ -31,7 +31,7 @@ from congruence.kernels.engine.spectrum import (
     target_filters,
     typical_eigenvalue,
 )
-from congruence.kernels.engine.tiles import TileMaker, TilePoints, tile_slices
+from congruence.kernels.engine.tiles import TileMaker, TilePoints, projected, tile_slices
 from congruence.kernels.errors import ConvergenceError, InvalidInputError
 from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
 from congruence.kernels.protocol import EvaluationProtocol
@@ -102,6 +102,7 @@ class SystemInputs:
         roots: s of the reference rows, (n,); None where they count equally.
         basis: U = K[:, leading landmarks] basis, (l, k), once it is known.
         filters: e / (e + n lambda), (k,).
+        gpu: whether tiles are made, and multiplied, on the card of the process that has the block.
     """
 
     protocol: EvaluationProtocol
@@ -115,6 +116,7 @@ class SystemInputs:
     roots: Array | None = field(default=None, repr=False)
     basis: Array = field(default_factory=lambda: np.empty((0, 0)), repr=False)
     filters: Array = field(default_factory=lambda: np.empty(0), repr=False)
+    gpu: bool = False
 
     @property
     def kernel(self) -> Kernel:
@@ -133,33 +135,41 @@ class SystemInputs:
         few = np.ascontiguousarray(self.landmarks[self.leading])
         return replace(self, landmarks=few, leading=np.arange(len(few)))
 
+    def placed(self, array: Array) -> Any:
+        """Returns ``array`` where tiles are made."""
+        return on_card(array) if self.gpu else array
+
     def points(self, rows: BlockRows) -> tuple[TilePoints, Array]:
-        """Returns the centred inputs of a block, and the same in double precision."""
+        """Returns the centred inputs of a block where tiles are made, and the same in double precision here."""
         x = protocol_inputs(self.protocol, rows.inputs(), rows.first, self.dtype)
         double = x.astype(np.float64)
         if self.center is None:
-            return TilePoints(x), double
-        return TilePoints(x - self.center.astype(x.dtype)), double - self.center
+            return TilePoints(self.placed(x)), double
+        return TilePoints(self.placed(x - self.center.astype(x.dtype))), double - self.center
 
     def tiles(
         self, points: TilePoints, tile_rows: int = TILE_ROWS, *, whole: bool = True
-    ) -> Iterator[tuple[slice, Array, Array]]:
-        """Yields rows, K[rows, landmarks] (leading ones alone without ``whole``) and U there; memory is used again."""
+    ) -> Iterator[tuple[slice, Any, Array]]:
+        """Yields rows, K[rows, landmarks] (leading ones alone without ``whole``) and U there; memory is used again.
+
+        The columns are where tiles are made; U, which many small sums read, is in host memory.
+        """
         some = None if whole else self.leading
-        others = TilePoints(self.landmarks if some is None else np.ascontiguousarray(self.landmarks[some]))
+        others = TilePoints(self.placed(self.landmarks if some is None else self.landmarks[some].copy()))
         maker, basis = TileMaker(self.kernel, int(self.landmarks.shape[1])), self.basis.astype(points.x.dtype)
-        everyone = len(self.leading) == len(others.x)
+        everyone, kept = len(self.leading) == len(others.x), self.placed(basis)
         for rows in tile_slices(points.all, tile_rows):
             columns = maker.tile(points, rows, others, others.all)
             leading = columns if everyone or not basis.size else columns[:, self.leading]
-            vectors = leading @ basis if basis.size else np.empty((len(columns), 0))
+            vectors = to_numpy(leading @ kept) if basis.size else np.empty((len(columns), 0))
             yield rows, columns, vectors.astype(np.float32, copy=False)
 
-    def scaled(self, values: Array, first: int, rows: slice) -> Array:
+    def scaled(self, values: Any, first: int, rows: slice) -> Any:
         """Returns what reference rows have, (r, c), times their roots."""
         if self.roots is None:
             return values
-        return np.asarray(values * self.roots[first + rows.start : first + rows.stop, None].astype(values.dtype))
+        roots = self.roots[first + rows.start : first + rows.stop, None].astype(values.dtype)
+        return values * array_namespace(values).asarray(roots)
 
 
 def inputs_pass(block: BlockRows, system: SystemInputs, with_targets: bool) -> Pass:
@@ -167,16 +177,18 @@ def inputs_pass(block: BlockRows, system: SystemInputs, with_targets: bool) -> P
     sums, first = BlockSums(), block.first
     targets = block.targets() if with_targets else None
     points, _ = system.points(block)
+    gram: Any = 0.0  # stays where the tiles are until the block is done
     for rows, columns, _ in system.tiles(points, whole=not system.is_exact):
         # float64 throughout: the small matrix built from C'C has the squared condition number of C.
         exact = system.scaled(columns.astype(np.float64), first, rows)
-        sums.add("gram", exact.T @ exact)
+        gram = gram + exact.T @ exact
         if targets is not None:
             y = targets[rows].reshape(len(exact), -1)
             leading = exact if system.is_exact else exact[:, system.leading]
-            sums.add("targets", leading.T @ np.column_stack([np.ones(len(exact)), y]))
+            sums.add("targets", projected(leading, np.column_stack([np.ones(len(exact)), y])))
     if len(points.x):
-        diagonal = np.asarray(system.kernel.diagonal(points.x), dtype=np.float64)
+        sums.add("gram", to_numpy(gram))
+        diagonal = to_numpy(system.kernel.diagonal(points.x)).astype(np.float64)
         sums.add("diagonal", float(np.sum(diagonal)))
         sums.raise_to("diagonal", float(np.max(diagonal)))
     return {"": sums}
@@ -186,7 +198,7 @@ def diagonal_pass(block: BlockRows, system: SystemInputs) -> Pass:
     """The pass over query points: the largest k(x, x) among them."""
     sums = BlockSums()
     with np.errstate(over="ignore", invalid="ignore"):
-        sums.raise_to("diagonal", float(np.max(system.kernel.diagonal(system.points(block)[0].x))))
+        sums.raise_to("diagonal", float(to_numpy(system.kernel.diagonal(system.points(block)[0].x)).max()))
     return {"": sums}
 
 
@@ -363,6 +375,7 @@ def prepare_system(
     roots: Array | None = None,
     with_targets: bool = False,
     factorize: Factorize = local_factor,
+    gpu: bool = False,
 ) -> System:
     """Returns the system of a split, exact where ``landmarks`` are as many as its rows.
 
@@ -376,12 +389,14 @@ def prepare_system(
         roots: of the reference rows' weights, (n,).
         with_targets: whether the targets' variance given x will be asked for.
         factorize: makes the factor of an exact system.
+        gpu: whether tiles are made on the cards of the processes that have the blocks.
 
     Raises:
         InvalidInputError: k(x, x) is too large for the arithmetic.
         ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
     """
     inputs, positions = _chosen_inputs(run, protocol, landmarks, dtype, seed, points, roots)
+    inputs = replace(inputs, gpu=gpu)
     sums = run("inputs", inputs_pass, inputs, with_targets)[""]
     maximum, n = sums.largest["diagonal"], inputs.n
     if points is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, array_namespace
+from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.product_forms import Side
 
@@ -96,26 +96,26 @@ def tile_slices(rows: slice, tile_rows: int) -> list[slice]:
 
 
 def padded_columns(v: Array, like: Any) -> Any:
-    """Returns v (n, r) in the dtype of ``like``, with columns of zeros up to a multiple of 8.
+    """Returns v (n, r) where ``like`` is and in its dtype, in host memory with zero columns up to a multiple of 8.
 
     A single column stays one: its product is another, faster routine.
     """
-    r = v.shape[1]
-    if r == 1 or r % WIDTH == 0:
-        return np.asarray(v, dtype=like.dtype)
+    xp, r = array_namespace(like), v.shape[1]
+    if xp is not np or r == 1 or r % WIDTH == 0:
+        return xp.asarray(v, dtype=like.dtype)
     padded = np.zeros((len(v), -(-r // WIDTH) * WIDTH), dtype=like.dtype)
     padded[:, :r] = v
     return padded
 
 
-def product(block: Array, weights: Array) -> Array:
-    """Returns block weights, in the precision of the block."""
-    return np.asarray((block @ padded_columns(weights, block))[:, : weights.shape[1]], dtype=np.float64)
+def product(block: Any, weights: Array) -> Array:
+    """Returns block weights, computed where the block is and in its precision, in host memory."""
+    return to_numpy((block @ padded_columns(weights, block))[:, : weights.shape[1]]).astype(np.float64, copy=False)
 
 
-def projected(block: Array, v: Array) -> Array:
-    """Returns block' v, in the precision of the block."""
-    return np.asarray((padded_columns(v, block).T @ block).T[:, : v.shape[1]], dtype=np.float64)
+def projected(block: Any, v: Array) -> Array:
+    """Returns block' v, computed where the block is and in its precision, in host memory."""
+    return to_numpy((padded_columns(v, block).T @ block).T[:, : v.shape[1]]).astype(np.float64, copy=False)
 
 
 def weighted_squares(vectors: Array, weights: Array | None = None) -> Array:

@@ -21,7 +21,6 @@ import psutil
 
 CARD_SHARE_VARIABLE = "CONGRUENCE_CARD_SHARE"
 CARD_SHARE = 0.8  # of a card, where the variable says nothing else; the rest is its context's and other programs'
-KEPT_PART = 0.5  # of that share: Gram tiles; embeddings and columns have what is left
 _MEMBERSHIP, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 

@@ -43,6 +43,7 @@ def measure_blocks(
     calibrated: bool = False,
     announce: Callable[[str], None] = lambda _: None,
     factorize: Factorize = local_factor,
+    gpu: bool = False,
 ) -> dict[str, BlockMeasurement]:
     """CCE of every version on a split that is its own reference, with everything a version is told.
 
@@ -61,6 +62,7 @@ def measure_blocks(
             ``calibration_...`` are written in a call of their own.
         announce: told in one line what is done next.
         factorize: makes the factor of an exact system.
+        gpu: whether tiles are made on the workers' cards.
 
     Raises:
         InvalidInputError: a protocol that row blocks do not serve, fewer than two rows, or rows that cannot be
@@ -78,7 +80,7 @@ def measure_blocks(
     rows = sum(blocks.sizes) / max(1, sum(client.nthreads().values()))
     with SolveProgress.of(rows, len(versions) - counts, counts, calibrated=calibrated) as progress:
         run = PassesOnCluster(client, blocks, progress)
-        driver = Driver(run, protocol, settings.seed, factorize=factorize)
+        driver = Driver(run, protocol, settings.seed, factorize=factorize, gpu=gpu)
         driver.look_at(versions)
         if hasattr(blocks, "row_dependence"):
             driver.find_dependent_rows(versions)

@@ -18,7 +18,7 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.runtime.errors import ClusterError
-from congruence.tasks.runtime.memory import KEPT_PART, available_memory, card_share
+from congruence.tasks.runtime.memory import available_memory
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.computing import SolverSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -79,13 +79,14 @@ def solve_versions(
     for label in missing:  # columns of a solve that was interrupted, perhaps with other blocks of rows
         work.kept[label].remove()
     n, d = sum(work.reference.sizes), work.reference.store.dimension
-    on_cards = solves_on_cards(worker_devices(client, settings.cluster))
-    capacity = cluster_capacity(client, gpu=on_cards)
+    memory = cluster_memory(client)
     if is_held(settings.solver, work.protocol, n, has_query=work.query is not None):
-        _require_room(work.protocol, n, d, capacity.memory_bytes // max(1, len(client.nthreads())))
+        _require_room(work.protocol, n, d, memory // max(1, len(client.nthreads())))
         _solve_held(client, settings, work, missing, announce)
     else:
-        _solve_by_blocks(client, settings, work, missing, announce, capacity, on_cards=on_cards)
+        devices = worker_devices(client, settings.cluster)
+        cards = sum(device.memory_bytes for device in devices.values()) if solves_on_cards(devices) else None
+        _solve_by_blocks(client, settings, work, missing, announce, memory, cards)
 
 
 def is_held(solver: SolverSettings, protocol: EvaluationProtocol, n: int, *, has_query: bool) -> bool:
@@ -151,12 +152,11 @@ def _solve_by_blocks(
     work: SolveWork,
     labels: list[str],
     announce: Callable[[str], None],
-    capacity: Capacity,
-    *,
-    on_cards: bool,
+    memory: int,
+    cards: int | None,
 ) -> None:
-    memory = capacity.memory_bytes if settings.solver.memory is None else int(parse_bytes(settings.solver.memory))
-    tiled = TiledCholesky(client, memory_bytes=memory, gpu=on_cards)
+    memory = memory if settings.solver.memory is None else int(parse_bytes(settings.solver.memory))
+    tiled = TiledCholesky(client, memory_bytes=memory, card_bytes=cards)
     found = measure_blocks(
         client,
         work.reference,
@@ -168,6 +168,7 @@ def _solve_by_blocks(
         calibrated="calibration" in requested_metrics(settings.metrics),
         announce=announce,
         factorize=tiled if settings.solver.kind == "cholesky" else local_factor,
+        gpu=cards is not None,
     )
     for label, measurement in found.items():
         work.kept[label].write(measurement)
@@ -184,23 +185,10 @@ class _Keep:
 
 
 WORKERS_SECONDS = 120.0
-KEPT_SHARE = 4  # one part in so many of the workers' memory limits
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """Threads of all workers, bytes they may use together, and bytes of these to keep a Gram matrix in."""
-
-    threads: int
-    memory_bytes: int
-    kept_bytes: int
-
-
-def cluster_capacity(client: Client, *, gpu: bool = False) -> Capacity:
-    """What the workers of ``client`` offer now.
-
-    Memory is the sum of their limits, on GPUs that of their shares of their cards; of workers on this machine, no more
-    than is free.
+def cluster_memory(client: Client) -> int:
+    """Returns the sum of the workers' memory limits, in bytes; of workers on this machine no more than is free.
 
     Raises:
         ClusterError: no worker has come within WORKERS_SECONDS.
@@ -213,19 +201,6 @@ def cluster_capacity(client: Client, *, gpu: bool = False) -> Capacity:
             "they end; finished work is saved; run the same command to resume"
         ) from error
     workers = list(client.scheduler_info(n_workers=-1)["workers"].values())
-    threads = max(1, sum(int(worker["nthreads"]) for worker in workers))
-    if gpu:
-        # Workers are one to a card. Of its share, and not of what is free: the pool of torch and CuPy has claimed that.
-        cards = sum(client.run(_card_bytes).values())
-        return Capacity(threads, cards, int(KEPT_PART * cards))
-    here = {"127.0.0.1", "::1", "localhost", get_ip()}
     memory = sum(int(worker["memory_limit"] or available_memory() // len(workers)) for worker in workers)
-    if all(worker["host"] in here for worker in workers):
-        memory = min(memory, available_memory())
-    return Capacity(threads, memory, memory // KEPT_SHARE)
-
-
-def _card_bytes() -> int:
-    import cupy
-
-    return int(card_share() * cupy.cuda.Device().mem_info[1])
+    here = {"127.0.0.1", "::1", "localhost", get_ip()}
+    return min(memory, available_memory()) if all(worker["host"] in here for worker in workers) else memory

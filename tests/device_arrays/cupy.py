@@ -93,10 +93,13 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 (CuPy's name)
     def __bool__(self):
         return bool(self.values)
 
-    def get(self):
+    def get(self, out=None):
         """The host array."""
         transfers["get"] += 1
-        return self.values.copy()
+        if out is None:
+            return self.values.copy()
+        out[...] = self.values
+        return out
 
     @property
     def device(self):

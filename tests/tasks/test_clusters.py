@@ -84,7 +84,7 @@ def test_a_cluster_without_workers_is_announced_and_then_given_up(
             workers.require()
         monkeypatch.setattr(solve, "WORKERS_SECONDS", 0.1)
         with pytest.raises(ClusterError, match=r"no worker.*dask worker"):
-            solve.cluster_capacity(client)
+            solve.cluster_memory(client)
     assert ["No workers connected" in line for line in said] == [True]
 
 

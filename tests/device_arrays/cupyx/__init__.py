@@ -2,6 +2,8 @@
 
 from contextlib import contextmanager
 
+import numpy as np
+
 _state = {"linalg": "ignore"}
 """What CuPy's linear algebra does where cuSOLVER fails: nothing, by default."""
 
@@ -20,3 +22,8 @@ def errstate(*, linalg=None):
 def raises():
     """Whether failures raise."""
     return _state["linalg"] == "raise"
+
+
+def empty_pinned(shape, dtype=float):
+    """Host memory."""
+    return np.empty(shape, dtype)

@@ -40,6 +40,7 @@ PIECES = {
         "pytest -m gpu: every kernel, solver and dtype against its definition",
         (*KERNELS, "sklearn", "matplotlib", "safetensors", "pytest", "pytest_timeout", "hypothesis"),
     ),
+    "solvers": ("solvers", "exact answers by tiles and answers on landmarks, beside two cores", CLUSTER),
     "embedding": ("embedding", "images/s with decoding beside the bare forward pass", EMBEDDING),
     "cluster": (
         "cluster",

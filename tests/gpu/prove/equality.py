@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def run(record: Any, name: str, device: str, small: bool) -> None:
     """Note what passed; a skipped test is named, and a failed one fails the piece."""
-    files = sorted(str(path) for path in (ROOT / "tests" / "kernels").glob("test_*_gpu.py"))
+    files = sorted(str(path) for path in (ROOT / "tests").glob("*/test_*_gpu.py"))
     command = [sys.executable, "-m", "pytest", "-v", "-rs", "-m", "gpu", "-p", "no:cacheprovider", *files]
     # A file whose packages are not here fails the piece, and keeps no other from being run.
     command += ["--durations=8", "--continue-on-collection-errors"]

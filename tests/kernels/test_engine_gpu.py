@@ -1,0 +1,91 @@
+"""Tiles, thin products and whole answers on a card are those of float64 on the processor."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from congruence.kernels import RBF, Laplacian, Matern, NegativeBinomial, Normal, Polynomial, Samples
+from congruence.kernels.engine.blocks import HeldRows, LocalPasses
+from congruence.kernels.engine.driver import Accuracy, Ask, Columns, Driver
+from congruence.kernels.engine.tiles import TileMaker, TilePoints, product, projected
+from congruence.kernels.protocol import EXACT
+
+pytestmark = pytest.mark.gpu
+cupy = pytest.importorskip("cupy")
+
+KERNELS = [
+    Polynomial(degree=1),
+    Polynomial(degree=2, gamma=0.1, coef0=0.5),
+    Polynomial(degree=3, coef0=1.0),
+    RBF(gamma=0.05),
+    Laplacian(gamma=0.05),
+    *(Matern(length_scale=3.0, nu=nu) for nu in (0.5, 1.5, 2.5)),
+    RBF(gamma=0.1) + Polynomial(degree=2),
+    RBF(gamma=0.1) * Matern(length_scale=3.0, nu=1.5),
+]
+TOLERANCES = {np.float32: 1e-5, np.float64: 1e-10}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_a_tile_is_that_of_the_processor_in_double_precision(kernel, dtype):
+    x = np.random.default_rng(0).standard_normal((700, 24))
+    expected = kernel(x, x[:300])
+    points, others = TilePoints(cupy.asarray(x.astype(dtype))), TilePoints(cupy.asarray(x[:300].astype(dtype)))
+    tile = TileMaker(kernel, 24).tile(points, slice(0, 700), others, others.all).get()
+    rounded = kernel(x.astype(dtype).astype(float), x[:300].astype(dtype).astype(float))
+    assert np.abs(tile - rounded).max() <= TOLERANCES[dtype] * np.abs(rounded).max()
+    np.testing.assert_allclose(rounded, expected, rtol=1e-3, atol=1e-4)
+    own = TileMaker(kernel, 24).tile(others, slice(0, 300), others, others.all).get()
+    assert np.abs(own - rounded[:300]).max() <= TOLERANCES[dtype] * np.abs(rounded).max()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_thin_products_come_back_in_double_precision(dtype):
+    rng = np.random.default_rng(1)
+    block, right, left = rng.standard_normal((500, 90)), rng.standard_normal((90, 13)), rng.standard_normal((500, 1))
+    on_card = cupy.asarray(block.astype(dtype))
+    for found, expected in ((product(on_card, right), block @ right), (projected(on_card, left), block.T @ left)):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == np.float64
+        assert np.abs(found - expected).max() <= TOLERANCES[dtype] * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("what", "dtype"),
+    [("rows", np.float64), ("rows", np.float32), ("weights", np.float64), ("query", np.float64), ("unit", np.float32)],
+)
+def test_an_answer_is_that_of_the_processor(what, dtype):
+    n, rng = 3000, np.random.default_rng(2)
+    x = rng.standard_normal((n, 6))
+    mean = 5.0 + 2.0 * x[:, 0]
+    y = np.round(rng.normal(mean, 1.0).clip(0.0))
+    versions = {
+        "normal": Normal(mean + 0.3, np.full(n, 1.2)),
+        "counts": NegativeBinomial(np.maximum(mean, 0.5), np.full(n, 0.1)),
+        "ensemble": Samples(rng.normal(mean[:, None], 1.0, size=(n, 7))),
+    }
+    protocol = replace(EXACT, input_kernel=Polynomial(degree=3, gamma=1 / 6), regularization=1e-3)
+    if what == "unit":
+        protocol = replace(EXACT, input_kernel=RBF(gamma=0.5), regularization=1e-3)
+    roots = np.sqrt(rng.exponential(size=n)) if what == "weights" else None
+    run, found = LocalPasses(HeldRows(x, y, versions, block_rows=800)), {}
+    points = LocalPasses(HeldRows(rng.standard_normal((400, 6)))) if what == "query" else None
+    for gpu in (False, True):
+        driver, columns = Driver(run, protocol, points=points, roots=roots, dtype=dtype, gpu=gpu), Columns()
+        ask = Ask(list(versions), tested=what == "rows", draws=19)
+        solved, reason = driver.best(ask, columns, Accuracy.of(400))
+        found[gpu] = driver.finish(solved, columns, reason), columns
+    for name in versions:
+        (host, there), (card, here) = (
+            (measured[name], columns.of(name)) for measured, columns in (found[False], found[True])
+        )
+        certified = host.certificate.at_point + card.certificate.at_point
+        assert np.abs(there["cce"] - here["cce"]).max() <= certified
+        near = 1e-8 if dtype is np.float64 else 2e-4
+        assert card.mean == pytest.approx(host.mean, rel=near)
+        assert card.noise_floor == pytest.approx(host.noise_floor, rel=near)
+        assert card.uncertainty.standard_error == pytest.approx(host.uncertainty.standard_error, rel=10 * near)
+        if host.test is not None:
+            assert card.test.p_value == host.test.p_value
