@@ -17,6 +17,7 @@ import numpy as np
 DIMENSION = 64
 EXACT = {False: (12_000, 40_000, 100_000), True: (600, 700, 800)}
 LANDMARKS = {False: ((1_000_000, 1024), (200_000, 4096)), True: ((3_000, 64), (2_000, 128))}
+LONGEST = {False: (10_000_000, 1024), True: (5_000, 64)}
 CORES = 2
 BLOCK_ROWS = 16_384
 
@@ -47,6 +48,9 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
         with _client(threads) as client:
             of_cores = _landmarks(record, client, rows, landmarks, f"{what}, {threads} threads", gpu=False)
         _compare(record, what, of_card, of_cores)
+    rows, landmarks = LONGEST[small]
+    with _client(threads) as client:
+        _landmarks(record, client, rows, landmarks, f"{rows:,} rows, {landmarks:,} landmarks, card", gpu=True)
 
 
 @dataclass(frozen=True)
