@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python infra/install.py
 # Where it is set, every process compiles a thousand modules again: six seconds of each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint types unit exercise exercise-containers docs papers dist ui check-gpu-packages clean
+.PHONY: demo test lint types unit exercise exercise-containers docs papers dist ui clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/congruence demo
@@ -48,10 +48,6 @@ dist: $(VENV)/.installed-dev
 
 ui: $(VENV)/.installed
 	@$(BIN)/congruence ui
-
-# Downloads some two gigabytes into a folder that it removes again; needs g++ and no card.
-check-gpu-packages: $(VENV)/.installed-dev
-	$(BIN)/python tests/gpu/prove check-packages --device cpu
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("congruence needs Python 3.11 or newer; run: make PYTHON=python3.11 demo") if sys.version_info < (3, 11) else None'

@@ -6,18 +6,17 @@ from __future__ import annotations
 INDEX = 4e-6  # 35 to 42 s of CPU for 10,000,000 rows
 EMBED_FEATURES = 6e-6  # 30 s on 2 cores for 10,000,000 rows
 EMBED_IMAGE_ON_CORES = 2 / 13.9  # ViT-B-32, 13.9 images/s on 2 cores
-DECODE = 6.5e-3  # a JPEG of 500 x 375 pixels, one thread
+DECODE = 12e-3  # a JPEG of 341 x 256 pixels, by 16 threads of a worker: 1,350 a second
 PREDICT = 2.7e-6  # 27 s on 2 cores for 10,000,000 rows of 2 versions; a cheap model
 SOLVE_ROW_BLOCKS = 62e-6  # 618 s likewise, 512 landmarks, 199 draws
 SCORE = 10e-6  # 101 s likewise
 FIXED = 25.0  # 23 s of CPU for a small first run
 
-# Assumed: nothing of ours has been timed on a card.
+# Measured on one H100 with 16 cores, by tests/benchmarks/gpu.md.
 CORES_PER_CARD = 16
-VIT_B_32 = 8.8e9  # operations of one forward pass
-CARD_BF16 = 0.3 * 989e12  # a third of what an H200's data sheet promises
-CARD_BYTES = 120e9  # of an H200's 141 GB, for the factor
-CARD_FP64 = 0.4 * 34e12  # no matrix units
+VIT_B_32 = 1 / 21_500  # seconds of one image in bf16
+CARD_BYTES = 60e9  # of 80 GB, for the factor
+CARD_FP64 = 40e12  # operations a second of the factor of 100,000 rows
 COLUMNS = 55  # right-hand sides of one version with its noise floor: cce_engine.md
 FEATURES = 512
 
@@ -36,7 +35,7 @@ def embedding_images(rows: float, cores: int) -> float:
     cards = cores // CORES_PER_CARD
     if not cards:
         return rows * EMBED_IMAGE_ON_CORES / cores
-    return max(rows * DECODE / cores, rows * VIT_B_32 / (cards * CARD_BF16))
+    return max(rows * DECODE / cores, rows * VIT_B_32 / cards)
 
 
 def exact_solve(rows: float, cores: int) -> float | None:

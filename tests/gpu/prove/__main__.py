@@ -3,11 +3,10 @@
     python tests/gpu/prove PIECE [--device cpu] [--size small] [--records DIR]
     python tests/gpu/prove all --device cpu --size small        the rehearsal, on any machine
 
-Needs the repository, Python and the packages that a piece names; nothing is installed, this package neither, and
-nothing is fetched but by check-packages. With ``--device cpu`` the stand-in for CuPy (tests/device_arrays) computes
-what a card would, at small sizes, so that no minute of a card is lost to a mistake of the script's own. A record is a
-JSON file: versions, machine, numbers, goals, how busy the card was; it is written with every finding, so that a piece
-that is cut off leaves what it had.
+Needs the repository, Python and the packages that a piece names; nothing is installed, this package neither. With
+``--device cpu`` the stand-in for CuPy (tests/device_arrays) computes what a card would, at small sizes, so that no
+minute of a card is lost to a mistake of the script's own. A record is a JSON file: versions, machine, numbers, goals,
+how busy the card was; it is written with every finding, so that a piece that is cut off leaves what it had.
 """
 
 from __future__ import annotations
@@ -29,12 +28,7 @@ KERNELS = ("numpy", "scipy", "pandas", "scoringrules", "threadpoolctl", "psutil"
 CLUSTER = (*KERNELS, "sklearn", "dask", "distributed", "pydantic", "yaml")
 EMBEDDING = (*CLUSTER, "torch", "torchvision", "open_clip", "timm", "pyarrow", "zarr", "fsspec")
 PIECES = {
-    "packages": ("versions", "which packages, driver and cards are here, and whether they have every name used", ()),
-    "check-packages": (
-        "packages",
-        "resolve, download, ask and run the GPU packages, no card needed",
-        ("pip", "pytest", "pytest_timeout", "hypothesis", *CLUSTER),
-    ),
+    "packages": ("versions", "which packages, driver and cards are here, what they do at best", ()),
     "tests": (
         "equality",
         "pytest -m gpu: every kernel, solver and dtype against its definition",
@@ -51,8 +45,6 @@ PIECES = {
 OF_CARDS = {"cluster": ("dask_cuda", "rmm", "pynvml")}
 """What a rehearsal needs not."""
 
-NOT_IN_ALL = ("check-packages",)
-
 
 def main() -> int:
     """Run one piece, or all; how many failed."""
@@ -67,7 +59,7 @@ def main() -> int:
         parser.error(f"needs {' and '.join(here)}, for the record itself")
     with tempfile.TemporaryDirectory(prefix="prove-") as folder:
         _make_importable(arguments.device, Path(folder))
-        names = [name for name in PIECES if name not in NOT_IN_ALL] if arguments.piece == "all" else [arguments.piece]
+        names = list(PIECES) if arguments.piece == "all" else [arguments.piece]
         return sum(_failed(name, arguments) for name in names)
 
 

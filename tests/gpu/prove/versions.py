@@ -1,11 +1,9 @@
-"""Which packages, driver and cards are here, and whether the installed packages have every name that the code uses."""
+"""Which packages, driver and cards are here, and what the card does at best."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
-
-import api
 
 PARTS = {
     "numpy": "everything",
@@ -24,7 +22,7 @@ PARTS = {
 
 
 def run(record: Any, name: str, device: str, small: bool) -> None:
-    """Note what is missing for what; refuse a CuPy that lacks a name."""
+    """Note what is missing for what."""
     missing = {}
     for package, purpose in PARTS.items():
         try:
@@ -32,17 +30,13 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
         except Exception as error:  # a package that is there and broken is as good as missing, and says why
             missing[package] = f"{purpose}: {type(error).__name__}: {str(error)[:300]}"
     record.note(missing=missing)
-    roots = {"cupy", "cupyx"} if device == "cuda" and "cupy" not in missing else set()
-    uses = {name: use for name, use in api.used_names().items() if name.split(".")[0] in roots}
-    refused = api.refused(uses)
-    record.note(names_asked=len(uses), names_refused=refused)
+    if device == "cuda" and "cupy" in missing:
+        raise RuntimeError(f"no usable CuPy: {missing['cupy']}")
     if device == "cuda":
         import cupy
 
         record.note(device=str(cupy.cuda.runtime.getDeviceProperties(0)["name"]), memory=cupy.cuda.Device().mem_info)
         ceilings(record)
-    if refused or (device == "cuda" and "cupy" in missing):
-        raise RuntimeError(f"the GPU packages do not fit the code: {refused or missing}")
 
 
 def _import(package: str) -> None:
