@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.distributions import CensoredNormal, Deterministic, Mixture, Quantiles, Samples
+from congruence.kernels.distributions import CensoredNormal, Deterministic, Mixture, Samples
 
 GAUSS = np.polynomial.legendre.leggauss(16)
 
@@ -17,7 +17,7 @@ def by_density(law, row, cuts=()):
         return found
     if isinstance(law, Mixture):
         return _mixed([by_density(part, row, cuts) for part in law.components], law.weights[row])
-    ends = np.sort(one.points[1][0]) if isinstance(law, Quantiles) else one.knots()[0]
+    ends = one.knots()[0]
     center, spread = float(one.quantile(0.5)[0]), float(np.diff(one.quantile(np.array([[0.25, 0.75]])))[0, 0])
     low, high = float(one.quantile(0.0)[0]), float(one.quantile(1.0)[0])
     grown = spread * 2.0 ** np.arange(-60, 60)

@@ -10,12 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.base import ScalarDistribution
-from congruence.kernels.distributions.discrete_support import (
-    count_below,
+from congruence.kernels.distributions.piecewise import (
+    PiecewiseLinear,
     cumulative,
     join_points,
-    pick,
     require_masses,
     require_points,
 )
@@ -25,9 +23,11 @@ from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 
+_SMALLEST = float(np.finfo(np.float64).tiny)
+
 
 @dataclass(frozen=True, repr=False)
-class WeightedSamples(ScalarDistribution):
+class WeightedSamples(PiecewiseLinear):
     """Mass ``weights`` (n, m) on the points ``support`` (m,), which the rows share, or (n, m).
 
     A distribution that is known, unlike the draws of ``Samples``: scores, PIT and quantiles are those of the weighted
@@ -53,13 +53,14 @@ class WeightedSamples(ScalarDistribution):
             weights = np.take_along_axis(weights, np.broadcast_to(order, weights.shape), axis=1)
         self._hold(support=support, weights=weights)
 
-    @property
+    @cached_property
     def _points(self) -> Array:
-        return np.atleast_2d(self.support)
+        """Each point twice, so that F jumps there."""
+        return np.repeat(np.atleast_2d(self.support), 2, axis=1)
 
     @cached_property
-    def _cumulative(self) -> Array:
-        return cumulative(self.weights)
+    def _levels(self) -> Array:
+        return np.repeat(cumulative(self.weights), 2, axis=1)[:, 1:-1]
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -87,7 +88,7 @@ class WeightedSamples(ScalarDistribution):
                 f"({int(np.sum(spread == 0))} rows do), so it has no density; leave the log score out, or use crps"
             )
         lower, upper = self.quantile(np.array([[0.25, 0.75]])).T
-        return SmoothedPoints.of(self._points, self.weights, spread, upper - lower)
+        return SmoothedPoints.of(np.atleast_2d(self.support), self.weights, spread, upper - lower)
 
     def _log_prob(self, y: Array) -> Array:
         """Log of the density that the points are smoothed to; see the class.
@@ -101,62 +102,14 @@ class WeightedSamples(ScalarDistribution):
         """See Distribution: of the density that the points are smoothed to."""
         return self._smoothed.log_mass(low, high)
 
-    def _cdf(self, y: Array) -> Array:
-        return self._share(y, or_equal=True)
-
-    def _cdf_left(self, y: Array) -> Array:
-        return self._share(y, or_equal=False)
-
-    def _share(self, y: Array, *, or_equal: bool) -> Array:
-        result = pick(self._cumulative, count_below(self._points, y, or_equal=or_equal))
-        return np.asarray(result)
-
     def _quantile(self, q: Array) -> Array:
         """The smallest point with at least the mass q at or below it."""
-        # A level that is a sum of weights, computed in floating point, must give its own point, not the next one.
-        reached = count_below(self._cumulative[:, 1:], np.clip(q - 1e-12, 0.0, 1.0), or_equal=False)
-        heavy = self.weights > 0  # a point without mass is never the answer at level 0
-        first = np.argmax(heavy, axis=1)[:, None]
-        result = pick(self._points, np.clip(np.maximum(reached, first), 0, self.weights.shape[1] - 1))
-        return np.asarray(result)
-
-    def mean(self) -> Array:
-        if self.support.ndim == 1:
-            return np.asarray(self.weights @ self.support)
-        return np.asarray(np.sum(self.weights * self.support, axis=1))
+        # A level that is a sum of weights, computed in floating point, must give its own point, not the next one; and
+        # at level 0 a point without mass is not the answer.
+        return super()._quantile(np.maximum(q - 1e-12, _SMALLEST))
 
     def std(self) -> Array:
-        centered = self._points - self.mean()[:, None]
-        only = np.max(self.weights, axis=1) == 1.0
-        return np.where(only, 0.0, np.sqrt(np.sum(self.weights * centered**2, axis=1)))
-
-    @cached_property
-    def _squared_integrals(self) -> tuple[Array, Array]:
-        """The integrals of F^2 up to each point, and of (1 - F)^2 from each point on, (n, m) both."""
-        gaps, F = np.diff(self._points, axis=1), self._cumulative[:, 1:-1]
-        start = np.zeros((len(self), 1))
-        rising = np.concatenate([start, np.cumsum(gaps * F**2, axis=1)], axis=1)
-        falling = np.cumsum((gaps * (1.0 - F) ** 2)[:, ::-1], axis=1)[:, ::-1]
-        return rising, np.concatenate([falling, start], axis=1)
-
-    def _crps(self, y: Array) -> Array:
-        """Exact: F^2 below y and (1 - F)^2 above it, point by point, so nothing cancels."""
-        last = self.weights.shape[1] - 1
-        above = count_below(self._points, y, or_equal=True)  # the place of the first point above y
-        rising, falling = self._squared_integrals
-        below = np.maximum(above - 1, 0)
-        F = pick(self._cumulative, above)
-        left, right = pick(self._points, below), pick(self._points, np.minimum(above, last))
-        result = np.where(above > 0, pick(rising, below) + F**2 * (y - left), 0.0)
-        result += np.where(above <= last, pick(falling, np.minimum(above, last)) + (1.0 - F) ** 2 * (right - y), 0.0)
-        return np.asarray(result)
-
-    def knots(self) -> Array:
-        """See Distribution: the points."""
-        return np.broadcast_to(self._points, self.weights.shape)
-
-    def breaks(self) -> Array:
-        return self.knots()
+        return np.where(np.max(self.weights, axis=1) == 1.0, 0.0, super().std())
 
     def characteristic_function(self, t: Array) -> Array:
         """See Distribution: the weighted mean over the points."""
@@ -167,10 +120,10 @@ class WeightedSamples(ScalarDistribution):
 
     def raw_moments(self, order: int) -> Array:
         """See Distribution: weighted means of powers."""
-        return np.stack([np.sum(self.weights * self._points**k, axis=1) for k in range(order + 1)], axis=1)
+        return np.stack([np.sum(self.weights * self.support**k, axis=1) for k in range(order + 1)], axis=1)
 
     def _expected_diagonal(self, kernel: Kernel) -> Array:
-        points = np.broadcast_to(self._points, self.weights.shape)
+        points = np.broadcast_to(self.support, self.weights.shape)
         diagonal = np.asarray(kernel.diagonal(points.ravel())).reshape(points.shape)
         return np.asarray(np.sum(self.weights * diagonal, axis=1))
 
