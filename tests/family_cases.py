@@ -42,8 +42,8 @@ class Geometric(Count):
 
     p: Array
 
-    def _log_mass(self, k: Array, *parameters: Array) -> Array:
-        (p,) = parameters
+    def _log_mass(self, k: Array) -> Array:
+        (p,) = self._columns
         return np.log(p) + k * np.log1p(-p)
 
     def _at_most(self, k: Array) -> Array:

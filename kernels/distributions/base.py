@@ -145,11 +145,20 @@ class Distribution(ABC):
 
     def mean(self) -> Array:
         """E Y, shape (n,); by quadrature where a family has no other way."""
-        return self.raw_moments(1)[:, 1]
+        return self._moments_by_quadrature[0]
 
     def std(self) -> Array:
         """Standard deviation of Y, shape (n,); by quadrature where a family has no other way."""
-        return np.sqrt(quadrature.variance(self, self.mean()))
+        return self._moments_by_quadrature[1]
+
+    @cached_property
+    def _moments_by_quadrature(self) -> tuple[Array, Array]:
+        return quadrature.mean_and_std(self)
+
+    @cached_property
+    def probability_nodes(self) -> Array:
+        """Quantiles (n, k) at the levels of ``quadrature.probability_rule``: kept, as those of mixtures are dear."""
+        return self.quantile(quadrature.probability_rule()[0][None, :])
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` independent draws per row, shape (n, size).

@@ -34,8 +34,8 @@ class Poisson(Count):
     def _check(self) -> None:
         require(self.rate >= 0, self.rate, "rate", "Poisson", "a rate of 0 or more")
 
-    def _log_mass(self, k: Array, *parameters: Array) -> Array:
-        (rate,) = parameters
+    def _log_mass(self, k: Array) -> Array:
+        (rate,) = self._columns
         return np.asarray(xlogy(k, rate) - rate - gammaln(k + 1.0))
 
     def _at_most(self, k: Array) -> Array:
@@ -57,7 +57,7 @@ class Poisson(Count):
     def _crps(self, y: Array) -> Array:
         """In closed form with scaled Bessel functions; scoringrules' overflows from counts of 171 on."""
         (rate,) = self._columns
-        edge = np.where(y >= 0.0, np.exp(self._log_mass(np.maximum(np.floor(y), 0.0), rate)), 0.0)
+        edge = np.where(y >= 0.0, np.exp(self._log_mass(np.maximum(np.floor(y), 0.0))), 0.0)
         spread = scipy.special.i0e(2.0 * rate) + scipy.special.i1e(2.0 * rate)
         return np.maximum((y - rate) * (2.0 * self._cdf(y) - 1.0) + rate * (2.0 * edge - spread), 0.0)
 
@@ -84,8 +84,8 @@ class Binomial(Count):
     def largest(self) -> Array:
         return self.n
 
-    def _log_mass(self, k: Array, *parameters: Array) -> Array:
-        n, p = parameters
+    def _log_mass(self, k: Array) -> Array:
+        n, p = self._columns
         few = np.minimum(k, n)
         rest = n - few + 1.0
         choose = _log_rising(rest, few) + few * np.log(rest) - gammaln(few + 1.0)
@@ -146,8 +146,8 @@ class NegativeBinomial(Count):
         """Mean, and a dispersion above 0 that is the stated one to rounding."""
         return self.mu, np.maximum(self.dispersion, _SMALLEST_DISPERSION)
 
-    def _log_mass(self, k: Array, *parameters: Array) -> Array:
-        mean, dispersion = parameters
+    def _log_mass(self, k: Array) -> Array:
+        mean, dispersion = self._columns
         shape = 1.0 / dispersion
         rising = _log_rising(shape, k) - gammaln(k + 1.0)
         return np.asarray(rising + xlogy(k, mean) - (k + shape) * np.log1p(dispersion * mean))
@@ -173,7 +173,7 @@ class NegativeBinomial(Count):
         with np.errstate(all="ignore"):
             spread = mean * (1.0 + odds) / (1.0 + 2.0 * odds) * hyp2f1(1.0 - shape, 0.5, 2.0, argument)
             counts = np.maximum(np.floor(y), 0.0)
-            edge = mean * (1.0 + dispersion * counts) * np.exp(self._log_mass(counts, mean, dispersion))
+            edge = mean * (1.0 + dispersion * counts) * np.exp(self._log_mass(counts))
             scores = (y - mean) * (2.0 * self._cdf(y) - 1.0) + np.where(y < 0.0, 0.0, 2.0 * edge) - spread
         summed = (self.dispersion < _LEAST_CLOSED) | ~np.all(np.isfinite(scores), axis=1)
         if np.any(summed):
@@ -257,8 +257,8 @@ class DoublePoisson(Count):
             chosen.__dict__["_law"] = tuple(np.atleast_1d(values[rows]) for values in self._law)
         return chosen
 
-    def _log_mass(self, k: Array, *parameters: Array) -> Array:
-        mu, phi, total = parameters
+    def _log_mass(self, k: Array) -> Array:
+        mu, phi, total = self._columns
         return _log_weight(k, mu, phi) - total
 
     def _at_most(self, k: Array) -> Array:

@@ -37,8 +37,8 @@ class Count(Parametric):
     is_discrete = True
 
     @abstractmethod
-    def _log_mass(self, k: Array, *parameters: Array) -> Array:
-        """log P(Y = k) for counts k >= 0, which broadcast against the parameters of ``_columns``."""
+    def _log_mass(self, k: Array) -> Array:
+        """log P(Y = k) for counts k (n, m) or (1, m) >= 0, (n, m)."""
 
     @abstractmethod
     def _at_most(self, k: Array) -> Array:
@@ -59,7 +59,7 @@ class Count(Parametric):
 
     def _log_prob(self, y: Array) -> Array:
         counts = _counts(y)
-        return np.where(counts == y, self._log_mass(counts, *self._columns), -np.inf)
+        return np.where(counts == y, self._log_mass(counts), -np.inf)
 
     def _cdf(self, y: Array) -> Array:
         return np.where(y < 0.0, 0.0, self._at_most(_counts(y)))
@@ -74,15 +74,15 @@ class Count(Parametric):
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         """Whole numbers (lower, upper), each (n,), outside which each row has at most ``tail`` mass per side."""
         mean, reach = self.mean(), _REACH * self.std() + 1.0
-        return (
-            self._moved_out(np.floor(mean - reach), tail, -1.0),
-            np.minimum(self._moved_out(np.ceil(mean + reach), tail, 1.0), np.maximum(self.largest, 1.0)),
-        )
+        return self._moved_out((np.floor(mean - reach), np.ceil(mean + reach)), reach * (_GROWTH - 1.0) + 1.0, tail)
 
-    def _moved_out(self, end: Array, tail: float, side: float) -> Array:
-        """``end`` (n,), moved away from the mean until at most ``tail`` of the mass lies beyond it."""
-        end, step = np.maximum(end, 0.0), self.std() * _REACH * (_GROWTH - 1.0) + 2.0
-        left = np.arange(len(self))
+    def _moved_out(self, window: tuple[Array, Array], step: Array, tail: float) -> tuple[Array, Array]:
+        """A ``window`` widened until at most ``tail`` of the mass lies beyond each end, by growing steps (n,)."""
+        lower, upper = (self._window_end(end, step, tail, side) for end, side in zip(window, (-1.0, 1.0), strict=True))
+        return lower, np.minimum(upper, np.maximum(self.largest, 1.0))
+
+    def _window_end(self, end: Array, step: Array, tail: float, side: float) -> Array:
+        end, step, left = np.maximum(end, 0.0), np.array(step), np.arange(len(self))
         while len(left) > 0:
             law, value = self[left], end[left]
             beyond = law.survival(value) if side > 0.0 else law.cdf(value - 1.0)
@@ -95,11 +95,6 @@ class Count(Parametric):
     def _window(self) -> tuple[Array, Array]:
         return self.window()
 
-    def _masses(self, rows: Array, support: Array) -> Array:
-        """P(Y = k) of some rows at successive counts (s,), (rows, s)."""
-        columns = (values[rows] for values in self._columns)
-        return np.asarray(np.exp(self._log_mass(support[None, :], *columns)))
-
     def tables(
         self, tail: float = TAIL_MASS, first: float = 0.0, last: float = np.inf
     ) -> Iterator[tuple[Array, Array, Array]]:
@@ -111,12 +106,12 @@ class Count(Parametric):
         lower, upper = (np.clip(end, first, max(first, last)) for end in window)
         for rows in similar_windows(lower, upper):
             support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
-            yield rows, support, self._masses(rows, support)
+            yield rows, support, np.exp(self[rows]._log_mass(support[None, :]))
 
     def cumulative(self, support: Array) -> Array:
         """``cdf`` at successive counts, (s,) where all rows have the same or (n, s), shape (n, s): sums of masses."""
         counts = np.broadcast_to(support, (len(self), support.shape[-1]))
-        mass = np.where(counts >= 0.0, np.exp(self._log_mass(np.maximum(counts, 0.0), *self._columns)), 0.0)
+        mass = np.where(counts >= 0.0, np.exp(self._log_mass(np.maximum(counts, 0.0))), 0.0)
         return np.asarray(np.minimum(self.cdf(counts[:, :1] - 1.0) + np.cumsum(mass, axis=1), 1.0))
 
     def _quantile(self, q: Array) -> Array:
@@ -225,13 +220,9 @@ class MixedCounts(Count):
         lower, upper = zip(*(part.window(tail) for part in self.components), strict=True)
         return np.min(lower, axis=0), np.max(upper, axis=0)
 
-    def _log_mass(self, k: Array, *parameters: Array) -> Array:  # noqa: ARG002
+    def _log_mass(self, k: Array) -> Array:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self._sum([np.exp(part.log_prob(k)) for part in self.components])))
-
-    def _masses(self, rows: Array, support: Array) -> Array:
-        weights = self.weights[rows, :, None]
-        return np.asarray(sum(weights[:, k] * part._masses(rows, support) for k, part in enumerate(self.components)))
 
     def _at_most(self, k: Array) -> Array:
         return self._sum([part.cdf(k) for part in self.components])

@@ -227,10 +227,9 @@ class Tail:
     @property
     def moments(self) -> tuple[Array, Array]:
         """Mean and variance of the tail, (1 or n, 1) both."""
-        if self.kind == "exponential":
-            mean, variance = 1.0, 1.0
-        else:
-            hazard = _density(self.z) / self._below_z
+        mean, variance = 1.0, 1.0
+        if self.kind == "normal":
+            hazard = float(_density(self.z)) / self._below_z
             mean, variance = self.z + hazard, 1.0 - hazard * (self.z + hazard)
         distance = self.scale * mean
         return self.end + distance if self.is_upper else self.end - distance, self.scale**2 * variance

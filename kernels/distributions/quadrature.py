@@ -7,7 +7,7 @@ smooth g at once one rule serves all: panels that shrink geometrically towards 0
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Protocol, Self
 
@@ -47,6 +47,9 @@ class _Law(Protocol):
 
     @property
     def is_discrete(self) -> bool: ...
+
+    @property
+    def probability_nodes(self) -> Array: ...
 
     def __len__(self) -> int: ...
 
@@ -99,10 +102,21 @@ def raw_moments(distribution: _Law, order: int) -> Array:
     return expectation(distribution, Integrand(lambda values: values[..., None] ** np.arange(order + 1), order + 1))
 
 
-def variance(distribution: _Law, mean: Array) -> Array:
-    """E (Y_i - m_i)^2 for the means m (n,), (n,)."""
-    p, w = probability_rule()
-    return np.asarray((distribution.quantile(p[None, :]) - mean[:, None]) ** 2 @ w)
+def mean_and_std(distribution: _Law) -> tuple[Array, Array]:
+    """Mean and standard deviation, (n,) both."""
+    w, (mean, std) = probability_rule()[1], np.empty((2, len(distribution)))
+    for rows, values in _nodes(distribution):
+        mean[rows] = values @ w
+        std[rows] = np.sqrt((values - mean[rows, None]) ** 2 @ w)
+    return mean, std
+
+
+def _nodes(distribution: _Law) -> Iterator[tuple[slice, Array]]:
+    """Blocks of rows with their quantiles at the levels of ``probability_rule``; of few rows they are kept."""
+    p, _ = probability_rule()
+    blocks = row_slices(len(distribution), BLOCK_ENTRIES // len(p))
+    for rows in blocks:
+        yield rows, distribution.probability_nodes if len(blocks) == 1 else distribution[rows].quantile(p[None, :])
 
 
 def kernel_diagonal(distribution: _Law, kernel: Kernel) -> Array:
@@ -223,10 +237,9 @@ def _refine(
 
 def characteristic_function(distribution: _Law, t: Array) -> Array:
     """E exp(i t_j Y_i), shape (n, m)."""
-    p, w = probability_rule()
     result = np.empty((len(distribution), len(t)), dtype=np.complex128)
-    for rows in row_slices(len(distribution), BLOCK_ENTRIES // len(p)):
-        result[rows] = average_wave(distribution[rows].quantile(p[None, :]), w, t)
+    for rows, values in _nodes(distribution):
+        result[rows] = average_wave(values, probability_rule()[1], t)
     return result
 
 

@@ -8,7 +8,7 @@ lognormal distributions. Counts keep their own tail sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions import quadrature
+from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, ScalarDistribution, Stated
 from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
-from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Deterministic, Samples
-from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 
 _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
@@ -247,12 +244,6 @@ class Recalibrated(_ThroughMap, ScalarDistribution):
     base: Distribution
     score_map: NormalScoreMap
 
-    def __getitem__(self, rows: Any) -> Self:
-        chosen = super().__getitem__(rows)
-        if "_nodes" in self.__dict__:
-            chosen.__dict__["_nodes"] = np.atleast_2d(self._nodes[rows])
-        return chosen
-
     @property
     def stated(self) -> Stated:
         return self.base.stated
@@ -293,38 +284,6 @@ class Recalibrated(_ThroughMap, ScalarDistribution):
     def _quantile(self, q: Array) -> Array:
         return self._continued.value(self.score_map.inverse(q))
 
-    def mean(self) -> Array:
-        """See Distribution; by quadrature."""
-        return self._moments[0]
-
-    def std(self) -> Array:
-        """See Distribution; by quadrature."""
-        return self._moments[1]
-
-    @cached_property
-    def _moments(self) -> tuple[Array, Array]:
-        weights = quadrature.probability_rule()[1]
-        mean, std = np.empty((2, len(self)))
-        for rows, values in self._blocks_of_nodes():
-            mean[rows] = values @ weights
-            std[rows] = np.sqrt((values - mean[rows, None]) ** 2 @ weights)
-        return mean, std
-
-    def _blocks_of_nodes(self) -> Iterator[tuple[slice, Array]]:
-        """Rows and their quantiles at the levels of ``quadrature.probability_rule``."""
-        levels = quadrature.probability_rule()[0]
-        blocks = row_slices(len(self), quadrature.BLOCK_ENTRIES // len(levels))
-        for rows in blocks:
-            yield rows, self._nodes if len(blocks) == 1 else self[rows].quantile(levels[None, :])
-
-    @cached_property
-    def _nodes(self) -> Array:
-        """For few rows; searching for the quantiles of a mixture is most of what an expectation costs."""
-        return self.quantile(quadrature.probability_rule()[0][None, :])
-
-    def _crps(self, y: Array) -> Array:
-        return quadrature.crps(self, y)
-
     def knots(self) -> Array:
         """See Distribution: also where the map bends, and the knots of the base."""
         bends = self._continued.value(self.score_map.inverse(self.score_map.shares[:, 1:-1]))
@@ -332,14 +291,6 @@ class Recalibrated(_ThroughMap, ScalarDistribution):
 
     def breaks(self) -> Array:
         return self.base.breaks()
-
-    def characteristic_function(self, t: Array) -> Array:
-        """See Distribution; by quadrature."""
-        weights = quadrature.probability_rule()[1]
-        result = np.empty((len(self), len(t)), dtype=np.complex128)
-        for rows, values in self._blocks_of_nodes():
-            result[rows] = average_wave(values, weights, t)
-        return result
 
 
 @dataclass(frozen=True, repr=False)
@@ -352,16 +303,8 @@ class RecalibratedCount(_ThroughMap, Count):
     def __post_init__(self) -> None:
         """Nothing: base and map have checked their parameters."""
 
-    def _log_mass(self, k: Array, *parameters: Array) -> Array:  # noqa: ARG002
+    def _log_mass(self, k: Array) -> Array:
         return self.score_map.log_between(self._score(k - 1.0), self._score(k))
-
-    def _masses(self, rows: Array, support: Array) -> Array:
-        law = self[rows]
-        return np.asarray(np.exp(law._log_mass(np.broadcast_to(support, (len(law), len(support))))))
-
-    @property
-    def _columns(self) -> list[Array]:
-        return []
 
     @property
     def largest(self) -> Array:
@@ -383,17 +326,4 @@ class RecalibratedCount(_ThroughMap, Count):
         return _scores(self.base.cdf(k), self._base.survival(k))
 
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
-        ends = self._reaching(np.broadcast_to([[tail, 1.0 - tail]], (len(self), 2)))
-        return ends[:, 0], ends[:, 1]
-
-    def _reaching(self, q: Array) -> Array:
-        """The smallest count whose cdf reaches q (n, k) < 1."""
-        row = np.nonzero(np.ones(q.shape, dtype=bool))[0]
-        guess = self.base.quantile(ndtr(np.clip(self.score_map.inverse(q), -FAR, FAR))).ravel()
-        upper, step = guess, np.ones(len(guess))
-        while np.any(short := self[row].cdf(upper) < q.ravel()):
-            upper, step = np.where(short, upper + step, upper), 2.0 * step
-        found = smallest_reaching(
-            lambda chosen: self[row[chosen]].cdf, q.ravel(), np.zeros(len(guess)), upper, whole=True
-        )
-        return found.reshape(q.shape)
+        return self._moved_out(self._base.window(tail), np.ones(len(self)), tail)

@@ -82,10 +82,7 @@ class ZeroModified(Count):
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         """See Count; from the base's window upwards, as a small share of it may be all that is positive."""
         upper = np.maximum(self.base.window(tail)[1], 1.0)
-        step = np.ones(len(self))
-        while np.any(short := self.survival(upper) > tail):
-            upper, step = np.where(short, upper + step, upper), np.where(short, 2.0 * step, step)
-        return np.zeros(len(self)), np.minimum(upper, np.maximum(self.largest, 1.0))
+        return self._moved_out((np.zeros(len(self)), upper), np.ones(len(self)), tail)
 
     def _tabled(
         self, found: Callable[[Array], Array], by_table: Callable[[Self, Array], Array], most: float = 100.0
@@ -129,17 +126,12 @@ class ZeroModified(Count):
             lambda law, rows: Count._crps(law, y[rows]),
         )
 
-    def _log_mass(self, k: Array, *parameters: Array) -> Array:  # noqa: ARG002
-        """At counts k (n, m), as ``log_prob`` has them."""
+    def _log_mass(self, k: Array) -> Array:
         with np.errstate(divide="ignore"):
             zero, one = np.log(self._zero)[:, None], np.log1p(-self._zero)[:, None]
         positive = self._log_factor[:, None] + self.base.log_prob(k)
         positive = np.where(self._always_one[:, None], np.where(k == 1.0, one, -np.inf), positive)
         return np.where(k == 0.0, zero, positive)
-
-    def _masses(self, rows: Array, support: Array) -> Array:
-        law = self[rows]
-        return np.asarray(np.exp(law._log_mass(np.broadcast_to(support, (len(rows), len(support))))))
 
     def _at_most(self, k: Array) -> Array:
         return np.asarray(np.maximum(1.0 - self._beyond(k), 0.0))
