@@ -12,7 +12,6 @@ from congruence.kernels.arrays import Array
 # The cdf of the elements with these numbers: a function of one value for each.
 CdfOf: TypeAlias = Callable[[Array], Callable[[Array], Array]]
 
-_TOLERANCES = {"xatol": 1e-15, "xrtol": 0.0, "fatol": 0.0, "frtol": 0.0}  # of the larger end of the first bracket
 _TINY = np.finfo(float).tiny
 
 
@@ -39,19 +38,24 @@ def _bisected(cdf_of: CdfOf, q: Array, low: Array, high: Array) -> Array:
 
 
 def _bracketed(cdf_of: CdfOf, q: Array, low: Array, high: Array) -> Array:
-    """The upper end of scipy's bracket, which finds atoms; on a stretch where the cdf is q it has q, so the left end."""
+    """The upper end of scipy's bracket, which finds atoms, and the left end of a stretch on which the cdf is q."""
     from scipy.optimize.elementwise import find_root  # not at the start: every family would load it
 
     held: list[Any] = [np.empty(0), None]  # the elements that are left, and their cdf: a selection of rows is dear
 
-    def surplus(share: Array, level: Array, scale: Array, element: Array) -> Array:
+    def surplus(share: Array, /, *given: Any) -> Array:
+        level, scale, element = given
         if not np.array_equal(held[0], element):
             held[:] = element, cdf_of(element.astype(np.intp))
         return np.asarray(held[1](share * scale) - level)
 
     scale = np.maximum(np.maximum(np.abs(low), np.abs(high)), _TINY)
-    given = (np.nextafter(q, 0.0), scale, np.arange(float(len(q))))
-    found = find_root(surplus, (low / scale, high / scale), args=given, tolerances=_TOLERANCES)
+    found = find_root(
+        surplus,
+        (low / scale, high / scale),
+        args=(np.nextafter(q, 0.0), scale, np.arange(float(len(q)))),
+        tolerances={"xatol": 1e-15, "xrtol": 0.0, "fatol": 0.0, "frtol": 0.0},
+    )
     (left, right), reached = found.bracket, found.f_bracket[0] >= 0.0
     # Without a change of sign: an atom of every component at ``low``, or ``high`` is a rounding away from q.
     outside = np.where(reached, low, high)

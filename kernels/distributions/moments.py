@@ -53,11 +53,6 @@ def of_symmetric(absolute: Array) -> Array:
     return np.where(np.arange(len(absolute)) % 2 == 0, absolute, 0.0)
 
 
-def of_values(values: Array, order: int) -> Array:
-    """Mean powers of values (n, l), (n, order + 1)."""
-    return np.stack([np.mean(values**k, axis=1) for k in range(order + 1)], axis=1)
-
-
 def from_factorial(factorial: Sequence[Any], rows: int) -> Array:
     """Moments (n, order + 1) from the factorial moments E Y (Y - 1) ... (Y - k + 1), k = 0, ..., order."""
     order = len(factorial) - 1

@@ -10,23 +10,17 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_targets, row_slices
-from congruence.kernels.distributions import moments
+from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import (
     Distribution,
-    ScalarDistribution,
     Seed,
     Uniforms,
     align_levels,
     as_numbers,
-    refuse,
 )
-from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
-from congruence.kernels.distributions.smoothed import SmoothedPoints
+from congruence.kernels.distributions.point_masses import PointMasses
 from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance
-from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream
 
 FEWEST_SCORED = 5
@@ -40,13 +34,24 @@ _EXCESS = (
 )  # fmt: skip
 
 
-class Empirical(ScalarDistribution):
+class Empirical(PointMasses):
     """Mass 1/l on each of l values a row; a dataclass of one array, with one row of it for each distribution."""
 
     @property
     @abstractmethod
     def _values(self) -> Array:
         """(n, l), or (n, l, q) for vector targets."""
+
+    @property
+    def _atoms(self) -> Array:
+        return self._values
+
+    @property
+    def _shares(self) -> Array:
+        return np.full((1, self._size), 1.0 / self._size)
+
+    def _quartiles(self) -> Array:
+        return np.asarray(np.quantile(self._values, [0.25, 0.75], axis=1))
 
     @property
     def _size(self) -> int:
@@ -139,38 +144,6 @@ class Empirical(ScalarDistribution):
         """Mean distance of two different values of a row, vectors, (n,)."""
         return mean_distance(self._values, fair=True)
 
-    def knots(self) -> Array:
-        """See Distribution: the values."""
-        return self._sorted
-
-    def breaks(self) -> Array:
-        """See Distribution: the values; vectors have none."""
-        return self._values if self.dimension == 1 else super().breaks()
-
-    def characteristic_function(self, t: Array) -> Array:
-        """See Distribution: the mean over the values."""
-        if self.dimension > 1:
-            refuse(type(self).__name__, "characteristic_function", self.dimension)
-        return average_wave(self._values, np.full(self._size, 1.0 / self._size), t)
-
-    def raw_moments(self, order: int) -> Array:
-        """See Distribution: mean powers of the values."""
-        return moments.of_values(self._values, order)
-
-    def _expected_diagonal(self, kernel: Kernel) -> Array:
-        values = self._values
-        diagonal = np.asarray(kernel.diagonal(values.reshape(-1, *values.shape[2:])))
-        return np.asarray(diagonal.reshape(values.shape[:2]).mean(axis=1))
-
-    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution: the mean over the values; nodes (r,) or (r, q)."""
-        result = np.empty((len(self), len(nodes)))
-        for rows in row_slices(len(self), BLOCK_ENTRIES // (self._size * max(1, len(nodes)))):
-            values = self._values[rows]
-            gram = kernel(values.reshape(-1, *values.shape[2:]), nodes)
-            result[rows] = np.asarray(gram).reshape(len(values), self._size, -1).mean(axis=1)
-        return result
-
 
 @dataclass(frozen=True, repr=False)
 class Samples(Empirical):
@@ -207,34 +180,13 @@ class Samples(Empirical):
 
     def has_density(self) -> bool:
         scored = self.dimension == 1 and self.values.shape[1] >= FEWEST_SCORED
-        return scored and bool(np.all(np.std(self.values, axis=1) > 0))
+        return scored and super().has_density()
 
     @property
     def log_score_excess(self) -> float:
         """See Distribution: of draws of a normal distribution, whatever its mean and spread."""
         size = self.values.shape[1]
         return float(np.exp(np.interp(np.log(size), np.log(_DRAWS), np.log(_EXCESS)))) if size < _DRAWS[-1] else 0.0
-
-    @cached_property
-    def _smoothed(self) -> SmoothedPoints:
-        spread = np.std(self.values, axis=1)
-        if not np.all(spread > 0):
-            row = int(np.argmin(spread > 0))
-            raise InvalidInputError(
-                f"Samples.log_prob: row {row} has all {self.values.shape[1]} samples equal to {self.values[row, 0]:g} "
-                f"({int(np.sum(spread == 0))} rows do), so it has no density; leave the log score out, use crps, or "
-                "let the model return its distribution instead of samples of its mean"
-            )
-        lower, upper = np.quantile(self.values, [0.25, 0.75], axis=1)
-        return SmoothedPoints.of(self.values, None, self.std(), upper - lower)
-
-    def _log_prob(self, y: Array) -> Array:
-        """Log of the density that the draws are smoothed to; see the class."""
-        return self._smoothed._log_prob(y)
-
-    def log_mass(self, low: Array, high: Array) -> Array:
-        """See Distribution: of the density that the draws are smoothed to."""
-        return self._smoothed.log_mass(low, high)
 
     def pit_range(self, y: Any) -> tuple[Array, Array]:
         """See Distribution: [r, r + e + 1] / (l + 1), for r draws below y and e equal to it.
@@ -291,6 +243,7 @@ class Deterministic(Empirical):
         )
 
     log_prob = _log_prob  # of vectors, too
+    log_mass = Distribution.log_mass  # which is that of the cdf
 
     def std(self) -> Array:
         """See Distribution: 0."""

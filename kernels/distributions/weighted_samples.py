@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, row_slices
+from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.piecewise import (
     PiecewiseLinear,
     cumulative,
@@ -17,17 +17,14 @@ from congruence.kernels.distributions.piecewise import (
     require_masses,
     require_points,
 )
-from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
-from congruence.kernels.distributions.smoothed import SmoothedPoints
-from congruence.kernels.distributions.waves import average_wave
+from congruence.kernels.distributions.point_masses import PointMasses
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
 
 _SMALLEST = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, repr=False)
-class WeightedSamples(PiecewiseLinear):
+class WeightedSamples(PointMasses, PiecewiseLinear):
     """Mass ``weights`` (n, m) on the points ``support`` (m,), which the rows share, or (n, m).
 
     A distribution that is known, unlike the draws of ``Samples``: scores, PIT and quantiles are those of the weighted
@@ -53,10 +50,18 @@ class WeightedSamples(PiecewiseLinear):
             weights = np.take_along_axis(weights, np.broadcast_to(order, weights.shape), axis=1)
         self._hold(support=support, weights=weights)
 
+    @property
+    def _atoms(self) -> Array:
+        return np.atleast_2d(self.support)
+
+    @property
+    def _shares(self) -> Array:
+        return self.weights
+
     @cached_property
     def _points(self) -> Array:
         """Each point twice, so that F jumps there."""
-        return np.repeat(np.atleast_2d(self.support), 2, axis=1)
+        return np.repeat(self._atoms, 2, axis=1)
 
     @cached_property
     def _levels(self) -> Array:
@@ -75,32 +80,8 @@ class WeightedSamples(PiecewiseLinear):
         support = join_points([part.support for part in parts], [len(part) for part in parts])
         return cls(support, np.concatenate([part.weights for part in parts]))
 
-    def has_density(self) -> bool:
-        return bool(np.all(self.std() > 0))
-
-    @cached_property
-    def _smoothed(self) -> SmoothedPoints:
-        spread = self.std()
-        if not np.all(spread > 0):
-            row = int(np.argmin(spread > 0))
-            raise InvalidInputError(
-                f"WeightedSamples.log_prob: row {row} has all its mass on {self.mean()[row]:g} "
-                f"({int(np.sum(spread == 0))} rows do), so it has no density; leave the log score out, or use crps"
-            )
-        lower, upper = self.quantile(np.array([[0.25, 0.75]])).T
-        return SmoothedPoints.of(np.atleast_2d(self.support), self.weights, spread, upper - lower)
-
-    def _log_prob(self, y: Array) -> Array:
-        """Log of the density that the points are smoothed to; see the class.
-
-        Raises:
-            InvalidInputError: a row has all its mass on one point.
-        """
-        return self._smoothed._log_prob(y)
-
-    def log_mass(self, low: Array, high: Array) -> Array:
-        """See Distribution: of the density that the points are smoothed to."""
-        return self._smoothed.log_mass(low, high)
+    def _quartiles(self) -> Array:
+        return self.quantile(np.array([[0.25, 0.75]])).T
 
     def _quantile(self, q: Array) -> Array:
         """The smallest point with at least the mass q at or below it."""
@@ -110,29 +91,3 @@ class WeightedSamples(PiecewiseLinear):
 
     def std(self) -> Array:
         return np.where(np.max(self.weights, axis=1) == 1.0, 0.0, super().std())
-
-    def characteristic_function(self, t: Array) -> Array:
-        """See Distribution: the weighted mean over the points."""
-        t = np.asarray(t, dtype=np.float64)
-        if self.support.ndim == 1:
-            return np.asarray(self.weights @ np.exp(1j * np.multiply.outer(self.support, t)))
-        return average_wave(self.support, self.weights, t)
-
-    def raw_moments(self, order: int) -> Array:
-        """See Distribution: weighted means of powers."""
-        return np.stack([np.sum(self.weights * self.support**k, axis=1) for k in range(order + 1)], axis=1)
-
-    def _expected_diagonal(self, kernel: Kernel) -> Array:
-        points = np.broadcast_to(self.support, self.weights.shape)
-        diagonal = np.asarray(kernel.diagonal(points.ravel())).reshape(points.shape)
-        return np.asarray(np.sum(self.weights * diagonal, axis=1))
-
-    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution: the weighted mean over the points."""
-        if self.support.ndim == 1:
-            return np.asarray(self.weights @ np.asarray(kernel(self.support, nodes)))
-        result = np.empty((len(self), len(nodes)))
-        for rows in row_slices(len(self), BLOCK_ENTRIES // (self.weights.shape[1] * max(1, len(nodes)))):
-            gram = np.asarray(kernel(self.support[rows].ravel(), nodes)).reshape(*self.weights[rows].shape, -1)
-            result[rows] = np.einsum("im,imr->ir", self.weights[rows], gram)
-        return result

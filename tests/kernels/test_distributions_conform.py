@@ -357,7 +357,7 @@ def test_extreme_rows_have_scores_between_their_bounds(law: Distribution) -> Non
         (lambda: families.Mixture([0.5, 0.6], [families.Normal(0.0, 1.0)] * 2), "sum to 1"),
         (lambda: families.Mixture([0.5, 0.5], [families.Normal(0.0, 1.0), families.Normal([0.0] * 2, 1.0)]), "rows"),
         (lambda: families.Samples([1.0, 2.0]), "expected numbers of shape"),
-        (lambda: families.Samples(np.ones((2, 3))).log_prob(1.0), "row 0 has all 3 samples equal"),
+        (lambda: families.Samples(np.ones((2, 3))).log_prob(1.0), "row 0 has all its mass on 1"),
         (lambda: families.Histogram([0.0, 1.0, 1.0], [[0.5, 0.5]]), "border 2 is not above border 1"),
         (lambda: families.Histogram([0.0, 1.0], [[0.5, 0.5]]), "one more border than bins"),
         (lambda: families.Histogram([0.0, 1.0, 2.0], [[0.5, 0.5], [1.5, -0.5]]), "probabilities: row 1 is -0.5"),
