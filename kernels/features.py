@@ -25,11 +25,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.counts import Count
-from congruence.kernels.distributions.location import mass_outside, moved
-from congruence.kernels.distributions.mixture import Mixture
 from congruence.kernels.distributions.moments import coefficients
-from congruence.kernels.distributions.samples import Samples
 from congruence.kernels.distributions.waves import waves
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Polynomial, Sum
@@ -290,7 +286,7 @@ class FourierFeatures(FeatureMap):
 
     def expectation(self, distribution: Distribution) -> Array:
         """See FeatureMap: E exp(iwY) is the family's characteristic function."""
-        centred = moved(distribution, -self.center)
+        centred = distribution.translated(-self.center)
         if centred is None:
             turn = np.exp(-1j * self.frequencies * self.center)
             wave = distribution.characteristic_function(self.frequencies) * turn
@@ -300,10 +296,10 @@ class FourierFeatures(FeatureMap):
 
     def missed(self, y: Array, distribution: Distribution) -> Missed:
         """See FeatureMap: with a mass p_i outside, where k is off by at most its maximum, 2 k p_i is missed."""
-        outside = mass_outside(distribution, self.low, self.high) + ((y < self.low) | (y > self.high))
+        outside = distribution.mass_outside(self.low, self.high) + ((y < self.low) | (y > self.high))
         outside = np.where(outside < 1e-15, 0.0, outside)
         error = self.error
-        if moved(distribution[:1], 0.0) is None:
+        if distribution[:1].translated(0.0) is None:
             # exp(i w Y) and exp(-i w c) are rounded on their own, in phases far from the origin.
             error += 2.0 * np.finfo(np.float64).eps * float(self.frequencies[-1]) * max(abs(self.low), abs(self.high))
         maximum = float(np.sum(self.amplitudes**2))
@@ -371,15 +367,14 @@ class CountFeatures(FeatureMap):
 
     def expectation(self, distribution: Distribution) -> Array:
         """See FeatureMap: sums over the masses of counts, means over draws, else the kernel's expectation."""
-        if isinstance(distribution, Mixture):
-            weights = distribution.weights.T[:, :, None]
-            parts = (self.expectation(component) for component in distribution.components)
-            return np.asarray(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
-        if isinstance(distribution, Count):
-            return distribution.sum_over(self.first, self.table)
-        if isinstance(distribution, Samples):
-            some = row_slices(len(distribution), 1024)
-            return np.concatenate([self(distribution.values[rows]).mean(axis=1) for rows in some])
+        if distribution.mixture is not None:
+            weights, components = distribution.mixture
+            parts = (self.expectation(component) for component in components)
+            return np.asarray(sum(weight[:, None] * part for weight, part in zip(weights.T, parts, strict=True)))
+        if distribution.counts is not None:
+            return distribution.counts.sum_over(self.first, self.table)
+        if (draws := distribution.draws) is not None:
+            return np.concatenate([self(draws[rows]).mean(axis=1) for rows in row_slices(len(draws), 1024)])
         return np.asarray(distribution.kernel_expectation(self.kernel, self._counts) @ self.inverse)
 
     def missed(self, y: Array, distribution: Distribution) -> Missed:
@@ -387,11 +382,10 @@ class CountFeatures(FeatureMap):
         maximum = float(np.max(self.kernel.diagonal(np.array([self.first]))))
         rows, outside = 4.0 * self.error + self._power(y), np.zeros(len(y))
         if distribution.is_discrete:
-            outside = mass_outside(distribution, *self.range)
+            outside = distribution.mass_outside(*self.range)
             outside = (2.0 * maximum * np.where(outside < 1e-15, 0.0, outside)) ** 2
         else:
-            is_ensemble = isinstance(distribution, Samples)
-            draws = distribution.values if is_ensemble else _fresh(distribution)  # type: ignore[attr-defined]
+            draws = _fresh(distribution) if distribution.draws is None else distribution.draws
             of_draws = np.sqrt(self._power(draws.ravel())).reshape(draws.shape).mean(axis=1)
             rows = 4.0 * self.error + (np.sqrt(self._power(y)) + of_draws) ** 2
         return Missed(rows, outside)

@@ -28,7 +28,7 @@ from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, two_sided_p_value
-from congruence.kernels.distributions import Deterministic, Distribution, WeightedSamples
+from congruence.kernels.distributions import Distribution
 
 TAIL_LEVELS = (1e-3, 1e-4, 1e-6, 1e-9)
 """Of tail probabilities, at which targets are counted."""
@@ -133,7 +133,7 @@ def extremes(
         blocks: of rows that depend on each other.
         beside: values at which too many targets lie (``Masses.faults``): these are not counted again here.
     """
-    levels = np.array([] if isinstance(predictive, Deterministic | WeightedSamples) else TAIL_LEVELS)
+    levels = np.array(TAIL_LEVELS if predictive.states_tails else [])
     half = 0.0 if step is None or predictive.is_discrete else step / 2.0
     chances, tails, are_above = np.empty((len(y), len(levels))), np.empty(len(y)), np.empty(len(y), dtype=bool)
     for rows in row_slices(len(y), _BLOCK):

@@ -49,6 +49,7 @@ class Distribution(ABC):
     """n predictive distributions, one per row. Subclasses are frozen dataclasses of parameter arrays."""
 
     is_discrete = False  # whether all mass lies on whole numbers
+    states_tails = True  # whether a target beyond all points contradicts it; points alone say nothing of what is there
 
     @property
     def counts(self) -> CountTables | None:
@@ -64,6 +65,10 @@ class Distribution(ABC):
     def members(self) -> int | None:
         """How many draws a row is known by; None where it is known by more."""
         return None if self.draws is None else self.draws.shape[1]
+
+    def exchangeable(self, y: Array) -> Array | None:
+        """Targets y (n,) or (n, q) with the draws of their rows, of which any could be observed, (n, 1 + l, ...)."""
+        return None if self.draws is None else np.concatenate([y[:, None], self.draws], axis=1)
 
     @property
     def stated(self) -> Stated:
@@ -223,6 +228,14 @@ class Distribution(ABC):
     def may_jump(self) -> bool:
         """Whether the family says of itself what P(Y < y) is."""
         return type(self).cdf_left is not Distribution.cdf_left
+
+    def mass_outside(self, low: float, high: float) -> Array:
+        """P(Y < low) + P(Y > high), (n,)."""
+        return np.maximum(self.cdf_left(low) + (1.0 - self.cdf(high)), 0.0)
+
+    def translated(self, by: float) -> Distribution | None:  # noqa: ARG002
+        """The distribution of Y + ``by``: far from the origin, waves of values lose digits. None without a location."""
+        return None
 
     def pit_range(self, y: Any) -> tuple[Array, Array]:
         """The ends of the interval over which the probability integral transform of y is uniform if Y is the truth.

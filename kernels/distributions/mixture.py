@@ -202,6 +202,11 @@ class Mixture(Distribution):
     def breaks(self) -> Array:
         return np.hstack([component.breaks() for component in self.components])
 
+    def translated(self, by: float) -> Mixture | None:
+        found = [component.translated(by) for component in self.components]
+        parts = [part for part in found if part is not None]
+        return Mixture(self.weights, parts) if len(parts) == len(found) else None
+
     def raw_moments(self, order: int) -> Array:
         return self._average(lambda component: component.raw_moments(order))
 

@@ -131,5 +131,8 @@ class LocationScale(ScipyFamily):
         standard = self._standard_characteristic_function(np.multiply.outer(self.scale, t))
         return np.asarray(standard * waves(self.loc, t))
 
+    def translated(self, by: float) -> Self:
+        return type(self)(**self.parameters() | {"loc": self.loc + by})
+
     def raw_moments(self, order: int) -> Array:
         return moments.shifted(self.loc, self.scale, self._standard_moments(order))

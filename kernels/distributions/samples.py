@@ -73,6 +73,9 @@ class Empirical(PointMasses):
         chosen = held[rows]
         return type(self)(*[chosen[None] if chosen.ndim < held.ndim else chosen])
 
+    def translated(self, by: float) -> Self:
+        return type(self)(*(held + by for held in self.parameters().values()))
+
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """See Distribution; all parts need the same number of values."""
@@ -222,6 +225,8 @@ class Samples(Empirical):
 @dataclass(frozen=True, repr=False)
 class Deterministic(Empirical):
     """All mass on ``value`` (n,), or (n, q) for vector targets. Its CRPS is the absolute error; it has no density."""
+
+    states_tails = False
 
     value: Array
 

@@ -33,6 +33,8 @@ class WeightedSamples(PointMasses, PiecewiseLinear):
     ``log_prob`` is that of ``SmoothedPoints``. Rows without spread have none: ``has_density`` says so.
     """
 
+    states_tails = False
+
     support: Array
     weights: Array
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets, row_slices
-from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.engine.targets import marginal_kernel, model_output_kernel
 from congruence.kernels.errors import BudgetError, InvalidInputError
@@ -97,11 +97,11 @@ class NullFeatures:
 
     def against(self, y: Array, predictive: Distribution) -> NullErrors:
         """Returns what makes Delta of any targets of some rows, with targets y and predictive distributions."""
-        if not isinstance(predictive, Samples):
+        pooled = predictive.exchangeable(y)
+        if pooled is None:
             some = row_slices(len(y), _CHUNK_ROWS)
             means = [self.features.expectation(predictive[rows]) @ self.directions for rows in some]
             return NullErrors(self, np.concatenate(means).astype(np.float32), 0)
-        pooled = exchangeable_values(y, predictive)
         totals = [np.sum(self(pooled[rows]), axis=1) for rows in row_slices(len(y), _ENSEMBLE_ROWS)]
         return NullErrors(self, np.concatenate(totals), pooled.shape[1] - 1)
 
@@ -176,15 +176,10 @@ def drawn_features(kernel: Kernel, y: Array, predictive: Distribution) -> Featur
     return output_features(kernel, unobserved, predictive, tolerance=VECTOR_TOLERANCE)
 
 
-def exchangeable_values(y: Array, ensemble: Samples) -> Array:
-    """Returns a row's target and the members of its ensemble, of which any could be the observation, (n, 1 + l)."""
-    return np.concatenate([y[:, None], ensemble.values], axis=1)
-
-
 def drawn_targets(y: Array, predictive: Distribution, positions: Array, count: int, seed: int) -> Array:
     """Returns ``count`` targets drawn for the rows ``positions`` of a split, (n, count) or (n, count, q)."""
-    if isinstance(predictive, Samples):
-        values = exchangeable_values(y, predictive)
+    values = predictive.exchangeable(y)
+    if values is not None:
         chosen = row_choices(positions, count, values.shape[1], seed, PURPOSE)
         return np.asarray(values[np.arange(len(values))[:, None], chosen])
     return row_draws(predictive, positions, count, seed, PURPOSE)
@@ -192,9 +187,9 @@ def drawn_targets(y: Array, predictive: Distribution, positions: Array, count: i
 
 def exchangeable_targets(y: Array, predictive: Distribution, count: int, rng: np.random.Generator) -> Array:
     """Returns ``count`` targets of each row that could have been the observed one, (n, count) or (n, count, q)."""
-    if not isinstance(predictive, Samples):
+    pooled = predictive.exchangeable(y)
+    if pooled is None:
         return np.asarray(predictive.sample(count, seed=rng))
-    pooled = exchangeable_values(y, predictive)
     return np.asarray(pooled[np.arange(len(y))[:, None], rng.integers(pooled.shape[1], size=(len(y), count))])
 
 
@@ -205,9 +200,8 @@ def pilot_rows(n: int) -> Array:
 
 def _leading_directions(features: FeatureMap, y: Array, predictive: Distribution) -> Array:
     """Returns the leading directions of the second moment of psi over draws of the pilot rows, (rank, r)."""
-    if isinstance(predictive, Samples):
-        pilot = exchangeable_values(y, predictive)
-    else:
+    pilot = predictive.exchangeable(y)
+    if pilot is None:
         pilot = predictive.sample(4, seed=stream(0, "pilot draws"))
     flat = pilot.reshape(-1, *y.shape[1:])
     flat = flat[:: len(flat) // (8 * PILOT_ROWS) + 1] if len(flat) > 8 * PILOT_ROWS else flat

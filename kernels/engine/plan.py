@@ -126,8 +126,8 @@ def _prediction_sums(
         sums.raise_to(f"-low {tail}", -low)
     if ends_only:
         return sums
-    if isinstance(predictive, Samples):
-        pooled = np.concatenate([targets[:, None], predictive.values], axis=1)
+    pooled = predictive.exchangeable(targets)
+    if pooled is not None:
         sums.add("within", float(np.sum(np.var(pooled, axis=1, ddof=1))))
         sums.spread("between", pooled.reshape(-1, *pooled.shape[2:]))
     else:

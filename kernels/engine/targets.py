@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets, row_slices
-from congruence.kernels.distributions import Distribution, Samples
+from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.error_features import error_features
 from congruence.kernels.errors import BudgetError, InvalidInputError
@@ -61,8 +61,8 @@ def model_output_kernel(y: Array, predictive: Distribution, scale: OutputScale =
     Ensembles use their values and y together, which does not tell them apart. Where the model has no variance (heavy
     tails, one constant), the papers' gamma stands in.
     """
-    if isinstance(predictive, Samples):
-        pooled = np.concatenate([y[:, None], predictive.values], axis=1)
+    pooled = predictive.exchangeable(y)
+    if pooled is not None:
         within = float(np.sum(np.mean(np.var(pooled, axis=1, ddof=1), axis=0)))
         between = 1.0 / (2.0 * variance_gamma(pooled.reshape(-1, *pooled.shape[2:]))) - within
     else:
@@ -155,7 +155,7 @@ def target_errors(
     _require_no_overflow(y, delta, spread)
     variance = _with_sampling_noise(predictive, spread, delta)
     # Of a variance (1 + 1/l) s, the mean of l draws gives s/l.
-    chance = variance / (predictive.values.shape[1] + 1) if isinstance(predictive, Samples) else None
+    chance = None if predictive.members is None else variance / (predictive.members + 1)
     return TargetErrors(delta, variance, missed, chance)
 
 
@@ -182,9 +182,9 @@ def _require_no_overflow(y: Array, delta: Array, spread: Array) -> None:
 
 
 def _with_sampling_noise(model: Distribution, spread: Array, delta: Array) -> Array:
-    if not isinstance(model, Samples):
+    draws = model.members
+    if draws is None:
         return spread
-    draws = model.values.shape[1]
     if draws == 1:
         return np.asarray(np.einsum("ij,ij->i", delta, delta))
     # spread underestimates the variance by (l - 1)/l, and y - mean of l draws has (1 + 1/l) times the variance.

@@ -116,8 +116,8 @@ def _rough_products(y: Array, predictive: Distribution, kernel: Kernel) -> Array
     rough = [density for _, density in spectra if density is not None and density.is_rough]
     if not rough or few_counts(y, predictive) is not None:
         return None
-    if isinstance(predictive, Samples):
-        return _products_of_draws(y, predictive, kernel)
+    if predictive.draws is not None:
+        return _products_of_draws(y, predictive, predictive.draws, kernel)
     products = np.sum([line_products(y, predictive, density) for density in rough], axis=0)
     smooth = tuple(term for term, density in spectra if density is None or not density.is_rough)
     if smooth:
@@ -126,15 +126,15 @@ def _rough_products(y: Array, predictive: Distribution, kernel: Kernel) -> Array
     return np.asarray(products)
 
 
-def _products_of_draws(y: Array, predictive: Samples, kernel: Kernel) -> Array:
+def _products_of_draws(y: Array, predictive: Distribution, draws: Array, kernel: Kernel) -> Array:
     """Return [<Delta_i, Delta_j>], (n, n), as sums over draws."""
-    draws = predictive.values.shape[1]
+    members = draws.shape[1]
     at_targets = predictive.kernel_expectation(kernel, y)
     products = -at_targets - at_targets.T
     products += Samples(y[:, None]).kernel_expectation(kernel, y)
-    for rows in row_slices(len(y), max(1, _ENTRIES // (len(y) * draws))):
-        values = predictive.kernel_expectation(kernel, predictive.values[rows].ravel())
-        products[:, rows] += values.reshape(len(y), -1, draws).mean(axis=2)
+    for rows in row_slices(len(y), max(1, _ENTRIES // (len(y) * members))):
+        values = predictive.kernel_expectation(kernel, draws[rows].ravel())
+        products[:, rows] += values.reshape(len(y), -1, members).mean(axis=2)
     return products
 
 
