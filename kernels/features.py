@@ -296,7 +296,7 @@ class FourierFeatures(FeatureMap):
 
     def missed(self, y: Array, distribution: Distribution) -> Missed:
         """See FeatureMap: with a mass p_i outside, where k is off by at most its maximum, 2 k p_i is missed."""
-        outside = distribution.mass_outside(self.low, self.high) + ((y < self.low) | (y > self.high))
+        outside = _mass_outside(distribution, self.low, self.high) + ((y < self.low) | (y > self.high))
         outside = np.where(outside < 1e-15, 0.0, outside)
         error = self.error
         if distribution[:1].translated(0.0) is None:
@@ -382,7 +382,7 @@ class CountFeatures(FeatureMap):
         maximum = float(np.max(self.kernel.diagonal(np.array([self.first]))))
         rows, outside = 4.0 * self.error + self._power(y), np.zeros(len(y))
         if distribution.is_discrete:
-            outside = distribution.mass_outside(*self.range)
+            outside = _mass_outside(distribution, *self.range)
             outside = (2.0 * maximum * np.where(outside < 1e-15, 0.0, outside)) ** 2
         else:
             draws = _fresh(distribution) if distribution.draws is None else distribution.draws
@@ -580,6 +580,11 @@ def _vector_features(kernel: Kernel, y: Array, distribution: Distribution | None
     features = node_features(kernel, candidates, max(tolerance, NODE_TOLERANCE))
     # What was interpolated says nothing of the rest: the error is read where the nodes had no say.
     return replace(features, error=max(features.error, *(float(np.max(features.power(points))) for points in fresh)))
+
+
+def _mass_outside(distribution: Distribution, low: float, high: float) -> Array:
+    """Returns P(Y < low) + P(Y > high), (n,)."""
+    return np.maximum(distribution.cdf_left(low) + (1.0 - distribution.cdf(high)), 0.0)
 
 
 def _with_error(values: Array) -> float:

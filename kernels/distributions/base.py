@@ -161,7 +161,7 @@ class Distribution(ABC):
         return quadrature.mean_and_std(self)
 
     @cached_property
-    def probability_nodes(self) -> Array:
+    def _probability_nodes(self) -> Array:
         """Quantiles (n, k) at the levels of ``quadrature.probability_rule``: kept, as those of mixtures are dear."""
         return self.quantile(quadrature.probability_rule()[0][None, :])
 
@@ -228,10 +228,6 @@ class Distribution(ABC):
     def may_jump(self) -> bool:
         """Whether the family says of itself what P(Y < y) is."""
         return type(self).cdf_left is not Distribution.cdf_left
-
-    def mass_outside(self, low: float, high: float) -> Array:
-        """P(Y < low) + P(Y > high), (n,)."""
-        return np.maximum(self.cdf_left(low) + (1.0 - self.cdf(high)), 0.0)
 
     def translated(self, by: float) -> Distribution | None:  # noqa: ARG002
         """The distribution of Y + ``by``: far from the origin, waves of values lose digits. None without a location."""

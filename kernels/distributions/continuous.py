@@ -24,6 +24,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 
 _LARGE_ORDER = 25.0  # of a Bessel function, from which the scale of a t distribution is a narrow mixture
+_NORMAL_DF = 1e8  # degrees of freedom, from which beta functions have fewer digits than the normal limit is right to
 _SCALE_NODES = np.linspace(-8.5, 8.5, 41)
 _REACH = 9.0  # standard deviations of the logarithm of a log-normal distribution
 _MOST_TURNS = 1e5  # of a wave over the spread of a beta distribution, beyond which there are no more nodes
@@ -111,10 +112,7 @@ class Logistic(LocationScale):
     scale: Array
 
     def _closed_crps(self, y: Array) -> Array:
-        """scale (2 log(1 + exp(-|z|)) + |z| - 1); the published form overflows far from the center."""
-        loc, scale = self._columns
-        z = np.abs(y - loc) / scale
-        return np.asarray(scale * (2.0 * np.log1p(np.exp(-z)) + z - 1.0))
+        return np.asarray(scoringrules.crps_logistic(y, *self._columns))
 
     def _standard_characteristic_function(self, x: Array) -> Array:
         """pi x / sinh(pi x), as 2 x exp(-x) / (1 - exp(-2 x)): sinh itself overflows for rows of large scale."""
@@ -196,15 +194,8 @@ class StudentT(LocationScale):
         return super()._crps(y)
 
     def _closed_crps(self, y: Array) -> Array:
-        """Jordan et al. (2019), with beta functions of one large argument, which keep their digits at any df."""
         df, loc, scale = self._columns
-        df = np.maximum(df, 1.0 + 1e-8)  # the closed form is a difference of two numbers of size 1 / (df - 1)
-        z = (y - loc) / scale
-        density = np.exp(scipy.stats.t.logpdf(z, df) + np.log1p(z / df * z))
-        spread = scipy.special.beta(df - 0.5, 0.5) / (np.sqrt(df) * scipy.special.beta(df / 2.0, 0.5) ** 2)
-        return np.asarray(
-            scale * (z * (2.0 * scipy.special.stdtr(df, z) - 1.0) + 2.0 * df / (df - 1.0) * (density - spread))
-        )
+        return np.asarray(scoringrules.crps_t(y, np.minimum(df, _NORMAL_DF), loc, scale))
 
     def _standard_characteristic_function(self, x: Array) -> Array:
         """z^v K_v(z) / (2^(v - 1) Gamma(v)) with v = df / 2, z = sqrt(df) |x| (Hurst 1995).
@@ -269,14 +260,9 @@ class LogNormal(ScipyFamily):
             return np.asarray(self.scale * np.exp(square / 2.0) * np.sqrt(np.expm1(square)))
 
     def _closed_crps(self, y: Array) -> Array:
-        """Baran and Lerch (2015), by tails: scoringrules' differences of numbers of the size of the mean lose all."""
         s, scale = self._columns
-        log_mean = np.log(scale) + 0.5 * s**2
-        z = (np.log(np.maximum(y, 0.0)) - np.log(scale)) / s
-        half_difference = np.exp(log_mean + scipy.special.log_ndtr(-s / np.sqrt(2.0)))
-        within = np.exp(log_mean + scipy.special.log_ndtr(z - s))
-        lower, upper = scipy.special.ndtr(z), scipy.special.ndtr(-z)
-        return np.asarray(y * (lower - upper) + 2.0 * half_difference - 2.0 * within)
+        positive = scoringrules.crps_lognormal(np.maximum(y, 0.0), np.log(scale), s)
+        return np.asarray(positive + np.maximum(-y, 0.0))
 
     def characteristic_function(self, t: Array) -> Array:
         r"""Trapezoid rule for E exp(i t scale e^{sZ}) with Z moved to the line Im Z = theta / s.

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.special
-from scipy.special import betainc, betaincc, expm1, gammaln, hyp2f1, log1p, xlog1py, xlogy
+import scoringrules
+from scipy.special import betainc, betaincc, expm1, gammaln, log1p, xlog1py, xlogy
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
@@ -163,18 +164,11 @@ class NegativeBinomial(Count):
         return np.asarray(betainc(k + 1.0, 1.0 / dispersion, odds / (1.0 + odds)))
 
     def _crps(self, y: Array) -> Array:
-        """In closed form where the dispersion is no small one, at which the hypergeometric function fails.
-
-        E |Y - y| by De Moivre's identity, and E |Y - Y'| / 2 of Jordan et al. (2019) after Pfaff's transformation.
-        """
+        """In closed form where the dispersion is no small one, at which the hypergeometric function fails."""
         mean, dispersion = self._columns
-        odds, shape = dispersion * mean, 1.0 / dispersion
-        argument = 4.0 * odds * (1.0 + odds) / (1.0 + 2.0 * odds) ** 2
         with np.errstate(all="ignore"):
-            spread = mean * (1.0 + odds) / (1.0 + 2.0 * odds) * hyp2f1(1.0 - shape, 0.5, 2.0, argument)
-            counts = np.maximum(np.floor(y), 0.0)
-            edge = mean * (1.0 + dispersion * counts) * np.exp(self._log_mass(counts))
-            scores = (y - mean) * (2.0 * self._cdf(y) - 1.0) + np.where(y < 0.0, 0.0, 2.0 * edge) - spread
+            within = scoringrules.crps_negbinom(np.maximum(y, 0.0), 1.0 / dispersion, 1.0 / (1.0 + dispersion * mean))
+        scores = np.asarray(within + np.maximum(-y, 0.0))
         summed = (self.dispersion < _LEAST_CLOSED) | ~np.all(np.isfinite(scores), axis=1)
         if np.any(summed):
             scores[summed] = Count._crps(self[summed], y[summed])

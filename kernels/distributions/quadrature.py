@@ -49,7 +49,7 @@ class _Law(Protocol):
     def is_discrete(self) -> bool: ...
 
     @property
-    def probability_nodes(self) -> Array: ...
+    def _probability_nodes(self) -> Array: ...
 
     def __len__(self) -> int: ...
 
@@ -116,7 +116,7 @@ def _nodes(distribution: _Law) -> Iterator[tuple[slice, Array]]:
     p, _ = probability_rule()
     blocks = row_slices(len(distribution), BLOCK_ENTRIES // len(p))
     for rows in blocks:
-        yield rows, distribution.probability_nodes if len(blocks) == 1 else distribution[rows].quantile(p[None, :])
+        yield rows, distribution._probability_nodes if len(blocks) == 1 else distribution[rows].quantile(p[None, :])
 
 
 def kernel_diagonal(distribution: _Law, kernel: Kernel) -> Array:

@@ -86,7 +86,7 @@ class Quantiles(PiecewiseLinear):
         return cls(levels, np.sort(values, axis=1), tails, np.any(np.diff(values, axis=1) < 0, axis=1))
 
     @cached_property
-    def _grid(self) -> tuple[Array, Array]:
+    def points(self) -> tuple[Array, Array]:
         """Levels (m,) and the values at them (n, m), linear between; without tails from level 0 to level 1."""
         levels, values = self.levels, self.values
         if self.tails != "none":
@@ -98,11 +98,11 @@ class Quantiles(PiecewiseLinear):
 
     @property
     def _points(self) -> Array:
-        return self._grid[1]
+        return self.points[1]
 
     @property
     def _levels(self) -> Array:
-        return self._grid[0][None, :]
+        return self.points[0][None, :]
 
     @cached_property
     def _tails(self) -> tuple[Tail, ...]:
