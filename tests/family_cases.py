@@ -15,8 +15,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.counts import Count
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
-from congruence.kernels.distributions.parametric import Parametric
 from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.distributions.scalar import Parametric
 
 
 @dataclass(frozen=True)

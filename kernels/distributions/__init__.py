@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions.quantiles import Quantiles as Quantiles
     from congruence.kernels.distributions.samples import Deterministic as Deterministic
     from congruence.kernels.distributions.samples import Samples as Samples
-    from congruence.kernels.distributions.weighted_samples import WeightedSamples as WeightedSamples
+    from congruence.kernels.distributions.samples import WeightedSamples as WeightedSamples
     from congruence.kernels.distributions.zero_modified import Hurdle as Hurdle
     from congruence.kernels.distributions.zero_modified import ZeroInflated as ZeroInflated
 else:

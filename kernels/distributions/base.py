@@ -15,10 +15,10 @@ from typing import Any, Literal, NoReturn, Protocol, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_finite, to_numpy
+from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
+from congruence.kernels.distributions.arguments import align
 from congruence.kernels.distributions.cells import Cells
-from congruence.kernels.distributions.inversion import smallest_reaching
 from congruence.kernels.distributions.moments import polynomial_diagonal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
@@ -348,58 +348,6 @@ class Distribution(ABC):
         return {name: np.asarray(held[name]) for name in self.parameter_names() if name in held}
 
 
-class ScalarDistribution(Distribution):
-    """Distributions of one target: a family says what it is at k values or levels per row, (n, k), in any shape.
-
-    A family gives ``_log_prob`` and ``_cdf``, and the rest only where it knows better: quantiles are searched for, and
-    scores and expectations are integrals over the cdf. Samples and point forecasts may be vectors: then they have no
-    order, and what needs one is refused.
-    """
-
-    def log_prob(self, y: Any) -> Array:
-        return self._shaped(self._log_prob, "log_prob", y)
-
-    def cdf(self, y: Any) -> Array:
-        return self._shaped(self._cdf, "cdf", y)
-
-    def cdf_left(self, y: Any) -> Array:
-        return self._shaped(self._cdf_left, "cdf_left", y)
-
-    def quantile(self, q: Any) -> Array:
-        return self._shaped(self._quantile, "quantile", q, align_levels)
-
-    def crps(self, y: Any) -> Array:
-        return self._shaped(self._crps, "crps", y)
-
-    @property
-    def may_jump(self) -> bool:
-        return type(self)._cdf_left is not ScalarDistribution._cdf_left
-
-    @abstractmethod
-    def _log_prob(self, y: Array) -> Array: ...
-
-    @abstractmethod
-    def _cdf(self, y: Array) -> Array: ...
-
-    def _cdf_left(self, y: Array) -> Array:
-        return self._cdf(y)
-
-    def _quantile(self, q: Array) -> Array:
-        """Searched for between values that are doubled until they hold every level inside (0, 1)."""
-        outer = np.where(q <= 0.0, -np.inf, np.inf)
-        row, column = np.nonzero((q > 0.0) & (q < 1.0))
-        level, reach = q[row, column], 1.0
-        law = self[row]
-        while reach < np.finfo(np.float64).max and np.any((law.cdf(-reach) >= level) | (law.cdf(reach) < level)):
-            reach *= 2.0
-        ends = np.full(len(row), reach)
-        outer[row, column] = smallest_reaching(lambda chosen: law[chosen].cdf, level, -ends, ends, whole=False)
-        return outer
-
-    def _crps(self, y: Array) -> Array:
-        return quadrature.crps(self, y)
-
-
 def snake_case(name: str) -> str:
     """The name of a class as settings have it."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
@@ -413,60 +361,6 @@ def refuse(family: str, what: str, dimension: int) -> NoReturn:
     )
 
 
-def as_rows(value: Any, name: str, family: str, *, infinite: bool = False) -> Array:
-    """A parameter as finite (or, where allowed, infinite) float64 of shape (n,) in host memory; a scalar is one row."""
-    rows = to_numpy(value, f"{family}.{name}")
-    if rows.dtype.kind not in "biuf":
-        raise InvalidInputError(f"{family}.{name}: holds {rows.dtype} values, expected numbers")
-    rows = np.atleast_1d(rows).astype(np.float64)
-    if rows.ndim == 2 and rows.shape[1] == 1:
-        rows = rows[:, 0]
-    if rows.ndim != 1:
-        raise InvalidInputError(f"{family}.{name}: expected shape (n,), got {rows.shape}")
-    require_finite(np.where(np.isinf(rows), 0.0, rows) if infinite else rows, f"{family}.{name}")
-    return rows
-
-
-def as_numbers(value: Any, name: str, shape: str, *dimensions: int) -> Array:
-    """An array as finite float64 in host memory, if it has so many ``dimensions``; ``shape`` in words.
-
-    Raises:
-        InvalidInputError: another shape, not numbers, or not finite.
-    """
-    numbers = to_numpy(value, name)
-    if numbers.dtype.kind not in "biuf" or numbers.ndim not in dimensions:
-        raise InvalidInputError(
-            f"{name}: expected numbers of shape {shape}, got {numbers.dtype} of shape {numbers.shape}"
-        )
-    require_finite(numbers, name)
-    return numbers.astype(np.float64)
-
-
-def require(valid: Array, values: Array, name: str, family: str, expected: str) -> None:
-    """Raise InvalidInputError naming the first row whose parameter is not ``expected``."""
-    if bool(np.all(valid)):
-        return
-    row = int(np.argmin(valid))
-    raise InvalidInputError(
-        f"{family}.{name}: row {row} is {values[row]:g}, expected {expected} "
-        f"({int(np.sum(~valid))} of {len(values)} rows are not); check the model's output column"
-    )
-
-
-def equal_rows(family: str, **parameters: Array) -> tuple[Array, ...]:
-    """The parameters broadcast to one length.
-
-    Raises:
-        InvalidInputError: lengths differ and are not 1.
-    """
-    lengths = {name: len(values) for name, values in parameters.items()}
-    n = max(lengths.values())
-    if any(length not in (1, n) for length in lengths.values()):
-        described = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise InvalidInputError(f"{family}: parameters of different lengths ({described} rows)")
-    return tuple(np.broadcast_to(values, (n, *values.shape[1:])) for values in parameters.values())
-
-
 def require_dimension(predictive: Distribution, targets: Array) -> None:
     """Raise InvalidInputError unless targets, (n,) or (n, q), have as many values per row as the predictions."""
     given = 1 if targets.ndim == 1 else targets.shape[1]
@@ -476,42 +370,6 @@ def require_dimension(predictive: Distribution, targets: Array) -> None:
             f"have {predictive.dimension}; evaluate one target at a time, or predict them together "
             "(MultivariateNormal, Samples of shape (n, l, q))"
         )
-
-
-def align(value: Any, n: int, name: str = "y") -> tuple[Array, bool]:
-    """``value`` as float64 that broadcasts against n rows, and whether it has a column axis.
-
-    Raises:
-        InvalidInputError: a vector of another length (levels for every row are written ``levels[None, :]``).
-    """
-    array = np.asarray(to_numpy(value, name), dtype=np.float64)
-    if array.ndim == 0:
-        return np.broadcast_to(array, (n,)), False
-    if array.ndim == 1 and len(array) == n:
-        return array, False
-    if array.ndim == 2 and array.shape[0] in (1, n):
-        return np.broadcast_to(array, (n, array.shape[1])), True
-    raise InvalidInputError(
-        f"{name}: shape {array.shape} does not fit {n} rows; give a scalar, one value per row, or (n, k); "
-        f"for the same k values in every row give {name}[None, :]"
-    )
-
-
-def align_levels(q: Any, n: int) -> tuple[Array, bool]:
-    """``align`` for probabilities q.
-
-    Raises:
-        InvalidInputError: see ``align``; or a level outside [0, 1], or NaN.
-    """
-    levels, columns = align(q, n, "q")
-    inside = (levels >= 0.0) & (levels <= 1.0)
-    if not bool(inside.all()):
-        index = tuple(int(i) for i in np.argwhere(~inside)[0])
-        raise InvalidInputError(
-            f"q: row {index[0]} has the level {levels[index]:g}, expected probabilities in [0, 1]; divide "
-            "per cent by 100"
-        )
-    return levels, columns
 
 
 def _between(values: Any) -> str:

@@ -19,8 +19,8 @@ from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import require
-from congruence.kernels.distributions.parametric import Parametric
+from congruence.kernels.distributions.arguments import require
+from congruence.kernels.distributions.scalar import Parametric
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.kernel_functions import Kernel
 

@@ -17,8 +17,8 @@ import scoringrules
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.gaussian_expectations import gaussian_expectation, has_gaussian_expectation
-from congruence.kernels.distributions.parametric import LocationScale, ScipyFamily
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
+from congruence.kernels.distributions.scalar import LocationScale, ScipyFamily
 from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel

@@ -13,7 +13,8 @@ from scipy.special import betainc, betaincc, expm1, gammaln, log1p, xlog1py, xlo
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.base import Seed, require
+from congruence.kernels.distributions.arguments import require
+from congruence.kernels.distributions.base import Seed
 from congruence.kernels.distributions.counts import TAIL_MASS, Count, similar_windows
 from congruence.kernels.streams import stream
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.inversion import smallest_reaching
-from congruence.kernels.distributions.parametric import Parametric
 from congruence.kernels.distributions.piecewise import count_below
+from congruence.kernels.distributions.quadrature import smallest_reaching
+from congruence.kernels.distributions.scalar import Parametric
 from congruence.kernels.kernel_functions import Kernel
 
 TAIL_MASS = 1e-15

@@ -13,10 +13,11 @@ import scoringrules
 
 from congruence.kernels.arrays import Array, require_finite, row_slices, to_numpy
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, align_levels, require
+from congruence.kernels.distributions.arguments import align_levels, require
+from congruence.kernels.distributions.base import Distribution, Seed, Uniforms
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import Count, MixedCounts
-from congruence.kernels.distributions.inversion import smallest_reaching
+from congruence.kernels.distributions.quadrature import smallest_reaching
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.streams import stream

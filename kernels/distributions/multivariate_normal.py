@@ -11,15 +11,16 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, as_numbers, refuse
+from congruence.kernels.distributions.arguments import as_numbers
+from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, refuse
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.gaussian_expectations import (
     gaussian_expectation,
     has_gaussian_expectation,
     polynomial_diagonal,
 )
+from congruence.kernels.distributions.point_masses import as_vectors, energy_score, mean_distance
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
-from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.streams import stream

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import as_rows, equal_rows, require
+from congruence.kernels.distributions.arguments import as_rows, equal_rows, require
 from congruence.kernels.errors import InvalidInputError
 
 _FAMILY = "NormalScoreMap"

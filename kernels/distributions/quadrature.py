@@ -1,4 +1,4 @@
-"""Expectations without a closed form, by quadrature over the quantile function.
+"""What a cdf and its inverse alone say: expectations by quadrature over the quantile function, and quantiles.
 
 E g(Y) is the integral of g(Q(p)) over p in (0, 1). In normal scores z, p = Phi(z), the quantile function of most
 families is smooth up to its ends, and panels that do not agree with their halves are halved (``expectation``). For many
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
@@ -40,6 +40,10 @@ _HALF_COARSE = [0.0, 0.129484966168869693270611432679082, 0.0, 0.279705391489276
 _NODES = np.array([-node for node in _HALF_NODES] + [0.0] + _HALF_NODES[::-1])
 _FINE = np.array([*_HALF_FINE, 0.209482141084727828012999174891714, *_HALF_FINE[::-1]])
 _COARSE = np.array([*_HALF_COARSE, 0.417959183673469387755102040816327, *_HALF_COARSE[::-1]])
+# The cdf of the elements with these numbers: a function of one value for each.
+CdfOf: TypeAlias = Callable[[Array], Callable[[Array], Array]]
+
+_TINY = np.finfo(float).tiny
 
 
 class _Law(Protocol):
@@ -279,3 +283,50 @@ def log_mass(law: _Law, low: Array, high: Array) -> Array:
                 terms = inside.log_prob(low + (high - low) * nodes) + np.log(weights * (high - low))
             found[lost] = logsumexp(terms, axis=1)
     return np.asarray(found)
+
+
+def smallest_reaching(cdf_of: CdfOf, q: Array, lower: Array, upper: Array, *, whole: bool) -> Array:
+    """Smallest s in [lower, upper] with cdf(s) >= q for vectors of elements; among whole numbers only if ``whole``.
+
+    A cdf must rise along s and reach q at ``upper``, rounding apart. Where an end is infinite, upper.
+    """
+    finite = np.flatnonzero(np.isfinite(lower) & np.isfinite(upper))
+    search = _bisected if whole else _bracketed
+    found = np.array(upper)
+    if len(finite):
+        found[finite] = search(lambda chosen: cdf_of(finite[chosen]), q[finite], lower[finite], upper[finite])
+    return found
+
+
+def _bisected(cdf_of: CdfOf, q: Array, low: Array, high: Array) -> Array:
+    cdf = cdf_of(np.arange(len(q)))
+    while np.any(low < high):
+        middle = np.floor((low + high) / 2)
+        reached = cdf(middle) >= q
+        high, low = np.where(reached, middle, high), np.where(reached, low, np.minimum(middle + 1, high))
+    return high
+
+
+def _bracketed(cdf_of: CdfOf, q: Array, low: Array, high: Array) -> Array:
+    """The upper end of scipy's bracket, which finds atoms, and the left end of a stretch on which the cdf is q."""
+    from scipy.optimize.elementwise import find_root  # not at the start: every family would load it
+
+    held: list[Any] = [np.empty(0), None]  # the elements that are left, and their cdf: a selection of rows is dear
+
+    def surplus(share: Array, /, *given: Any) -> Array:
+        level, scale, element = given
+        if not np.array_equal(held[0], element):
+            held[:] = element, cdf_of(element.astype(np.intp))
+        return np.asarray(held[1](share * scale) - level)
+
+    scale = np.maximum(np.maximum(np.abs(low), np.abs(high)), _TINY)
+    found = find_root(
+        surplus,
+        (low / scale, high / scale),
+        args=(np.nextafter(q, 0.0), scale, np.arange(float(len(q)))),
+        tolerances={"xatol": 1e-15, "xrtol": 0.0, "fatol": 0.0, "frtol": 0.0},
+    )
+    (left, right), reached = found.bracket, found.f_bracket[0] >= 0.0
+    # Without a change of sign: an atom of every component at ``low``, or ``high`` is a rounding away from q.
+    outside = np.where(reached, low, high)
+    return np.asarray(np.where(found.status == -1, outside, scale * np.where(reached, left, right)))

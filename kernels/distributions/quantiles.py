@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array, to_numpy
-from congruence.kernels.distributions.base import Stated, align, as_numbers
+from congruence.kernels.distributions.arguments import align, as_numbers
+from congruence.kernels.distributions.base import Stated
 from congruence.kernels.distributions.cells import Cells, cells_between
 from congruence.kernels.distributions.piecewise import PiecewiseLinear, Tail
 from congruence.kernels.errors import InvalidInputError

@@ -17,13 +17,14 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, ScalarDistribution, Stated
+from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, Stated
 from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Deterministic, Samples
+from congruence.kernels.distributions.scalar import ScalarDistribution
 from congruence.kernels.errors import InvalidInputError
 
 _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])

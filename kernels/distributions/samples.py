@@ -1,4 +1,4 @@
-"""Equal masses on the values of each row: draws (ensembles, dropout, posteriors), and point forecasts."""
+"""Masses on the values of each row: draws (ensembles, dropout, posteriors), point forecasts, and weights on points."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.distributions.base import (
-    Distribution,
-    Seed,
-    Uniforms,
-    align_levels,
-    as_numbers,
+from congruence.kernels.distributions.arguments import align_levels, as_numbers
+from congruence.kernels.distributions.base import Distribution, Seed, Uniforms
+from congruence.kernels.distributions.piecewise import (
+    PiecewiseLinear,
+    cumulative,
+    join_points,
+    require_masses,
+    require_points,
 )
-from congruence.kernels.distributions.point_masses import PointMasses
-from congruence.kernels.distributions.vectors import as_vectors, energy_score, mean_distance
+from congruence.kernels.distributions.point_masses import PointMasses, as_vectors, energy_score, mean_distance
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import stream
 
@@ -32,6 +33,7 @@ _EXCESS = (
     0.4676, 0.3008, 0.2326, 0.2006, 0.1906, 0.1615, 0.1329, 0.1081, 0.0860, 0.0643, 0.0456, 0.0368, 0.0296, 0.0190,
     0.0108, 0.0070, 0.0035,
 )  # fmt: skip
+_SMALLEST = float(np.finfo(np.float64).tiny)
 
 
 class Empirical(PointMasses):
@@ -253,3 +255,75 @@ class Deterministic(Empirical):
     def std(self) -> Array:
         """See Distribution: 0."""
         return np.zeros_like(self.value)
+
+
+@dataclass(frozen=True, repr=False)
+class WeightedSamples(PointMasses, PiecewiseLinear):
+    """Mass ``weights`` (n, m) on the points ``support`` (m,), which the rows share, or (n, m).
+
+    A distribution that is known, unlike the draws of ``Samples``: scores, PIT and quantiles are those of the weighted
+    distribution. The points may repeat. Weights must be at least 0 and sum to 1 within 1e-4, and are then normalised.
+
+    ``log_prob`` is that of ``SmoothedPoints``. Rows without spread have none: ``has_density`` says so.
+    """
+
+    states_tails = False
+
+    support: Array
+    weights: Array
+
+    def __post_init__(self) -> None:
+        support = require_points(self.support, "WeightedSamples.support")
+        weights = require_masses(self.weights, "WeightedSamples.weights")
+        if support.shape not in (weights.shape[1:], weights.shape):
+            raise InvalidInputError(
+                f"WeightedSamples.support: shape {support.shape} does not fit weights of shape {weights.shape}; "
+                f"expected ({weights.shape[1]},), or {weights.shape} where each row has its own points"
+            )
+        if np.any(np.diff(support) < 0):
+            order = np.argsort(support, axis=-1, kind="stable")
+            support = np.take_along_axis(support, order, axis=-1)
+            weights = np.take_along_axis(weights, np.broadcast_to(order, weights.shape), axis=1)
+        self._hold(support=support, weights=weights)
+
+    @property
+    def _atoms(self) -> Array:
+        return np.atleast_2d(self.support)
+
+    @property
+    def _shares(self) -> Array:
+        return self.weights
+
+    @cached_property
+    def _points(self) -> Array:
+        """Each point twice, so that F jumps there."""
+        return np.repeat(self._atoms, 2, axis=1)
+
+    @cached_property
+    def _levels(self) -> Array:
+        return np.repeat(cumulative(self.weights), 2, axis=1)[:, 1:-1]
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __getitem__(self, rows: Any) -> Self:
+        support = self.support if self.support.ndim == 1 else np.atleast_2d(self.support[rows])
+        return type(self)(support, np.atleast_2d(self.weights[rows]))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """See Distribution; all parts need the same number of points."""
+        support = join_points([part.support for part in parts], [len(part) for part in parts])
+        return cls(support, np.concatenate([part.weights for part in parts]))
+
+    def _quartiles(self) -> Array:
+        return self.quantile(np.array([[0.25, 0.75]])).T
+
+    def _quantile(self, q: Array) -> Array:
+        """The smallest point with at least the mass q at or below it."""
+        # A level that is a sum of weights, computed in floating point, must give its own point, not the next one; and
+        # at level 0 a point without mass is not the answer.
+        return super()._quantile(np.maximum(q - 1e-12, _SMALLEST))
+
+    def std(self) -> Array:
+        return np.where(np.max(self.weights, axis=1) == 1.0, 0.0, super().std())

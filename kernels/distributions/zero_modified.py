@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import as_rows, require
+from congruence.kernels.distributions.arguments import as_rows, require
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from congruence.kernels.distributions import Deterministic, Gamma, Laplace, Mixture, Normal, Uniform
-from congruence.kernels.distributions.inversion import smallest_reaching
+from congruence.kernels.distributions.quadrature import smallest_reaching
 
 LEVELS = np.array([[1e-100, 1e-18, 1e-8, 0.001, 0.1, 0.25, 0.5, 0.75, 0.9, 0.999, 1 - 1e-8]])
 FAMILIES = {

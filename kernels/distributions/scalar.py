@@ -1,4 +1,4 @@
-"""What the families with parameters of shape (n,) share: rows, slicing, and scipy.stats where scipy has the family."""
+"""What families of one target share: shapes, rows and slicing, and scipy.stats where scipy has the family."""
 
 from __future__ import annotations
 
@@ -12,9 +12,63 @@ import scipy
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import moments, quadrature
-from congruence.kernels.distributions.base import ScalarDistribution, Seed, as_rows, equal_rows, require
+from congruence.kernels.distributions.arguments import align_levels, as_rows, equal_rows, require
+from congruence.kernels.distributions.base import Distribution, Seed
+from congruence.kernels.distributions.quadrature import smallest_reaching
 from congruence.kernels.distributions.waves import waves
 from congruence.kernels.streams import stream
+
+
+class ScalarDistribution(Distribution):
+    """Distributions of one target: a family says what it is at k values or levels per row, (n, k), in any shape.
+
+    A family gives ``_log_prob`` and ``_cdf``, and the rest only where it knows better: quantiles are searched for, and
+    scores and expectations are integrals over the cdf. Samples and point forecasts may be vectors: then they have no
+    order, and what needs one is refused.
+    """
+
+    def log_prob(self, y: Any) -> Array:
+        return self._shaped(self._log_prob, "log_prob", y)
+
+    def cdf(self, y: Any) -> Array:
+        return self._shaped(self._cdf, "cdf", y)
+
+    def cdf_left(self, y: Any) -> Array:
+        return self._shaped(self._cdf_left, "cdf_left", y)
+
+    def quantile(self, q: Any) -> Array:
+        return self._shaped(self._quantile, "quantile", q, align_levels)
+
+    def crps(self, y: Any) -> Array:
+        return self._shaped(self._crps, "crps", y)
+
+    @property
+    def may_jump(self) -> bool:
+        return type(self)._cdf_left is not ScalarDistribution._cdf_left
+
+    @abstractmethod
+    def _log_prob(self, y: Array) -> Array: ...
+
+    @abstractmethod
+    def _cdf(self, y: Array) -> Array: ...
+
+    def _cdf_left(self, y: Array) -> Array:
+        return self._cdf(y)
+
+    def _quantile(self, q: Array) -> Array:
+        """Searched for between values that are doubled until they hold every level inside (0, 1)."""
+        outer = np.where(q <= 0.0, -np.inf, np.inf)
+        row, column = np.nonzero((q > 0.0) & (q < 1.0))
+        level, reach = q[row, column], 1.0
+        law = self[row]
+        while reach < np.finfo(np.float64).max and np.any((law.cdf(-reach) >= level) | (law.cdf(reach) < level)):
+            reach *= 2.0
+        ends = np.full(len(row), reach)
+        outer[row, column] = smallest_reaching(lambda chosen: law[chosen].cdf, level, -ends, ends, whole=False)
+        return outer
+
+    def _crps(self, y: Array) -> Array:
+        return quadrature.crps(self, y)
 
 
 class Parametric(ScalarDistribution):
