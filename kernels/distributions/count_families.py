@@ -173,7 +173,7 @@ class NegativeBinomial(Count):
         summed = (self.dispersion < _LEAST_CLOSED) | ~np.all(np.isfinite(scores), axis=1)
         if np.any(summed):
             scores[summed] = Count._crps(self[summed], y[summed])
-        return np.maximum(scores, 0.0)
+        return np.asarray(np.maximum(scores, 0.0))
 
     def mean(self) -> Array:
         return self.mu.copy()
