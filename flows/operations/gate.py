@@ -209,7 +209,7 @@ def _decide(candidate: Candidate, gate_settings: GateSettings, settings: Evaluat
             on_other_rows=version.is_stored and apart,
         )
         decided = apply_gate(version, baseline, baseline_of, seed=settings.seed)
-        if gate_settings.not_changed:
+        if gate_settings.not_changed and (not version.is_stored or split == settings.splits[0].name):
             monitor = read_account(version.model, named[split], settings).monitor
             decided = replace(decided, checks=(*decided.checks, not_changed(monitor, split)))
         parts[split] = decided

@@ -1,7 +1,8 @@
 """`congruence watch` of stored predictions: each version's rows of each week (or day, or month), as their labels come.
 
 A period is looked at once it is over and enough of its rows have labels, and again where late labels change it; what
-all looks say together is the account, as for models that are asked. Beside it stands whether the inputs changed.
+all looks say together is the account, as for models that are asked. Beside it stands whether the inputs changed. Where
+a period was looked at, the gate judges all labelled rows, as `congruence evaluate` and `congruence gate` do.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from congruence.flows.cli.console import say
+from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.watching.report import WatchResult, tell_verdicts
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.threads import on_one_core
@@ -43,6 +45,23 @@ from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 _ONE_CORE_ROWS = 1000
+"""So few rows are evaluated sooner on one core: threads that share matrices so small wait for each other."""
+
+Evaluate = Callable[[EvaluationSettings], list[VersionOutcome]]
+
+
+def outcomes_of(settings: EvaluationSettings, rows: int, evaluate: Evaluate) -> list[VersionOutcome]:
+    """Returns the outcomes of an evaluation: in this process where its splits are as short as ``watch:`` says.
+
+    Args:
+        settings: of the evaluation.
+        rows: of the longest split.
+        evaluate: carries out an evaluation of longer ones.
+    """
+    if settings.encoder.kind != "identity" or not 0 < rows <= settings.watch.in_process_rows:
+        return evaluate(settings)
+    with on_one_core() if rows <= _ONE_CORE_ROWS else nullcontext():
+        return evaluate_plan(Plan(settings), LocalExecutor, Observer())
 
 
 def stored_versions(settings: EvaluationSettings) -> tuple[StoredTable, dict[str, ModelVersion]]:
@@ -63,12 +82,12 @@ def stored_versions(settings: EvaluationSettings) -> tuple[StoredTable, dict[str
 
 def look_at_stored(
     settings: EvaluationSettings,
-    evaluate: Callable[[EvaluationSettings], list[VersionOutcome]],
+    evaluate: Evaluate,
     *,
     model: str | None = None,
     skipped: Collection[str] = (),
 ) -> WatchResult:
-    """Evaluate the periods of stored predictions that are due, and tell what the accounts of their versions say then.
+    """Evaluate the periods of stored predictions that are due, tell what the accounts say then, and apply the gate.
 
     Args:
         settings: the evaluation file's content; MLflow points where they say.
@@ -103,6 +122,13 @@ def look_at_stored(
             result.outcomes.append(VersionOutcome(label, split.name, "found", account.looks[-1].run_id))
     result.accounts = {(label, split.name): account for label, account in accounts.items()}
     tell_verdicts(settings, split, list(versions.values()), accounts, result)
+    if due and settings.gate is not None:
+        try:
+            whole = outcomes_of(settings, int(table.chosen.sum()), evaluate)
+            result.outcomes += whole
+            result.decisions = gate_outcomes(settings, [each for each in whole if each.label in accounts])
+        except CongruenceError as error:  # such as a baseline that has no labelled rows yet
+            result.problems.append(f"the gate: {error}")
     return result
 
 
@@ -112,7 +138,7 @@ def _evaluate(
     due: dict[Period, list[StoredPart]],
     versions: dict[str, ModelVersion],
     result: WatchResult,
-    evaluate: Callable[[EvaluationSettings], list[VersionOutcome]],
+    evaluate: Evaluate,
 ) -> None:
     """The outcomes of periods, all in one evaluation, and whether the inputs of each changed."""
     addresses = {name: version.uri for name, version in versions.items()}
@@ -120,11 +146,7 @@ def _evaluate(
     splits = write_parts(table, parts, addresses, *rows_folder(settings))
     asked = _with_kept_statistics(as_evaluation(settings, splits).model_copy(update={"gate": None}))
     rows = max(sum(len(own) for own in part.rows.values()) for part in parts)
-    if asked.encoder.kind == "identity" and rows <= settings.watch.in_process_rows:
-        with on_one_core() if rows <= _ONE_CORE_ROWS else nullcontext():
-            outcomes = evaluate_plan(Plan(asked), LocalExecutor, Observer())
-    else:
-        outcomes = evaluate(asked)
+    outcomes = outcomes_of(asked, rows, evaluate)
     client = connect(settings.tracking)
     for outcome in outcomes:
         if outcome.status == "found":  # its labels are those of an earlier look again, which counts from now on

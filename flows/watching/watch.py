@@ -13,8 +13,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from datetime import date
 
 import numpy as np
@@ -23,19 +23,15 @@ from congruence.flows.cli.console import say
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.prefect.session import run_evaluation
 from congruence.flows.watching.report import WatchResult, report, tell_verdicts
-from congruence.flows.watching.stored import look_at_stored, stored_versions
+from congruence.flows.watching.stored import Evaluate, look_at_stored, outcomes_of, stored_versions
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.streams import hashed_keys
-from congruence.kernels.threads import on_one_core
 from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.digests import combine
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import dates_of
 from congruence.tasks.data.usable import split_of_rows
-from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
-from congruence.tasks.evaluate.executors import LocalExecutor
-from congruence.tasks.evaluate.observer import Observer
-from congruence.tasks.evaluate.plan import Plan, VersionOutcome
+from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.evaluate.splits import open_planned, use_tracking, with_fitted_encoder
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.version_tags import log_failure
@@ -48,10 +44,6 @@ from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 log = logging.getLogger(__name__)
-_ONE_CORE_ROWS = 1000
-"""So few rows are evaluated sooner on one core: threads that share matrices so small wait for each other."""
-
-Evaluate = Callable[[EvaluationSettings], list[VersionOutcome]]
 
 
 def check_once(
@@ -141,10 +133,7 @@ def _evaluated(
     uris = [version.uri for version in versions]
     narrowed = fitted.model_copy(update={**alone, "models": uris, "gate": None})
     rows = settings.watch.in_process_rows and open_planned(split, narrowed).rows
-    if narrowed.encoder.kind != "identity" or not 0 < rows <= settings.watch.in_process_rows:
-        return evaluate(narrowed)
-    with on_one_core() if rows <= _ONE_CORE_ROWS else nullcontext():
-        return evaluate_plan(Plan(narrowed), LocalExecutor, Observer())
+    return outcomes_of(narrowed, rows, evaluate)
 
 
 def _look(

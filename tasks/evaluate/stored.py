@@ -58,9 +58,9 @@ def with_stored(settings: EvaluationSettings) -> tuple[EvaluationSettings, tuple
     wanted = [addresses[name] for name in named_versions(settings, addresses)]
     parts = [*table.parts(rows), *table.shared(rows)]
     made = as_evaluation(settings, write_parts(table, parts, addresses, *rows_folder(settings)))
-    gate = settings.gate
-    if gate is not None and gate.baseline in addresses:
-        gate = gate.model_copy(update={"baseline": addresses[gate.baseline]})
+    gate, model = settings.gate, settings.predictions and settings.predictions.model
+    if gate is not None and gate.baseline is not None and (gate.baseline in addresses or model is None):
+        gate = gate.model_copy(update={"baseline": addresses[named_version(gate.baseline, addresses)]})
     return made.model_copy(update={"models": wanted, "gate": gate}), (table.said(),)
 
 

@@ -1,6 +1,6 @@
 """A million stored predictions of two versions with 20 features: how long reading, joining and judging them takes.
 
-    python tests/benchmarks/stored_predictions.py [--rows 1000000] [--disjoint]
+    python tests/benchmarks/stored_predictions.py [--rows 1000000] [--disjoint] [--landmarks 64]
 
 By the command line, on a local cluster of two workers; the labels lie in a table of their own. Without ``--disjoint``
 both versions scored the same keys. Times are wall-clock, memory is the largest resident size of single processes.
@@ -43,7 +43,7 @@ def write(folder: Path, rows: int, disjoint: bool) -> None:
     pq.write_table(pa.table({"id": np.arange(len(y)), "y": y}), folder / "outcomes.parquet")
 
 
-def measure(rows: int, disjoint: bool) -> None:
+def measure(rows: int, disjoint: bool, landmarks: int | None) -> None:
     """Print what the first reading takes, and the whole evaluation by the command line."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -59,6 +59,8 @@ def measure(rows: int, disjoint: bool) -> None:
         split = {"name": "p", "input": [f"x{number}" for number in range(FEATURES)], "input_kind": "features"}
         given = {"predictions": predictions, "splits": [split], "encoder": {"kind": "identity"}}
         given["cluster"] = {"kind": "local", "workers": 2}
+        if landmarks is not None:
+            given["solver"] = {"landmarks": landmarks}
         file = folder / "evaluation.yaml"
         file.write_text(yaml.safe_dump(given))
         began = time.perf_counter()
@@ -89,5 +91,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=10**6)
     parser.add_argument("--disjoint", action="store_true")
+    parser.add_argument("--landmarks", type=int)
     asked = parser.parse_args()
-    measure(asked.rows, asked.disjoint)
+    measure(asked.rows, asked.disjoint, asked.landmarks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 from stored_table import content, requests, scored
 
+from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.watching.report import WatchResult
 from congruence.flows.watching.watch import check_once
@@ -30,13 +32,14 @@ def weeks(tmp_path: Path) -> pd.DataFrame:
     return rows
 
 
-def look(folder: Path, home: Path, labels: pd.DataFrame) -> WatchResult:
+def look(folder: Path, home: Path, labels: pd.DataFrame, **changes: Any) -> WatchResult:
     labels.rename(columns={"request": "id"})[["id", "y"]].to_parquet(folder / "outcomes.parquet", index=False)
-    return check_once(settings(folder, home))
+    return check_once(settings(folder, home, **changes))
 
 
-def settings(folder: Path, home: Path) -> EvaluationSettings:
-    given = content(folder, home=str(home), tracking={"report": False}, watch={"in_process_rows": 5000})
+def settings(folder: Path, home: Path, **changes: Any) -> EvaluationSettings:
+    changes = {"tracking": {"report": False}, "watch": {"in_process_rows": 5000}} | changes
+    given = content(folder, home=str(home), **changes)
     given["predictions"]["time"] = "at"
     return EvaluationSettings.model_validate(given)
 
@@ -80,6 +83,29 @@ def _version(folder: Path, home: Path) -> tuple:
 
     given = settings(folder, home)
     return watched_versions(given)[0], given.splits[0], given
+
+
+def test_the_gate_judges_all_labelled_rows_whenever_a_week_was_looked_at(
+    tmp_path: Path, home: Path, weeks: pd.DataFrame
+) -> None:
+    stored = pd.read_parquet(tmp_path / "inference.parquet")
+    narrow = stored.assign(version="v2", sigma=0.4 * stored["sigma"])[A_WEEK:]
+    pd.concat([stored, narrow]).to_parquet(tmp_path / "inference.parquet", index=False)
+    gate = {"baseline": "v1", "not_worse_on": ["nll_mean"], "not_changed": True}
+    labels = weeks[: 3 * A_WEEK]
+    first = look(tmp_path, home, labels, gate=gate)
+    assert first.problems == []
+    decided = {decision.candidate.label: decision for decision in first.decisions}
+    assert {label: decision.outcome for label, decision in decided.items()} == {"v1": "passed", "v2": "failed"}
+    assert any("on production-shared-v1-v2, nll_mean is more than" in reason for reason in decided["v2"].reasons)
+    assert [check.split for check in decided["v2"].checks if check.rule.startswith("not_changed")] == ["production"]
+    again = {each.candidate.label: each.outcome for each in judge(settings(tmp_path, home, gate=gate))}
+    assert again == {label: decision.outcome for label, decision in decided.items()}
+    assert look(tmp_path, home, labels, gate=gate).decisions == []
+    later = look(tmp_path, home, weeks[: 4 * A_WEEK], gate=gate)
+    assert len(later.decisions) == 2
+    lacking = look(tmp_path, home, weeks, gate=gate | {"baseline": "v9"})
+    assert lacking.problems == ["the gate: v9: no labelled row is of this version; the versions are v1, v2"]
 
 
 def test_other_inputs_are_told_beside_a_version_that_is_right(tmp_path: Path, home: Path) -> None:
