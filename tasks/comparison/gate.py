@@ -293,7 +293,9 @@ def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
     if name in pair.differences:
         item = pair.differences[name]
         skill = _skill(pair.second, name, item.second) if rule.margin.of_skill else 0.0
-        return _check(rule, pair, item, rule.margin.absolute(item.second, skill))
+        # A share of CCE is of the whole: on other rows it is compared without its noise, and may be 0.
+        whole = pair.second.metrics[CCE].value if name == CCE else item.second
+        return _check(rule, pair, item, rule.margin.absolute(whole, skill))
     infinite = [version for version in (pair.first, pair.second) if name in infinite_metrics(version.scores)]
     if not infinite:
         return None
@@ -324,6 +326,8 @@ def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference, limit: f
         f"{rule.metric} is {rule.said(outcome, pair.second.label, limit)}: {item.first:.3g} against "
         f"{item.second:.3g}, difference {item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]"
     )
+    if pair.first.split.digest != pair.second.split.digest:
+        reason += ", each on rows of its own"
     return GateCheck(
         str(rule),
         outcome,

@@ -186,7 +186,7 @@ def compare_pair(
 ) -> PairedComparison:
     """Two versions by what their reference rows contribute to CCE, and on the points that are valid in both.
 
-    Stored predictions on other rows are compared without pairs of points, by wider intervals, and not in CCE.
+    Stored predictions on other rows are compared without pairs of points, by wider intervals.
 
     Raises:
         ProtocolError: other splits, protocols or rows.
@@ -237,7 +237,7 @@ def _on_other_rows(first: ComparedVersion, second: ComparedVersion) -> PairedCom
     counts = [version.split.valid_rows for version in (first, second)]
     said = (
         f"{first.label} and {second.label} were judged on different rows ({counts[0]:,} and {counts[1]:,}): the "
-        "intervals are those of independent rows, CCE does not compare, and part of a difference may come from the rows"
+        "intervals are those of independent rows, and part of a difference may come from the rows"
     )
     common = shared_keys(first, second)
     if common:
@@ -246,6 +246,10 @@ def _on_other_rows(first: ComparedVersion, second: ComparedVersion) -> PairedCom
         differences, refused = disjoint_differences(first, second), ""
     except TooFewBlocksError as error:
         differences, refused = {}, str(error)
+    if CCE in differences:
+        said += ". CCE is compared without the noise of each one's rows: the root of its mean square beyond this"
+    elif not refused:
+        said += ". CCE does not compare: an evaluation does not hold its noise; evaluate both again with --again"
     notes = (said, refused) if refused else (said,)
     none = pd.DataFrame({"row": [], "key": [], "cce_difference": []})
     return PairedComparison(first, second, sum(counts), differences, {}, none, notes, refused=refused)

@@ -9,8 +9,11 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from prefect.client.schemas.objects import StateType
 from stored_table import content, requests, scored
 
+from congruence.flows.deployed import watch_registry
 from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.watching.report import WatchResult
@@ -106,6 +109,22 @@ def test_the_gate_judges_all_labelled_rows_whenever_a_week_was_looked_at(
     assert len(later.decisions) == 2
     lacking = look(tmp_path, home, weeks, gate=gate | {"baseline": "v9"})
     assert lacking.problems == ["the gate: v9: no labelled row is of this version; the versions are v1, v2"]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_deployment_looks_at_stored_predictions_and_its_gate_is_a_verdict(
+    tmp_path: Path, home: Path, weeks: pd.DataFrame
+) -> None:
+    weeks.rename(columns={"request": "id"})[["id", "y"]].to_parquet(tmp_path / "outcomes.parquet", index=False)
+    asked = settings(tmp_path, home, gate={"not_changed": True}).model_dump(
+        mode="json", exclude_unset=True, by_alias=True
+    )
+    (tmp_path / "evaluation.yaml").write_text(yaml.safe_dump(asked))
+    state = watch_registry(file=tmp_path / "evaluation.yaml", return_state=True)
+    assert (state.type, state.name) == (StateType.COMPLETED, "GateFailed")
+    assert "v1: gate failed: over all looks the version is" in str(state.message)
+    assert len(read_account(*_version(tmp_path, home)).looks) == WEEKS - 1
+    assert watch_registry(file=tmp_path / "evaluation.yaml", return_state=True).name == "Completed"
 
 
 def test_other_inputs_are_told_beside_a_version_that_is_right(tmp_path: Path, home: Path) -> None:

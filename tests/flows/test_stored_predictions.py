@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
+from scipy.special import ndtr, ndtri
 from stored_table import content, predict, requests, scored, write
 
 from congruence.flows.operations.compare import compare_stored
 from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.score_inputs import score
+from congruence.kernels.distributions import Histogram, Samples
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate
 from congruence.tasks.evaluate.executors import LocalExecutor
@@ -117,6 +122,69 @@ def test_quantiles_are_read_by_the_names_of_their_columns(tmp_path: Path, home: 
     assert scores["mean"].iloc[0] == pytest.approx(rows["x1"].iloc[0], abs=0.05)
 
 
+NORMAL = ndtri(np.arange(0.5, 20) / 20)
+BORDERS = [-9.0, -3.0, -1.0, 0.0, 1.0, 3.0, 9.0]
+KINDS: dict[str, tuple[dict[str, Any], Callable[[pd.DataFrame], dict[str, Any]], Callable[[dict[str, Any]], Any]]] = {
+    "draws in numbered columns": (
+        {"family": "samples"},
+        lambda law: {f"values_{k}": law["loc"] + z * law["scale"] for k, z in enumerate(NORMAL)},
+        lambda stored: Samples(np.column_stack(list(stored.values()))),
+    ),
+    "draws in a column of lists": (
+        {"family": "samples", "columns": {"values": "drawn"}},
+        lambda law: {"drawn": list(np.add.outer(np.zeros(len(law)), NORMAL) * law[["scale"]].to_numpy())},
+        lambda stored: Samples(np.stack(stored["drawn"])),
+    ),
+    "a histogram": (
+        {"family": "histogram", "borders": BORDERS},
+        lambda law: {
+            f"probabilities_{k}": share
+            for k, share in enumerate(np.diff(ndtr(np.subtract.outer(BORDERS, law["loc"].to_numpy())), axis=0))
+        },
+        lambda stored: Histogram(np.array(BORDERS), np.column_stack(list(stored.values()))),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_predictions_of_any_kind_are_read_as_those_of_models_are(kind: str, tmp_path: Path, home: Path) -> None:
+    said, columns, law = KINDS[kind]
+    rows = requests(80)
+    stored = columns(predict(rows))
+    written = rows[["request", "x1", "x2"]].assign(version="v1", other=1.0, **stored)
+    write(tmp_path, rows.assign(y=rows["y"].clip(-8.9, 8.9)), written)
+    given = content(tmp_path, metrics=["cce", "crps"])
+    del given["predictions"]["family"], given["predictions"]["columns"]
+    given["predictions"] |= said
+    (outcome,), _ = run(given, home)
+    assert outcome.status == "evaluated", outcome.error
+    scores = read_scores(str(outcome.run_id))
+    np.testing.assert_allclose(scores["crps"], law(stored).crps(scores["target"].to_numpy()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("where", ["paths", "bytes"])
+def test_pictures_whose_predictions_were_stored_are_embedded_where_they_lie(
+    where: str, tmp_path: Path, home: Path
+) -> None:
+    rows = requests(60)
+    (tmp_path / "photos").mkdir()
+    for name, x in zip(rows["request"], rows["x2"], strict=True):
+        Image.new("RGB", (8, 8), (int(255 * x), 0, 0)).save(tmp_path / "photos" / f"{name}.png")
+    paths = "photos/" + rows["request"] + ".png"
+    photos = paths if where == "paths" else [(tmp_path / path).read_bytes() for path in paths]
+    write(tmp_path, rows, scored(rows[:40], "v1").assign(photo=photos[:40]), scored(rows, "v2").assign(photo=photos))
+    split = {"name": "production", "input": "photo", "input_kind": "image"}
+    given = content(tmp_path, splits=[split], encoder={"kind": "statistics"}, metrics=["cce", "crps"])
+    outcomes, _ = run(given, home)
+    assert [(outcome.label, outcome.split, outcome.status) for outcome in outcomes] == [
+        ("v1", "production", "evaluated"),
+        ("v2", "production", "evaluated"),
+        ("v1", "production-shared-v1-v2", "evaluated"),
+        ("v2", "production-shared-v1-v2", "evaluated"),
+    ]
+    assert {len(read_scores(str(outcome.run_id))) for outcome in outcomes} == {40, 60}
+
+
 def test_versions_are_compared_and_judged_on_shared_rows_and_else_on_their_own(tmp_path: Path, home: Path) -> None:
     rows = requests(500)
     early, late, shadowed = rows[:200], rows[200:], rows[350:]
@@ -135,12 +203,14 @@ def test_versions_are_compared_and_judged_on_shared_rows_and_else_on_their_own(t
     (apart,) = compare_stored(settings, ["v1"], baseline="v2")
     pair = apart.comparison.pairs["v1"]
     assert "judged on different rows (200 and 300)" in pair.notes[0]
-    assert pair.differences["nll_mean"].low < 0.0 < pair.differences["nll_mean"].high
+    for name in ("nll_mean", "cce_mean"):
+        assert pair.differences[name].low < 0.0 < pair.differences[name].high
     assert len(compare_stored(settings, [])) == 2  # each against the first version
     decided = {decision.candidate.label: decision for decision in gate_outcomes(settings, outcomes)}
     assert decided["v3"].outcome == "failed"
     assert "production-shared-v2-v3" in decided["v3"].reasons[0]
     assert decided["v1"].outcome in ("undecided", "passed")
     assert "nll_mean" in decided["v1"].reasons[0]
+    assert "each on rows of its own" in decided["v1"].reasons[0]
     again = {decision.candidate.label: decision.outcome for decision in judge(settings)}
     assert again == {label: decision.outcome for label, decision in decided.items()}

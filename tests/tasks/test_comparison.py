@@ -16,8 +16,10 @@ from databases import mlflow_database
 from mlflow import MlflowClient
 
 from congruence.kernels.distributions import Normal
+from congruence.kernels.engine.driver import Accuracy, Ask
+from congruence.kernels.engine.measure import HeldSplit, measure_held
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.protocol import PREPRINT
+from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
 from congruence.kernels.score_parts import recalibrated_crps
 from congruence.tasks.comparison.compared import ComparedVersion
@@ -314,6 +316,40 @@ def test_intervals_cover_the_truth_at_their_level_on_rows_of_other_numbers_and_s
     assert 0.925 <= covered / times <= 0.975
 
 
+def measured(name: str, rows: int, bias: float, seed: int) -> ComparedVersion:
+    """A version that is ``bias`` off, on rows of its own."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(rows, 3))
+    y = x[:, 0] + np.exp(0.3 * x[:, 1]) * draw.normal(size=rows)
+    law = Normal(x[:, 0] + bias, np.exp(0.3 * x[:, 1]))
+    held = HeldSplit(np.asarray(EXACT.apply(x)), y, dependence=None, systems={})
+    result = measure_held(held, EXACT, {name: law}, Ask([name], tested=False), Accuracy(), seed)[name].result
+    made = version(name, np.arange(rows), np.ones(rows), f"{name} {seed}")
+    metrics = {"cce_mean": MetricValue(result.mean), "cce_squared_mean": MetricValue(*result.squared_mean_interval())}
+    noise = result.uncertainty.influence.noise
+    return replace(made, metrics=metrics, influence_noise=noise, scores=made.scores.assign(cce=result.values))
+
+
+@pytest.mark.parametrize(
+    ("biases", "truth", "least", "most"),
+    [((0.4, 0.4), 0.0, 0.0, 0.15), ((0.0, 0.0), 0.0, 0.0, 0.15), ((0.4, 0.0), 0.147, 0.3, 1.0)],
+)
+def test_cce_on_other_rows_is_compared_without_their_noise(
+    biases: tuple[float, float], truth: float, least: float, most: float
+) -> None:
+    """That of 120 rows of a true version is far above that of 360; the version that is .4 off has .147 on 12,000."""
+    covered, found, higher, times = 0, 0, 0, 24
+    for seed in range(times):
+        pair = compare_pair(measured("a", 120, biases[0], 2 * seed), measured("b", 360, biases[1], 2 * seed + 1))
+        covered += pair.differences["cce_mean"].low <= truth <= pair.differences["cce_mean"].high
+        found += float(pair.differences["cce_squared_mean"].p_value or 0.0) < 0.05
+        higher += pair.first.metrics["cce_mean"].value > pair.second.metrics["cce_mean"].value
+        assert "the root of its mean square beyond this" in pair.notes[0]
+    assert covered >= 0.85 * times
+    assert least * times <= found <= most * times
+    assert higher >= 0.8 * times or biases[0] > 0.0
+
+
 def test_they_are_wider_than_those_of_pairs_and_say_so() -> None:
     draw = np.random.default_rng(1)
     common = draw.normal(size=400)
@@ -327,6 +363,7 @@ def test_they_are_wider_than_those_of_pairs_and_say_so() -> None:
     expected = np.sqrt(sum(v.scores["nll"].var(ddof=1) / 400 for v in (first, second)))
     assert found.standard_error == pytest.approx(expected, rel=0.02)
     assert "cce_mean" not in apart.differences
+    assert "an evaluation does not hold its noise" in apart.notes[0]
     assert "judged on different rows (400 and 400)" in apart.notes[0]
     assert "on the 400 keys that both scored" in apart.notes[0]
     page = comparison_report(compare_versions([first, second], baseline="a"))
