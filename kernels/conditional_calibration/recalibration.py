@@ -6,6 +6,9 @@ With the normal scores z_i = Phi^-1(F_i(y_i)), normal with mean 0 and variance 1
 2. c(x) = exp(a smooth function): their spread, by penalised maximum likelihood;
 3. H_x: the distribution function of Phi((z - b) / c), smoothed at each level, rearranged and mixed with the identity.
 
+Probabilities of bins (histograms) are first taken at another temperature, one number for all rows, where held-out rows
+gain by it: most of what a network's softmax has wrong, and the law stays a histogram.
+
 How smooth, and whether at all, the data say: of each part the simplest form within one standard error of the best
 held-out log score is taken (Hastie, Tibshirani and Friedman 2009, section 7.10), and no change at all unless the best
 is two ahead. Where F jumps at a target (counts, draws, bounds) the score is only known to an interval, and the
@@ -62,6 +65,12 @@ RIDGES = (np.inf, 100.0, 10.0, 1.0, 0.1)
 SHAPES = ((np.inf, 0.5), (np.inf, 1.0), (10.0, 0.5), (10.0, 1.0), (1.0, 1.0))
 """Of H: ridge, and its share in the mixture with the identity."""
 
+TEMPERATURES = np.geomspace(0.25, 4.0, 41)
+"""Of bins' probabilities; the middle one leaves them."""
+
+TEMPERED_ROWS = 5000
+"""Rows on which the temperature is fitted, one number: thousands of bins a row take long."""
+
 _PURPOSE = "recalibration folds"
 
 FORM_ROWS = 20_000
@@ -97,25 +106,46 @@ def fit_recalibration(
     if n < FEWEST_ROWS:
         raise InvalidInputError(f"y: {n} rows; a recalibration is fitted on at least {FEWEST_ROWS}")
     names = np.arange(n) if keys is None else keys
-    scores = NormalScores(*score_intervals(predictive, targets), keyed_uniforms(names, seed, "points in jumps"))
     found = folds(names, FOLDS, seed, _PURPOSE, blocks)
     order = np.argsort(keyed_uniforms(names, seed, _PURPOSE), kind="stable")
     few = order[~found.beside_cuts[order]][:FORM_ROWS]
     within = None if blocks is None else blocks.of_rows(few).labels
-    form = _chosen_form(features.values[few], scores[few], found.numbers[few], within)
+    fewer = few[:TEMPERED_ROWS]
+    known = None if within is None else within[:TEMPERED_ROWS]
+    first = Form(temperature=_temperature(predictive[fewer], targets[fewer], found.numbers[fewer], known))
+    intervals = score_intervals(first.tempered(predictive), targets)
+    scores = NormalScores(*intervals, keyed_uniforms(names, seed, "points in jumps"))
+    form = _chosen_form(features.values[few], scores[few], found.numbers[few], within, first)
     final = fit_parts(Design(features.values), scores, form)
     return RecalibrationMap(form, features.kernel, features.landmarks, final.constants, features.basis @ final.slopes)
 
 
-def _chosen_form(features: Array, scores: NormalScores, fold: Array, within: Array | None) -> Form:
-    """The form that cross-validation over the folds chooses, part by part.
+def _temperature(predictive: Distribution, targets: Array, fold: Array, within: Array | None) -> float | None:
+    """The temperature of most likelihood; None without bins, and where rows outside of each fold do not tell of it."""
+    if predictive.tempered(1.0) is None:
+        return None
+    laws = (Form(temperature=float(each)).tempered(predictive) for each in TEMPERATURES)
+    scores = np.column_stack([law.log_prob(targets) for law in laws])
+    # A target in a bin without mass has none at any temperature.
+    gains = np.where(np.isfinite(scores), scores, 0.0)
+    gains -= gains[:, [len(TEMPERATURES) // 2]]
+    gained = np.zeros((len(gains), 2))
+    for k in np.unique(fold):
+        held = fold == k
+        gained[held, 1] = gains[held, int(np.argmax(gains[~held].mean(axis=0)))]
+    chosen = float(TEMPERATURES[int(np.argmax(gains.mean(axis=0)))])
+    return chosen if _simplest(gained, within) else None
+
+
+def _chosen_form(features: Array, scores: NormalScores, fold: Array, within: Array | None, first: Form) -> Form:
+    """The form that cross-validation over the folds chooses, part by part, beside the temperature of ``first``.
 
     ``within``: the block of each row (n,), where rows depend on each other.
     """
     outside = {k: fold == k for k in np.unique(fold).tolist()}
     designs = {k: Design(features[~held]) for k, held in outside.items()}
     in_turn = None if within is None else np.concatenate([within[held] for held in outside.values()])
-    form = Form()
+    form = first
     moves: dict[tuple[Any, ...], Moves] = {}
     parts: list[tuple[str, Sequence[Any]]] = [("shift", RIDGES), ("factor", RIDGES), ("shape", SHAPES)]
     for part, changes in parts:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
 from typing import Any
 
@@ -109,11 +109,25 @@ class Form:
         shift: ridge of b.
         factor: ridge of log c.
         shape: ridge of H and its share.
+        temperature: at which probabilities of bins are taken before all else.
     """
 
     shift: float | None = None
     factor: float | None = None
     shape: tuple[float, float] | None = None
+    temperature: float | None = None
+
+    @property
+    def is_a_temperature(self) -> bool:
+        """Whether bins at another temperature are all of the correction."""
+        return self == Form(temperature=self.temperature)
+
+    def tempered(self, predictive: Distribution) -> Distribution:
+        """The predictions at the temperature, which the rest of the map corrects."""
+        law = predictive if self.temperature is None else predictive.tempered(self.temperature)
+        if law is None:
+            raise InvalidInputError("predictive: has no bins, and the correction was fitted to probabilities of bins")
+        return law
 
 
 @dataclass(frozen=True)
@@ -164,7 +178,7 @@ class RecalibrationMap:
 
     def __call__(self, x: Any, predictive: Distribution) -> Distribution:
         """The predictions at inputs x, recalibrated."""
-        return recalibrated(predictive, self.at(x))
+        return recalibrated(self.form.tempered(predictive), self.at(x))
 
 
 def normal_score_map(values: Array, form: Form) -> NormalScoreMap:
@@ -190,8 +204,7 @@ def _rising(corrections: Array) -> Array:
 
 def map_arrays(fitted: RecalibrationMap) -> dict[str, Array]:
     """The arrays of a map, with its form and kernel as the bytes of a JSON text under ``described``."""
-    form = {"shift": fitted.form.shift, "factor": fitted.form.factor, "shape": fitted.form.shape}
-    described = json.dumps({"form": form, "kernel": fitted.kernel.describe()}).encode()
+    described = json.dumps({"form": asdict(fitted.form), "kernel": fitted.kernel.describe()}).encode()
     arrays = {name: np.asarray(getattr(fitted, name), dtype=np.float64) for name in _ARRAYS}
     return arrays | {"described": np.frombuffer(described, dtype=np.uint8)}
 
@@ -206,7 +219,7 @@ def map_of(arrays: Mapping[str, Array]) -> RecalibrationMap:
         described = json.loads(np.asarray(arrays["described"]).tobytes())
         form, kernel = described["form"], kernel_of(described["kernel"])
         shape = None if form["shape"] is None else (form["shape"][0], form["shape"][1])
-        chosen = Form(form["shift"], form["factor"], shape)
+        chosen = Form(form["shift"], form["factor"], shape, form.get("temperature"))
         return RecalibrationMap(chosen, kernel, *(np.asarray(arrays[name]) for name in _ARRAYS))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInputError(f"arrays: are no recalibration map ({error}); fit and log it again") from error

@@ -112,6 +112,13 @@ class Distribution(ABC):
         """The distributions before they were recalibrated, and the ``NormalScoreMap``; None where nothing was done."""
         return None
 
+    def tempered(self, temperature: float) -> Self | None:  # noqa: ARG002
+        """Returns the laws with probabilities of bins p^(1/T), normalised: wider for T above 1; None without bins.
+
+        It is what a network's softmax at temperature T gives (Guo et al. 2017).
+        """
+        return None
+
     def __repr__(self) -> str:
         """The family, how many rows there are, and between what each parameter lies."""
         parts = () if self.mixture is None else self.mixture[1]

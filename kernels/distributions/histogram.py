@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -66,6 +66,12 @@ class Histogram(PiecewiseLinear):
                 "outermost bins, and 0 where there is one bin only"
             )
         self._hold(borders=borders, probabilities=probabilities, tail_share=np.array(share))
+
+    def tempered(self, temperature: float) -> Self:
+        """See Distribution: a tail keeps its shape, and its bin's probability is tempered as those of others."""
+        shares = self.probabilities / self.probabilities.max(axis=1, keepdims=True)
+        shares = shares ** (1.0 / temperature)
+        return replace(self, probabilities=shares / shares.sum(axis=1, keepdims=True))
 
     @property
     def _edges(self) -> Array:

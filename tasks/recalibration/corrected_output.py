@@ -46,6 +46,8 @@ def corrected_output(
         base: the laws that were read.
         score_map: of these rows.
     """
+    if form.is_a_temperature:  # at which the columns are already
+        return as_frame(columns)
     places = _places(columns, settings, form)
     if places is None:
         spelled = score_map_columns(score_map, with_shape=form.shape is not None)

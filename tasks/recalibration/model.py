@@ -72,8 +72,10 @@ class RecalibratedModel(PythonModel):
         frame = model_input.reset_index(drop=True)
         output, self.read_by = self.parent.output(frame), self.settings
         counts = self.settings.exposure is not None  # rates times the exposure are no columns of the parent
-        if isinstance(output, Spec) or counts:  # laws of a native model are written into columns of ours
-            law = self.parent.predict(frame) if counts else spec_distribution(output, len(frame))
+        form = self.fitted.form
+        if isinstance(output, Spec) or counts or form.temperature is not None:  # laws are written into columns of ours
+            native = isinstance(output, Spec) and not counts
+            law = form.tempered(spec_distribution(output, len(frame)) if native else self.parent.predict(frame))
             output, self.read_by = distribution_columns(law), describe_distribution(law)
         columns = output_columns(output, len(frame))
         base = read_distribution(columns, self.read_by, len(frame))
@@ -81,7 +83,7 @@ class RecalibratedModel(PythonModel):
             score_map = self.fitted.everywhere(len(frame))
         else:
             score_map = self.fitted.at(self.embedding(frame))
-        return corrected_output(columns, self.read_by, self.fitted.form, base, score_map)
+        return corrected_output(columns, self.read_by, form, base, score_map)
 
 
 @dataclass(frozen=True)

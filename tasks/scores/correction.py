@@ -223,6 +223,8 @@ def in_words(fitted: RecalibrationMap, x: Array) -> str:
     if fitted.changes_nothing:
         return ""
     score_map, parts = fitted.at(x), []
+    if fitted.form.temperature is not None:
+        parts.append(f"probabilities of bins taken at temperature {fitted.form.temperature:.3g}")
     if fitted.form.factor is not None:
         parts.append(f"spreads multiplied by {_range(score_map.factor)}")
     if fitted.form.shift is not None:

@@ -29,6 +29,7 @@ from congruence.kernels.distributions import (
     Deterministic,
     Distribution,
     Gamma,
+    Histogram,
     Laplace,
     LogNormal,
     Mixture,
@@ -42,6 +43,7 @@ from congruence.kernels.distributions import (
 )
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import Recalibrated, recalibrated, score_intervals
+from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Polynomial
 from congruence.kernels.split import Split, prepare
@@ -346,3 +348,30 @@ def test_bad_input_is_named(features: InputFeatures, inputs: Array) -> None:
     with pytest.raises(InvalidInputError, match=r"expected \(m, 32\)"):
         linear_in_kernel(features.kernel, features.landmarks, features.basis, np.zeros((4, 7)))
     assert Form() == Form(None, None, None)
+
+
+def histograms(temperature: float, bias: float = 0.0) -> tuple[Array, Array, Histogram]:
+    """Inputs, targets, and their law in bins as a softmax at another temperature gives it, moved by ``bias``."""
+    draw = np.random.default_rng(5)
+    x, borders = draw.normal(size=(900, 2)), np.linspace(-9.0, 9.0, 73)
+    spread = np.exp(0.3 * x[:, 1])
+    y = x[:, 0] + spread * draw.normal(size=900)
+    shares = np.diff(ndtr((borders - x[:, :1] - bias) / spread[:, None]), axis=1) ** (1.0 / temperature)
+    return x, y, Histogram(borders, shares / shares.sum(axis=1, keepdims=True), tail_share=0.5)
+
+
+@pytest.mark.parametrize(("temperature", "bias"), [(0.5, 0.0), (2.0, 0.0), (1.0, 0.0), (0.5, 0.8)])
+def test_bins_are_first_taken_at_another_temperature(temperature: float, bias: float) -> None:
+    x, y, law = histograms(temperature, bias)
+    features = input_features(input_spectrum(x, Polynomial(3, 1.0, 1.0), 0.1), x)
+    fitted = fit_recalibration(features, y, law)
+    found, truth = fitted(x, law), histograms(1.0)[2]
+    assert abs(float(found.log_prob(y).mean() - truth.log_prob(y).mean())) < 0.02
+    if bias == 0.0:  # the law stays a histogram, and nothing else is corrected
+        assert isinstance(found, Histogram)
+        assert fitted.form.is_a_temperature
+        assert (fitted.form.temperature or 1.0) == pytest.approx(1.0 / temperature, rel=0.15)
+    else:
+        assert fitted.form.shift is not None
+    with pytest.raises(InvalidInputError, match="has no bins"):
+        Form(temperature=2.0).tempered(Normal([0.0], [1.0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from congruence.kernels.conditional_calibration.recalibration_map import (
     map_of,
 )
 from congruence.kernels.dependence.hold_out import hold_out
-from congruence.kernels.distributions import Distribution, Mixture, Normal, Poisson, Quantiles, Samples
+from congruence.kernels.distributions import Distribution, Histogram, Mixture, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.engine.spectrum import input_spectrum
@@ -32,11 +33,12 @@ from congruence.tasks.contract.reading import distribution_columns, read_distrib
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.models.predictions import describe, restore
+from congruence.tasks.readers.base import spec
 from congruence.tasks.recalibration.corrected_output import corrected_output
-from congruence.tasks.recalibration.model import map_bytes, read_map
+from congruence.tasks.recalibration.model import RecalibratedModel, map_bytes, read_map
 from congruence.tasks.recalibration.packed_encoder import pack_encoder
 from congruence.tasks.report.rendering import render
-from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
+from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.wrong import PreviewRow, judgement
 
@@ -157,6 +159,30 @@ def test_a_map_that_is_the_same_everywhere_needs_no_inputs() -> None:
     varying = RecalibrationMap(Form(factor=1.0), kernel, arrays[0], arrays[1], np.ones((4, 17)), levels)
     with pytest.raises(InvalidInputError, match="from input to input"):
         varying.everywhere(3)
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_a_version_at_another_temperature_answers_in_bins(is_native: bool) -> None:
+    """The full output of a TabPFN (see ``tasks.readers.regressors``), and logits in columns."""
+    logits, borders = np.random.default_rng(0).normal(size=(3, 4)), [-2.0, -1.0, 0.0, 1.0, 2.0]
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    settings = PredictionSettings(family="histogram", borders=borders, transforms={"probabilities": "softmax"})
+    columns = pd.DataFrame({f"probabilities_{k}": logits[:, k] for k in range(4)})
+    output = spec("histogram", borders=np.array(borders), probabilities=shares, tail_share=0.5)
+    model = RecalibratedModel()
+    model.settings, model.embedding = settings, None
+    law = Histogram(np.array(borders), shares)
+    model.parent = SimpleNamespace(output=lambda frame: output if is_native else columns, predict=lambda frame: law)
+    model.fitted = RecalibrationMap(
+        Form(temperature=2.0), Polynomial(3, 1.0, 1.0), np.zeros((1, 2)), np.zeros(17), np.zeros((1, 17))
+    )
+    answered = model.predict(None, pd.DataFrame({"x": [1.0, 2.0, 3.0]}))
+    found = read_distribution(answered, model.read_by, 3)
+    cooled = np.exp(logits / 2.0)
+    assert isinstance(found, Histogram)
+    np.testing.assert_allclose(found.probabilities, cooled / cooled.sum(axis=1, keepdims=True), rtol=1e-12)
+    assert float(found.tail_share) == (0.5 if is_native else 0.0)
+    assert in_words(model.fitted, np.zeros((3, 2))) == "probabilities of bins taken at temperature 2"
 
 
 def test_halves_follow_the_keys_alone() -> None:

@@ -17,7 +17,7 @@ from mlflow.types import ColSpec, DataType, Schema
 
 from congruence.tasks.contract.signature import to_signature, to_tensor
 from congruence.tasks.data.errors import SplitError
-from congruence.tasks.data.opening import open_split
+from congruence.tasks.data.split import open_split
 from congruence.tasks.data.settings import SplitSettings
 
 FRAME = pd.DataFrame({"a": [0.1, 0.2, 1.0 / 3.0], "y": [1.0, 2.0, 3.0]})
