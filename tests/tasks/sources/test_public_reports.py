@@ -13,12 +13,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from congruence.tasks.data.errors import SplitError
 from mlflow.types import ColSpec, DataType, Schema
 
 from congruence.tasks.contract.signature import to_signature, to_tensor
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
+from congruence.tasks.runtime.errors import SplitError
 
 FRAME = pd.DataFrame({"a": [0.1, 0.2, 1.0 / 3.0], "y": [1.0, 2.0, 3.0]})
 
