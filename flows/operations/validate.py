@@ -15,6 +15,7 @@ from congruence.tasks.contract.loading import read_description, settings_in
 from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.usable import require_measurable, rows_left_out
+from congruence.tasks.embeddings.invalid_rows import require_pictures
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
 from congruence.tasks.evaluate.steps import checked_version
 from congruence.tasks.models.version import ModelVersion
@@ -84,6 +85,8 @@ def validate(settings: EvaluationSettings) -> Validation:
         result.splits[split.name] = result.splits.get(split.name, 0) + split.rows
         said = require_measurable(split, settings.max_invalid, missing=missing)
         result.notes.extend(_about_rows(split, said, rows_left_out(split, missing)))
+        shown = require_pictures(split, settings.max_invalid, settings.encoder.max_pixels)
+        result.notes.extend([] if shown is None else shown.splitlines())
         found = (CheckedVersion(item.label, split.name, item.status, item.error or "") for item in part.outcomes)
         result.versions.extend(found)
         result.versions.extend(_tried(part))
@@ -120,7 +123,7 @@ def _tried(part: SplitPlan) -> list[CheckedVersion]:
     for version in part.versions:
         try:
             served, report = checked_version(settings, split, version)
-            warnings = [*report.warnings, *_overridden(version, settings)]
+            warnings = [*report.warnings, *([] if split.settings.stored else _overridden(version, settings))]
             if targets is not None and targets.ndim == 1:
                 warnings += about_targets(warm_model(served).predict(frame), targets)
             tried.append(CheckedVersion(version.label, split.name, "to do", report.family, tuple(warnings)))

@@ -62,7 +62,11 @@ def prefect_server() -> Iterator[None]:
         os.environ[_API] = url  # for Dask's worker processes
         try:
             with temporary_settings({PREFECT_API_URL: url}):
-                yield
+                try:
+                    yield
+                except Exception:  # also what the flow said of its failure; a signal is not held up by it
+                    _send_what_is_queued()
+                    raise
                 _send_what_is_queued()
         finally:
             del os.environ[_API]

@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data.columns import SampleDesign, as_numbers, key_of, read_design
+from congruence.tasks.data.digests import ROW_BYTES, digest_of
 from congruence.tasks.data.ingest import ingest, kept, load, own_folder, rows_without_target
-from congruence.tasks.data.inputs import DIGEST, Features, RawInput, Reader
+from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader
 from congruence.tasks.data.rows import Ingested, RowFacts
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import REASON, REFERENCE
@@ -127,6 +129,17 @@ class Split:
         """The encoder's input of each row, or why there is none: encoded image bytes, a text, or a float64 vector."""
         for read in self.input_readers(shard):
             yield _read_or_reason(read)
+
+    def rows_without_file(self) -> list[int]:
+        """The rows whose picture is named by a path at which nothing lay when the split was opened."""
+        if STATE not in self._ingested.schema.names:
+            return []
+        absent = pa.scalar(digest_of(FileNotFoundError.__name__.encode()), pa.binary(ROW_BYTES))
+        found, start = [], 0
+        for batch in self._ingested.stored([STATE], 0, self.rows):
+            found += (start + np.flatnonzero(pc.equal(batch.column(0), absent).to_numpy(zero_copy_only=False))).tolist()
+            start += batch.num_rows
+        return found
 
     def features(self, shard: Shard, *, missing: bool = False) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
         """The feature vectors of ``shard`` as one array (rows, d), and by row of it why some are no input.

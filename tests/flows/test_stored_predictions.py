@@ -18,14 +18,16 @@ from congruence.flows.operations.compare import compare_stored
 from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.score_inputs import score
+from congruence.flows.operations.validate import validate
 from congruence.kernels.distributions import Histogram, Samples
 from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.embeddings import invalid_rows
 from congruence.tasks.evaluate.evaluation import evaluate
 from congruence.tasks.evaluate.executors import LocalExecutor
 from congruence.tasks.evaluate.observer import Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.mlflow.reading import read_scores
-from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError, TooManyInvalidRowsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
@@ -183,6 +185,28 @@ def test_pictures_whose_predictions_were_stored_are_embedded_where_they_lie(
         ("v2", "production-shared-v1-v2", "evaluated"),
     ]
     assert {len(read_scores(str(outcome.run_id))) for outcome in outcomes} == {40, 60}
+
+
+def test_pictures_that_are_not_there_are_told_before_the_work(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = requests(60)
+    (tmp_path / "photos").mkdir()
+    for name in rows["request"]:
+        Image.new("L", (8, 8)).save(tmp_path / "photos" / f"{name}.png")
+    write(tmp_path, rows, scored(rows, "v1").assign(photo="photos/" + rows["request"] + ".png"))
+    (tmp_path / "photos" / "r7.png").unlink()
+    (tmp_path / "photos" / "r9.png").write_bytes(b"no picture")
+    split = {"name": "production", "input": "photo", "input_kind": "image"}
+    given = content(tmp_path, home=str(home), splits=[split], encoder={"kind": "statistics"})
+    with pytest.raises(
+        TooManyInvalidRowsError, match=r"(?s)2 of 60 .*row 7 .*does not exist.*row 9 .*not an image"
+    ):
+        validate(EvaluationSettings.model_validate(given))
+    monkeypatch.setattr(invalid_rows, "LOOKED_AT", 20)  # every third row, so that the ninth stands for three
+    found = validate(EvaluationSettings.model_validate(given | {"max_invalid": 0.1}))
+    assert [(version.label, version.status) for version in found.versions] == [("v1", "to do")]
+    assert "split 'production': about 4 of 60 rows have no picture (6.67%) and are left out:" in found.notes
 
 
 def test_versions_are_compared_and_judged_on_shared_rows_and_else_on_their_own(tmp_path: Path, home: Path) -> None:
