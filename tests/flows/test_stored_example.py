@@ -24,7 +24,6 @@ def test_the_page_says_what_its_commands_print(tmp_path: Path, monkeypatch: pyte
         printed += " ".join(said.split()) + " "
     for text in (text for kind, text in fences if kind == "text"):
         assert " ".join(text.split()) in printed
-    assert "solving production" in printed
     assert "predicting production" not in printed, "no model is asked"
     for version in ("v1", "v3"):
         assert f"{version} on production: right so far" in printed
