@@ -199,9 +199,7 @@ def test_pictures_that_are_not_there_are_told_before_the_work(
     (tmp_path / "photos" / "r9.png").write_bytes(b"no picture")
     split = {"name": "production", "input": "photo", "input_kind": "image"}
     given = content(tmp_path, home=str(home), splits=[split], encoder={"kind": "statistics"})
-    with pytest.raises(
-        TooManyInvalidRowsError, match=r"(?s)2 of 60 .*row 7 .*does not exist.*row 9 .*not an image"
-    ):
+    with pytest.raises(TooManyInvalidRowsError, match=r"(?s)2 of 60 .*row 7 .*does not exist.*row 9 .*not an image"):
         validate(EvaluationSettings.model_validate(given))
     monkeypatch.setattr(invalid_rows, "LOOKED_AT", 20)  # every third row, so that the ninth stands for three
     found = validate(EvaluationSettings.model_validate(given | {"max_invalid": 0.1}))
