@@ -1,4 +1,4 @@
-"""The main flow on real servers: Prefect, a Dask cluster of processes, MLflow on SQLite; and after a SIGKILL."""
+"""The main flow on real servers: Prefect, a Dask cluster of processes, MLflow on SQLite; and the hourly one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ import pandas as pd
 import pytest
 import zarr
 from mlflow import MlflowClient
+from typer.testing import CliRunner
 
+from congruence.flows.cli.app import app
 from congruence.flows.evaluate import evaluate
+from congruence.flows.operations import demo_hourly
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
 from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.evaluate.plan import VersionOutcome
+from congruence.tasks.hourly import models
 from congruence.tasks.mlflow.finished import run_metrics
 from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.notebook.door import evaluated
@@ -111,3 +115,22 @@ def stored_embeddings(settings: EvaluationSettings) -> np.ndarray:
     store = str(settings.home_folder / "embeddings")
     encoder = load_encoder(settings.encoder)
     return open_store(store, settings.store, open_split(settings.splits[0]), encoder).read()
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_true_law_is_judged_once_time_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {
+        "cluster": {"kind": "threads", "workers": 1},
+        "metrics": ["cce", "congruence_test"],
+        "tracking": {"report": False},
+    }
+    monkeypatch.setattr(demo_hourly, "ROWS", 1_000)
+    monkeypatch.setattr(demo_hourly, "EVALUATION", {**demo_hourly.EVALUATION, **small})
+    for place, name in ((models, "_VERSIONS"), (models, "DESCRIPTIONS"), (demo_hourly, "DESCRIPTIONS")):
+        monkeypatch.setattr(place, name, {"truth": getattr(place, name)["truth"]})
+    shown = CliRunner().invoke(app, ["demo", "--data", "hourly", "--home", str(home)])
+    assert shown.exit_code == 0, shown.output
+    as_rows, hours = shown.output.split("split 'hours-as-rows'", 1)[1].split("split 'hours'", 1)
+    assert "not judged" in as_rows
+    assert "no fault found" in hours
+    assert len(pd.read_parquet(home / "demo-hourly" / "hours.parquet")) == 1_000

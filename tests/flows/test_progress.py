@@ -1,25 +1,34 @@
-"""The lines of a stage, and the table that a run ends with."""
+"""The lines of a stage, as text and as JSON with what they are of, and the table that a run ends with."""
 
 from __future__ import annotations
 
 import io
+import json
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from commands import run
+from prefect import flow
 from rich.console import Console
 
 from congruence.flows.cli import progress
 from congruence.flows.cli.console import say
 from congruence.flows.cli.tables import order_of_versions, print_outcomes
+from congruence.flows.evaluate import STAGES, in_flow
+from congruence.flows.prefect.log_filters import run_fields
 from congruence.kernels import Normal
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.evaluate.plan import VersionOutcome
+from congruence.tasks.runtime import json_logging as logs
 from congruence.tasks.runtime.steps import Lines, about, listen, pace_of, step
 from congruence.tasks.scores.evaluation import MetricValue, ranked
 from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.pass_runner import SolveProgress
 
 
@@ -268,3 +277,57 @@ def test_splits_that_disagree_on_the_order_say_whether_they_compare() -> None:
     assert "the same, so each order holds" in said
     other = [outcome("m/1", "b", 0.4, "exact (2)"), outcome("m/2", "b", 0.3, "exact (2)")]
     assert "do not compare" in order_of_versions([*first, *other])
+
+
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logs.JsonLines())
+        self.found: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(json.loads(self.format(record)))
+
+
+def _ask(version: str) -> None:
+    logging.getLogger("congruence.tasks.of_the_test").warning("asked %s", version)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_lines_name_run_stage_version_split_and_worker(
+    monkeypatch: pytest.MonkeyPatch, content: Any, home: Any
+) -> None:
+    monkeypatch.setattr(logs, "_known", [run_fields])
+    lines = _Lines()
+    loggers = [logging.getLogger(name) for name in ("congruence.tasks.of_the_test", "prefect.task_runs")]
+    for logger in loggers:
+        logger.addHandler(lines)
+    monkeypatch.setattr(loggers[1], "level", logging.INFO)
+    settings = EvaluationSettings.model_validate(content(home=str(home), cluster={"kind": "threads", "workers": 1}))
+    try:
+
+        @flow(name="of a test", flow_run_name="evaluate one")
+        def asks() -> None:
+            with in_flow(settings) as cluster:
+                about = {"fields": lambda version: {"version": version, "shard": "4-7"}}
+                ask = lambda: [done.result() for done in cluster().map(_ask, ["angle/3"], name="ask", **about)]  # noqa: E731
+                STAGES.stage("predict", "digits", ask)
+
+        asks()
+    finally:
+        for logger in loggers:
+            logger.removeHandler(lines)
+    (ours,) = (line for line in lines.found if line["message"] == "asked angle/3")
+    assert ours["evaluation"] == "evaluate one"
+    assert (ours["stage"], ours["version"], ours["split"], ours["shard"]) == ("predict", "angle/3", "digits", "4-7")
+    assert (ours["worker"], ours["task"]) == ("0", "predict digits")
+    assert len(ours["run"]) == 36
+    ended = [line for line in lines.found if line["message"].startswith("Finished in state")]
+    assert [(line["stage"], line["split"], line["run"]) for line in ended] == [("predict", "digits", ours["run"])]
+
+
+def test_a_command_writes_its_own_lines_as_json(tmp_path: Any) -> None:
+    status, loaded, said = run("evaluate", str(tmp_path / "none.yaml"), CONGRUENCE_LOG="json")
+    assert (status, "rich" in loaded) == (2, False)
+    (line,) = [json.loads(text) for text in said.splitlines()]
+    assert (line["level"], line["logger"], "cannot be read" in line["message"]) == ("error", "congruence", True)
