@@ -197,12 +197,6 @@ def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings) -
     return str(experiment.experiment_id)
 
 
-def active_experiment(client: MlflowClient, name: str) -> list[str]:
-    """The id of the experiment of that name; none where it is missing or deleted."""
-    found = client.get_experiment_by_name(name)
-    return [str(found.experiment_id)] if found is not None and found.lifecycle_stage == "active" else []
-
-
 def _require_own_files(experiment: str, location: str, settings: TrackingSettings) -> None:
     """Refuse to write what would go into the home folder that this one was copied from: MLflow's paths are absolute."""
     beside = artifacts_folder(tracking_address(settings))

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from congruence.kernels.verdict import Verdict
-from congruence.tasks.mlflow.connection import active_run, connect, with_retries
+from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import COMPLETE, IDENTITY, PREFIX, STATE, all_runs, experiments_of, facts, quoted
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.scores.evaluation import MetricValue, logged_verdict
@@ -47,15 +47,6 @@ def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, Fi
     runs = with_retries("looking for finished evaluations", lambda: complete_runs(client, split, settings), settings)
     # Latest first: of two of one identity the older one stays.
     return {run.data.tags[IDENTITY]: _read(run) for run in runs}
-
-
-def finished_evaluation(run_id: str, settings: TrackingSettings) -> FinishedEvaluation | None:
-    """The complete evaluation in a run; None where it was deleted."""
-    client = connect(settings)
-    run = with_retries("reading an evaluation", lambda: active_run(client, run_id), settings)
-    if run is None or run.data.tags.get(STATE) != COMPLETE:
-        return None
-    return _read(run)
 
 
 def _read(run: Run) -> FinishedEvaluation:

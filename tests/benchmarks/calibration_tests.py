@@ -1,8 +1,8 @@
-"""The kernel calibration tests: level and power, by size, and whether an evaluation's test has a cliff.
+"""The kernel calibration test of an evaluation: level and power by size, and whether it has a cliff.
 
     python tests/benchmarks/calibration_tests.py [--repetitions 300]
 
-The record is calibration_tests.md.
+The record is calibration_tests.md; the paper's own experiment is in docs/papers/kernel_calibration.py.
 """
 
 from __future__ import annotations
@@ -13,24 +13,11 @@ from collections.abc import Callable
 import numpy as np
 from simulations import AT, head, machine, row, share
 
-from congruence.kernels import RBF
 from congruence.kernels.distributions import Distribution, Normal, Poisson
-from congruence.kernels.kernel_calibration import calibration_test
 from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
 
 Rows = tuple[Distribution, np.ndarray]
 POWER = 60
-TESTS = {
-    "asymptotic": {},
-    "block, B = 2": {"method": "block", "block_size": 2},
-    "block, B = sqrt(n)": {"method": "block"},
-}
-
-
-def uniform_centers(n: int, rng: np.random.Generator, *, true: bool) -> Rows:
-    """P = N(c, .1^2), c ~ U(0, 1); targets from P, or from N(.1, .1^2) (Widmann et al. 2021)."""
-    center = rng.uniform(size=n)
-    return Normal(center, np.full(n, 0.1)), (center if true else 0.1) + 0.1 * rng.normal(size=n)
 
 
 def normals(n: int, rng: np.random.Generator, *, factor: float = 1.0) -> Rows:
@@ -51,28 +38,12 @@ def rejected(draw: Callable[..., Rows], n: int, repetitions: int, p_value: Calla
     return share(np.array([p_value(y, predicted, seed) <= AT for seed, predicted, y in sets]))
 
 
-def papers_experiment(repetitions: int) -> None:
-    """Level and power of each test where the paper tries them."""
-    head("test", "n", "type-I error", "power")
-    for n in (64, 256, 1024):
-        for name, options in TESTS.items():
-            if n == 64 and name == "block, B = sqrt(n)":
-                continue
-
-            def p_value(y: np.ndarray, predicted: Distribution, seed: int, options: dict = options) -> float:
-                return calibration_test(y, predicted, output_kernel=RBF(0.5), seed=seed, **options).p_value
-
-            level = rejected(uniform_centers, n, repetitions, p_value, true=True)
-            row(name, n, level, rejected(uniform_centers, n, POWER, p_value, true=False))
-
-
 def evaluations(repetitions: int) -> None:
     """What an evaluation states, by the number of rows."""
 
     def p_value(y: np.ndarray, predicted: Distribution, seed: int) -> float:
         return kernel_calibration_error(predicted, y, seed)["skce_p_value"]
 
-    print()
     head("n", "normals, true", "spread 1.08", "spread 1.15", "counts, true", "rates 1.3 times as large")
     for n in (64, 250, 1000, 1500, 1501, 2000, 2600, 4000):
         row(
@@ -91,7 +62,6 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=300)
     arguments = parser.parse_args()
     machine()
-    papers_experiment(arguments.repetitions)
     evaluations(arguments.repetitions)
 
 

@@ -122,10 +122,13 @@ def test_an_error_without_words_is_said_by_its_name() -> None:
 def test_a_server_that_never_was_there_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "REFUSED_SECONDS", 1.0)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    absent = TrackingSettings(uri="http://127.0.0.1:9", patience=600.0)
+    absent = TrackingSettings(uri="http://ann:hunter2@127.0.0.1:9", patience=600.0)
     client, started = connection.connect(absent), time.monotonic()
-    with pytest.raises(TrackingError, match=r"is unreachable: it refuses connections .* Start it"):
+    with pytest.raises(
+        TrackingError, match=r"//\*\*\*@127.* is unreachable: it refuses connections .* Start it"
+    ) as said:
         connection.with_retries("looking", lambda: client.search_registered_models(), absent)
+    assert "hunter2" not in str(said.value)
     assert time.monotonic() - started < 60.0
 
 

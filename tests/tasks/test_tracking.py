@@ -435,14 +435,6 @@ def test_failures_are_shown_and_taken_back(make_evaluation, versions, settings, 
     assert tags["cce_status"].startswith("no fault found in ")
 
 
-def test_a_server_that_is_away_is_waited_for_and_then_named(make_evaluation):
-    away = TrackingSettings(uri="http://ann:hunter2@127.0.0.1:9", patience=1.0)
-    with pytest.raises(TrackingError, match="is unreachable") as failure:
-        log_evaluation(make_evaluation(), away)
-    assert "http://***@127.0.0.1:9" in str(failure.value)
-    assert "hunter2" not in str(failure.value)
-
-
 def test_what_mlflow_refuses_is_not_tried_again(make_evaluation, versions, settings, split):
     nameless = make_evaluation(model=versions[0], split=split, provenance={"bad\nkey": "x"})
     with pytest.raises(TrackingError, match="refused"):
