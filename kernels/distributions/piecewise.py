@@ -92,7 +92,9 @@ class PiecewiseLinear(ScalarDistribution):
         result = left + share * (pick(self._points, k + 1) - left)
         for tail in self._tails:
             level = 1.0 - q if tail.is_upper else q
-            result = np.where(level < tail.mass, tail.quantile(np.minimum(level / tail.mass, 1.0)), result)
+            with np.errstate(divide="ignore", invalid="ignore"):  # a tail may have no mass, and then nothing is in it
+                inside = np.minimum(level / tail.mass, 1.0)
+            result = np.where(level < tail.mass, tail.quantile(inside), result)
         return np.asarray(result)
 
     @property
