@@ -1,15 +1,12 @@
 """Directions of the inputs along which PIT scores are looked at: leading eigenvectors U of kernel matrices K_h.
 
 A constant (is anything wrong on average), the protocol's kernel, RBF kernels at several bandwidths (is it wrong
-somewhere), and a version's own basis (``own_basis``).
+somewhere), and a version's own basis: what a model says of its targets is a function of the input, too. Calibration
+given the prediction is the hypothesis of the kernel calibration error (Widmann et al. 2021).
 
 U_h = K_h[:, landmarks] B_h, so that rows enter through sums of products of columns alone, and U is had tile by tile
 wherever the rows are. The landmarks and the median distance are read off a uniform sample of rows, which is all of them
-up to ``SAMPLE_ROWS``: a split in memory is a split of one block.
-
-The basis of a version's own quantiles: what a model says of its targets is a function of the input, too.
-
-Calibration given the prediction is the hypothesis of the kernel calibration error (Widmann et al. 2021).
+up to ``SAMPLE_ROWS``.
 """
 
 from __future__ import annotations
@@ -21,13 +18,16 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, row_slices
+from congruence.kernels.conditional_calibration.local_reading import Directions
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.distributions import Distribution, Samples
-from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass
 from congruence.kernels.engine.spectrum import MIN_FILTER, choose_landmarks, directions_of_sums
+from congruence.kernels.engine.system import protocol_inputs
 from congruence.kernels.engine.tiles import TileMaker, TilePoints, tile_slices
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
+from congruence.kernels.kernel_functions import RBF, Kernel
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.scores import matched_targets
 from congruence.kernels.streams import stream
 
@@ -37,9 +37,6 @@ TILE_ROWS = 1024
 CONSTANT = "constant"
 PROTOCOL = "protocol's kernel"
 _PAIRS = 20_000
-
-Tiles = Iterable[tuple[slice, Array]]
-"""Rows of a block and U of all bases there, (rows, k), tile by tile."""
 
 
 def distance_name(share: float) -> str:
@@ -134,17 +131,19 @@ class BasisPlan:
 
     Attributes:
         settings: of the test.
+        protocol: brings embeddings to the kernels' inputs; with its lambda rows are read.
         kernels: of the bases beside the constant.
-        regularization: lambda of the protocol's kernel, with which rows are read.
         n: rows of the split.
-        seed: of the landmarks and of the null.
+        seed: of the landmarks, of the null, and of randomised PIT values.
+        dtype: of the arithmetic inside a tile.
     """
 
     settings: CalibrationSettings
+    protocol: EvaluationProtocol
     kernels: tuple[BasisKernel, ...] = field(repr=False)
-    regularization: float
     n: int
     seed: int
+    dtype: Any
 
     @classmethod
     def of(
@@ -152,73 +151,88 @@ class BasisPlan:
         sample: Array,
         n: int,
         settings: CalibrationSettings,
+        protocol: EvaluationProtocol,
         *,
-        input_kernel: Kernel | None,
-        regularization: float,
+        with_protocol: bool,
         seed: int,
     ) -> BasisPlan:
-        """From the inputs of ``sample_positions``, (s, d).
+        """Returns the kernels of the bases from the inputs of ``sample_positions``, (s, d).
+
+        Args:
+            sample: these inputs, in the precision of the arithmetic.
+            n: rows of the split.
+            settings: of the test.
+            protocol: of the split.
+            with_protocol: whether its kernel has a basis.
+            seed: of the landmarks.
 
         Raises:
             InvalidInputError: fewer than two rows.
         """
         if n < 2:
             raise InvalidInputError("x: one row cannot show what depends on the inputs; give at least two rows")
-        if input_kernel is not None:
-            require_kernel(input_kernel, "input_kernel")
         gamma = typical_gamma(sample, seed)
         center = None if gamma is None else RBF(gamma).center(sample)
         count = LANDMARKS_PER_DIRECTION * settings.directions
         found: list[BasisKernel] = []
-        if input_kernel is not None:
-            moved = None if input_kernel.center(sample) is None else center
-            found.append(BasisKernel.of(PROTOCOL, input_kernel, sample, moved, count, seed))
+        if with_protocol:
+            moved = None if protocol.input_kernel.center(sample) is None else center
+            found.append(BasisKernel.of(PROTOCOL, protocol.input_kernel, sample, moved, count, seed))
         landmarks: Array | None = None
         for share in sorted(settings.distances) if gamma is not None else ():
             kernel = RBF(float(gamma) / share**2)  # type: ignore[arg-type]
             if landmarks is None:  # those of the narrowest kernel cover the inputs for the wider ones
                 landmarks = BasisKernel.of("", kernel, sample, center, count, seed).landmarks
             found.append(BasisKernel(distance_name(share), kernel, center, landmarks))
-        return cls(settings, tuple(found), regularization, n, seed)
+        return cls(settings, protocol, tuple(found), n, seed, sample.dtype)
+
+    def inputs(self, rows: BlockRows) -> Array:
+        """Returns x of a block, (rows, d)."""
+        return protocol_inputs(self.protocol, rows.inputs(), rows.first, self.dtype)
 
     def columns(self, x: Array) -> Iterator[tuple[slice, list[Array]]]:
-        """Rows, and 1, K_1, K_2, ... there, (rows, m) each, tile by tile."""
+        """Yields rows, and 1, K_1, K_2, ... there, (rows, m) each, tile by tile."""
         columns = KernelColumns(x, self.kernels)
         for rows in tile_slices(slice(0, len(x)), TILE_ROWS):
             yield rows, [np.ones((rows.stop - rows.start, 1), dtype=x.dtype), *columns.at(rows)]
 
 
-def basis_sums(plan: BasisPlan, x: Array) -> BlockSums:
-    """Products of each kernel's columns with each other, and their sums, over the rows x of a block."""
+def bases_pass(rows: BlockRows, plan: BasisPlan) -> Pass:
+    """Returns products of each kernel's columns with each other, and their sums, over the rows of a block."""
     sums = BlockSums()
-    for _, columns in plan.columns(x):
+    for _, columns in plan.columns(plan.inputs(rows)):
         for of, of_kernel in zip(plan.kernels, columns[1:], strict=True):
             # float64: the small matrices made of it have the squared condition number of the columns.
             exact = of_kernel.astype(np.float64)
             sums.add(f"products {of.name}", exact.T @ exact)
             sums.add(f"total {of.name}", np.sum(exact, axis=0))
-    return sums
+    return {"": sums}
 
 
 @dataclass(frozen=True)
-class InputBasis:
+class Basis:
     """k directions of the inputs, U = K B: K_h ~ U diag(n eigenvalues) U'.
 
     Attributes:
         name: of the kernel h, for reports.
         eigenvalues: of K_h / n, decreasing, (k,).
         coordinates: B, (m, k).
-        moment: U'U, (k, k).
-        total: U'1, (k,).
-        place: of its directions among those of all bases.
+        place: of its directions among those of all bases; a version's own come last.
     """
 
     name: str
     eigenvalues: Array = field(repr=False)
     coordinates: Array = field(repr=False)
-    moment: Array = field(repr=False)
-    total: Array = field(repr=False)
     place: slice = field(repr=False)
+
+    @classmethod
+    def of(cls, kernel: BasisKernel, products: Array, n: int, most: int, start: int) -> Basis:
+        """Returns at most ``most`` directions from C'C over all n rows, which begin at ``start``."""
+        basis, eigenvalues = directions_of_sums(kernel.kernel, kernel.landmarks, products, n)
+        keep = min(most, len(eigenvalues))
+        largest = np.argmax(np.abs(basis), axis=0)
+        basis = basis * np.sign(basis[largest, np.arange(basis.shape[1])])  # signs do not hang on rounding
+        return cls(kernel.name, eigenvalues[:keep] / n, basis[:, :keep], slice(start, start + keep))
 
 
 @dataclass(frozen=True)
@@ -228,27 +242,29 @@ class InputBases:
     Attributes:
         plan: as the blocks know it.
         bases: the constant first.
+        smoothing: place and directions that the protocol's kernel keeps, in which rows are read; None without it.
     """
 
     plan: BasisPlan
-    bases: tuple[InputBasis, ...] = field(repr=False)
+    bases: tuple[Basis, ...] = field(repr=False)
+    smoothing: tuple[slice, Directions] | None = field(repr=False)
 
     @classmethod
     def of(cls, plan: BasisPlan, sums: BlockSums) -> InputBases:
-        """The spectra, from what ``basis_sums`` added up."""
-        n = plan.n
-        constant = np.full((1, 1), n**-0.5)
-        bases = [InputBasis(CONSTANT, np.ones(1), constant, np.ones((1, 1)), np.full(1, n**0.5), slice(0, 1))]
+        """Returns the spectra, from what ``bases_pass`` added up."""
+        n, smoothing = plan.n, None
+        bases = [Basis(CONSTANT, np.ones(1), np.full((1, 1), n**-0.5), slice(0, 1))]
         for of in plan.kernels:
-            products, total = sums.added[f"products {of.name}"], sums.added[f"total {of.name}"]
-            basis, eigenvalues = kernel_directions(of, products, n)
-            keep, first = min(plan.settings.directions, len(eigenvalues)), bases[-1].place.stop
-            basis, place = basis[:, :keep], slice(first, first + keep)
-            found = InputBasis(
-                of.name, eigenvalues[:keep] / n, basis, basis.T @ products @ basis, basis.T @ total, place
-            )
-            bases.append(found)
-        return cls(plan, tuple(bases))
+            products = sums.added[f"products {of.name}"]
+            basis = Basis.of(of, products, n, plan.settings.directions, bases[-1].place.stop)
+            bases.append(basis)
+            if of.name == PROTOCOL:
+                filters = basis.eigenvalues / (basis.eigenvalues + plan.protocol.regularization)
+                keep = max(1, int(np.count_nonzero(filters >= MIN_FILTER)))
+                kept, start = basis.coordinates[:, :keep], basis.place.start
+                moment, total = kept.T @ products @ kept, kept.T @ sums.added[f"total {of.name}"]
+                smoothing = slice(start, start + keep), Directions(n, filters[:keep], moment, total)
+        return cls(plan, tuple(bases), smoothing)
 
     @property
     def directions(self) -> int:
@@ -256,49 +272,24 @@ class InputBases:
         return int(self.bases[-1].place.stop)
 
     def tiles(self, x: Array) -> Iterator[tuple[slice, Array]]:
-        """U at the rows x of a block, in single precision; see ``Tiles``."""
+        """Yields rows of a block with inputs x, and U of all bases there, (rows, k) in single precision, by tiles."""
         coordinates = [basis.coordinates.astype(x.dtype) for basis in self.bases]
         for rows, columns in self.plan.columns(x):
             own = [of_kernel @ part for of_kernel, part in zip(columns, coordinates, strict=True)]
             yield rows, np.concatenate(own, axis=1, dtype=np.float32)
 
-    def named(self, name: str) -> InputBasis | None:
-        """One of the bases."""
-        return next((basis for basis in self.bases if basis.name == name), None)
+    def vectors(self, x: Array) -> Array:
+        """Returns U of all bases at inputs x, (rows, k)."""
+        found = np.empty((len(x), self.directions), dtype=np.float32)
+        for rows, tile in self.tiles(x):  # filled as it comes: tiles joined at the end would be in memory twice
+            found[rows] = tile
+        return found
 
     @property
-    def reference(self) -> InputBasis:
+    def reference(self) -> Basis:
         """The basis of the effects: the RBF at the middle bandwidth, else the protocol's kernel, else the constant."""
-        distances = sorted(self.plan.settings.distances)
-        middle = distance_name(distances[len(distances) // 2])
-        return self.named(middle) or self.named(PROTOCOL) or self.bases[0]
-
-    @property
-    def smoother(self) -> tuple[slice, Array] | None:
-        """Place and filters e / (e + lambda), (k,), of the directions that the protocol's kernel keeps, if any."""
-        basis = self.named(PROTOCOL)
-        if basis is None:
-            return None
-        filters = basis.eigenvalues / (basis.eigenvalues + self.plan.regularization)
-        keep = max(1, int(np.count_nonzero(filters >= MIN_FILTER)))
-        return slice(basis.place.start, basis.place.start + keep), filters[:keep]
-
-    def split(self, coefficients: Array) -> list[Array]:
-        """Of each basis, from those of all bases side by side, (k, ...)."""
-        return [coefficients[basis.place] for basis in self.bases]
-
-
-def kernel_directions(of: BasisKernel, products: Array, n: int) -> tuple[Array, Array]:
-    """B (m, k) with U = C B, and the eigenvalues (k,) of K, from C'C over n rows; the signs do not hang on rounding."""
-    basis, eigenvalues = directions_of_sums(of.kernel, of.landmarks, products, n)
-    largest = np.argmax(np.abs(basis), axis=0)
-    return basis * np.sign(basis[largest, np.arange(basis.shape[1])]), eigenvalues
-
-
-def held_tiles(vectors: Array) -> Iterator[tuple[slice, Array]]:
-    """U that is in memory, (n, k), as ``Tiles``."""
-    for rows in tile_slices(slice(0, len(vectors)), TILE_ROWS):
-        yield rows, vectors[rows]
+        distances, named = sorted(self.plan.settings.distances), {basis.name: basis for basis in self.bases}
+        return named.get(distance_name(distances[len(distances) // 2])) or named.get(PROTOCOL) or self.bases[0]
 
 
 def product(left: Array, right: Array) -> Array:
@@ -341,54 +332,20 @@ def own_kernel(points: Array, settings: CalibrationSettings, *, dtype: Any, seed
     return BasisKernel.of(OWN, RBF(gamma), points, np.median(points, axis=0), count, seed)
 
 
-@dataclass(frozen=True)
 class OwnColumns:
-    """Columns K[rows, landmarks] of a version's own kernel at the rows of a block.
+    """Columns K[rows, landmarks] of a version's own kernel at the rows of a block, tile by tile.
 
     Attributes:
-        kernel: of the version.
-        quantiles: (rows, q), finite.
-        unbounded: how many rows have quantiles that are not: with any of them the version has no basis of its own.
+        unbounded: how many rows have quantiles that are not finite: with any the version has no basis of its own.
     """
 
-    kernel: BasisKernel
-    quantiles: Array = field(repr=False)
-    unbounded: int
-
-    @classmethod
-    def of(cls, kernel: BasisKernel, quantiles: Array) -> OwnColumns:
-        """From quantiles as the version has them."""
+    def __init__(self, kernel: BasisKernel, quantiles: Array) -> None:
         bad = np.asarray(~np.isfinite(quantiles).all(axis=1))
         assert kernel.center is not None
         finite = np.where(bad[:, None], kernel.center, quantiles).astype(kernel.landmarks.dtype)
-        return cls(kernel, finite, int(np.count_nonzero(bad)))
+        self.unbounded = int(np.count_nonzero(bad))
+        self._columns = KernelColumns(finite, [kernel])
 
-    def tiles(self) -> KernelColumns:
-        """Tile by tile."""
-        return KernelColumns(self.quantiles, [self.kernel])
-
-    def directions(self, own: OwnDirections) -> Array:
-        """U of all rows, in single precision, (rows, k)."""
-        columns = self.tiles()
-        tiles = tile_slices(slice(0, len(self.quantiles)), TILE_ROWS)
-        return np.concatenate([columns.at(rows)[0] @ own.coordinates for rows in tiles], dtype=np.float32)
-
-
-@dataclass(frozen=True)
-class OwnDirections:
-    """U = C B of a version's own basis, from the sums of its columns C.
-
-    Attributes:
-        coordinates: B, (m, k).
-        eigenvalues: of K / n, (k,).
-    """
-
-    coordinates: Array = field(repr=False)
-    eigenvalues: Array
-
-    @classmethod
-    def of(cls, kernel: BasisKernel, products: Array, n: int, settings: CalibrationSettings) -> OwnDirections:
-        """From C'C over all n rows."""
-        basis, eigenvalues = kernel_directions(kernel, products, n)
-        keep = min(settings.own_directions, len(eigenvalues))
-        return cls(basis[:, :keep], eigenvalues[:keep] / n)
+    def at(self, rows: slice) -> Array:
+        """Returns the columns of a tile, (rows, m)."""
+        return self._columns.at(rows)[0]

@@ -50,10 +50,6 @@ if TYPE_CHECKING:
 
 
 LARGEST_LEVERAGE = 0.99
-
-MOST_HELD_BLOCKS = 1_000
-"""Up to which sums within blocks are held; of more, what pairs in them add is small, and known as a mean of draws."""
-
 _SMALLEST = 1e-12
 _NEGLIGIBLE_WEIGHT = 1e-2  # directions that H hardly keeps cost as much as others
 NullKind = Literal["exact", "blocks"]
@@ -104,11 +100,23 @@ class LeaveOneOut:
         own = vectors[:, self.place]
         return own, np.minimum(own**2 @ self.weights, LARGEST_LEVERAGE)
 
-    def add_scores(self, sums: BlockSums, vectors: Array, scores: Array, weights: Array | None = None) -> None:
-        """First pass: U'phi and U'(w phi / (1 - H_ii)) of a tile."""
+    def add_scores(
+        self,
+        sums: BlockSums,
+        vectors: Array,
+        scores: Array,
+        weights: Array | None = None,
+        blocks: DependentBlocks | None = None,
+    ) -> None:
+        """First pass: U'phi and U'(w phi / (1 - H_ii)) of a tile; of dependent rows the latter by block, too."""
         own, leverage = self.at(vectors)
+        lift = _lift(leverage, weights)[:, None]
         sums.add("regression", product(own, scores))
-        sums.add("lifted", product(own, scores * _lift(leverage, weights)[:, None]))
+        sums.add("lifted", product(own, scores * lift))
+        if blocks is not None:
+            sums.add("on the diagonal", np.sum((leverage[:, None] * lift) * scores**2, axis=0))
+            lifted = sums.sum_of("lifted in blocks", (blocks.count, own.shape[1], scores.shape[1]))
+            blocks.add_products(lifted, own, lift * scores)
 
     def add_effects(
         self, sums: BlockSums, known: BlockSums, vectors: Array, scores: Array, weights: Array | None = None
@@ -150,32 +158,23 @@ class LeaveOneOut:
             for j in range(variance.shape[1]):
                 sums.add(f"inner {power} {j}", weighted_squares(own, variance[:, j] * lift**power))
 
-    def add_blocks(
-        self, sums: BlockSums, vectors: Array, scores: Array, blocks: DependentBlocks, weights: Array | None = None
-    ) -> None:
-        """What ``within`` needs of a tile: sums over its rows of each block."""
-        own, leverage = self.at(vectors)
-        lift = _lift(leverage, weights)[:, None]
-        sums.add("own products", np.sum((leverage[:, None] * lift) * scores**2, axis=0))
-        present, place = np.unique(blocks.labels, return_inverse=True)
-        order = np.argsort(place, kind="stable")
-        starts = np.searchsorted(place[order], np.arange(len(present)))
-        for name, values in (("in blocks", scores), ("lifted in blocks", lift * scores)):
-            total = sums.sum_of(name, (blocks.count, own.shape[1], scores.shape[1]))
-            for j in range(scores.shape[1]):
-                total[present, :, j] += np.add.reduceat((own * values[:, j : j + 1])[order], starts, axis=0)
+    def within(self, sums: BlockSums, in_blocks: Array, n: int) -> Array:
+        """What pairs of different rows of one block add to the estimate of each order, (4,), from all n rows.
 
-    def within(self, sums: BlockSums, n: int) -> Array:
-        """What pairs of different rows of one block add to the estimate of each order, (4,), from all n rows."""
-        added = sums.added
-        products = np.einsum("k,bkj,bkj->j", self.weights, added["in blocks"], added["lifted in blocks"], optimize=True)
-        return np.asarray((products - added["own products"]) / n)
+        ``in_blocks``: U'phi of each block, in the directions of the regression, (B, k, 4).
+        """
+        products = np.einsum("k,bkj,bkj->j", self.weights, in_blocks, sums.added["lifted in blocks"], optimize=True)
+        return np.asarray((products - sums.added["on the diagonal"]) / n)
 
-    def noise(self, sums: BlockSums, n: int) -> Array:
-        """``largest_noise`` of blocks whose sums are held."""
-        blocks = sums.added["in blocks"]
-        centred = blocks - np.mean(blocks, axis=0)
-        return largest_noise(self.weights, centred, n) * len(blocks) / (len(blocks) - 1.0)
+    def noise(self, in_blocks: Array, n: int) -> Array:
+        """The largest variance in any direction of H^{1/2} phi / sqrt(n), (4,), whose sum of squares is the estimate.
+
+        ``in_blocks``: see ``within``.
+        """
+        count = len(in_blocks)
+        scaled = np.sqrt(self.weights)[:, None] * (in_blocks - np.mean(in_blocks, axis=0))
+        covariances = np.einsum("bkj,blj->jkl", scaled, scaled, optimize=True) * (count / (count - 1.0))
+        return np.asarray(np.linalg.eigvalsh(covariances)[:, -1] / n)
 
     def effects(self, sums: BlockSums, level: float = 0.95) -> Mapping[str, Effect]:
         """theta of every order, from all tiles."""
@@ -220,7 +219,7 @@ def effects_by_blocks(
         influences: what each block contributes to the estimates beyond their means, (B, 4).
         within: what pairs of rows in one block add to each estimate, (4,), from ``LeaveOneOut.within``. Their
             dependence may be the whole of it, so the interval is that of both, the estimate with and without them.
-        noise: from ``largest_noise``, (4,).
+        noise: from ``LeaveOneOut.noise``, (4,).
     """
     found = {}
     for j, (name, effect) in enumerate(effects.items()):
@@ -230,16 +229,6 @@ def effects_by_blocks(
         high = max(high, (float(np.sqrt(max(effect.estimate, 0.0))) + reach) ** 2)
         found[name] = Effect(effect.estimate, max(low, 0.0), high, effect.level)
     return found
-
-
-def largest_noise(weights: Array, coefficients: Array, n: int) -> Array:
-    """The largest variance in any direction of H^{1/2} phi / sqrt(n), (4,), whose sum of squares is the estimate.
-
-    ``coefficients`` (c, k, 4): those of U'phi whose sum of products over c is its covariance.
-    """
-    scaled = np.sqrt(weights)[:, None] * coefficients
-    covariances = np.einsum("ckj,clj->jkl", scaled, scaled, optimize=True)
-    return np.asarray(np.linalg.eigvalsh(covariances)[:, -1] / n)
 
 
 def kept_weights(eigenvalues: Array, ridge: float) -> Array:

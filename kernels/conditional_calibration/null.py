@@ -17,29 +17,24 @@ it. Of rows that depend on each other it is their scores times one random sign a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import scipy.special
 
-from congruence.kernels.arrays import Array, array_namespace, row_slices, to_numpy
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.streams import positioned_stream
-from congruence.kernels.threads import map_on_threads
 
 TESTED = len(ORDERS) + 1  # each order alone, then all together
 _SMALLEST = 1e-280
 _STEPPED = 1.1
 _FRACTIONS = 60
 DRAWS_AT_ONCE = 256
-FEW_ROWS, FEW_ROWS_DRAWS, MANY_ROWS_DRAWS = 5_000, 999, 255
 ROWS_AT_ONCE = 256  # whose draws and their four polynomials, 1.3 MB, a core keeps in its cache
-ROWS_AT_ONCE_ON_CARD = 16_384
 SCORES_OF_MONOMIALS = np.array(
     [
         [np.sqrt(3.0), 0.0, 0.0, 0.0],
@@ -49,8 +44,6 @@ SCORES_OF_MONOMIALS = np.array(
     ]
 )
 _WORDS_PER_COUNTER = 8  # numbers of single precision that one step of Philox gives
-Null = Callable[[int], Array]
-"""Coefficients c = U'Phi of the draws of a block that begins with this one, (k, 4, D); the same at every call."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +68,14 @@ class BasisHypotheses:
         return forms
 
     def evidence_by_moments(self, forms: Array) -> Array:
-        """``evidence`` of forms (c, 5, D), observation and draws alike, see ``evidence_by_others``."""
+        """max over w of s + log prior, (5, D), of observed and drawn forms (c, 5, D) by their own moments.
+
+        See ``evidence_by_others``.
+        """
         return np.asarray(np.max(evidence_by_others(forms) + self.log_prior[:, :, None], axis=0))
 
     def evidence(self, coefficients: Array) -> Array:
-        """max over w of s + log prior, (5, D): of each order, and of all, for coefficients (k, 4, D)."""
+        """The same of coefficients (k, 4, D) whose covariance is I: by the moments that their forms then have."""
         forms, orders = self.forms(coefficients), len(ORDERS)
         total, square = np.sum(self.weights, axis=1), np.sum(self.weights**2, axis=1)
         scale = square / total  # of the gamma law: variance / mean / 2, so that forms / scale is chi-squared
@@ -162,12 +158,6 @@ def draw_blocks(draws: int) -> list[int]:
     return list(range(0, draws, DRAWS_AT_ONCE))
 
 
-def evidence_of_draws(null: Null, draws: int, evidence: Callable[[Array], Array]) -> Array:
-    """``evidence`` (..., D) of the coefficients of every block of draws, (..., B)."""
-    parts = map_on_threads(lambda block: evidence(null(block)), draw_blocks(draws))
-    return np.concatenate(parts, axis=-1)
-
-
 def null_pit_values(first: int, rows: int, block: int, seed: int) -> Array:
     """Uniform numbers of rows from position ``first`` on, for the draws of a block, (rows, DRAWS_AT_ONCE)."""
     steps = DRAWS_AT_ONCE // _WORDS_PER_COUNTER
@@ -175,30 +165,25 @@ def null_pit_values(first: int, rows: int, block: int, seed: int) -> Array:
     return rng.random((rows, DRAWS_AT_ONCE), dtype=np.float32)
 
 
-def projected_draws(vectors: Any, first: int, block: int, draws: int, seed: int) -> Array:
-    """U'Phi of a block of draws over rows from position ``first`` on, (k, 4, D), for U (rows, k) here or on a card.
-
-    The draws are the host's, so that they are the same everywhere.
-    """
-    xp = array_namespace(vectors)
+def projected_draws(vectors: Array, first: int, block: int, draws: int, seed: int) -> Array:
+    """U'Phi of a block of draws over rows from position ``first`` on, (k, 4, D), for U (rows, k)."""
     count = min(DRAWS_AT_ONCE, draws - block)
 
-    def scores_at(rows: slice) -> Any:
-        drawn = null_pit_values(first + rows.start, rows.stop - rows.start, block, seed)[:, :count]
-        return monomials_in_place(xp.asarray(drawn))
+    def scores_at(rows: slice) -> Array:
+        return monomials_in_place(null_pit_values(first + rows.start, rows.stop - rows.start, block, seed)[:, :count])
 
     projected = projected_scores(vectors, count, scores_at)
     return np.asarray(np.einsum("js,ksd->kjd", SCORES_OF_MONOMIALS, projected), dtype=np.float32)
 
 
-def projected_scores(vectors: Any, count: int, scores_at: Callable[[slice], Any]) -> Array:
-    """U'Phi, (k, 4, count), where ``scores_at`` draws the scores of some rows, (rows, 4, count), where U is."""
-    xp, (n, k) = array_namespace(vectors), vectors.shape
-    total = xp.zeros((k, len(ORDERS) * count), dtype=np.float32)
-    for rows in row_slices(n, ROWS_AT_ONCE if xp is np else ROWS_AT_ONCE_ON_CARD):
+def projected_scores(vectors: Array, count: int, scores_at: Callable[[slice], Array]) -> Array:
+    """U'Phi, (k, 4, count), where ``scores_at`` draws the scores of some rows, (rows, 4, count)."""
+    n, k = vectors.shape
+    total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
+    for rows in row_slices(n, ROWS_AT_ONCE):
         drawn = scores_at(rows).astype(np.float32, copy=False)
         total += vectors[rows].T @ drawn.reshape(len(drawn), -1)
-    return to_numpy(total).reshape(k, len(ORDERS), count)
+    return total.reshape(k, len(ORDERS), count)
 
 
 def own_draws(vectors: Array, scores: JumpScores, first: int, block: int, draws: int, seed: int) -> Array:
@@ -211,37 +196,19 @@ def own_draws(vectors: Array, scores: JumpScores, first: int, block: int, draws:
     return projected_scores(vectors, count, scores_at)
 
 
-def signed_draws(vectors: Array, scores: Array, blocks: DependentBlocks, block: int, draws: int, seed: int) -> Array:
-    """The null of rows that depend on each other within blocks: their scores times one random sign a block."""
-    count = min(DRAWS_AT_ONCE, draws - block)
-    signs = blocks.signs(count, seed, block).astype(np.float32)
-    return projected_scores(vectors, count, lambda rows: scores[rows, :, None] * signs[blocks.labels[rows]][:, None, :])
-
-
-def own_null_draws(asked: int | None, n: int) -> int:
-    """B of a null that is one version's alone, at n rows."""
-    return asked or (FEW_ROWS_DRAWS if n <= FEW_ROWS else MANY_ROWS_DRAWS)
-
-
-def monomials_in_place(u: Any) -> Any:
+def monomials_in_place(u: Array) -> Array:
     """Polynomials of degree 1 to 4 in PIT values (r, D), in their own precision, (r, 4, D); overwrites ``u``.
 
     ``SCORES_OF_MONOMIALS`` times them are the ``pit_scores``. All have mean 0 under the null, so that sums of them lose
     no digits, and they take half the passes over the draws that the scores take.
     """
-    xp = array_namespace(u)
-    monomials = xp.empty((len(u), len(ORDERS), u.shape[1]), dtype=u.dtype)
+    monomials = np.empty((len(u), len(ORDERS), u.shape[1]), dtype=u.dtype)
     u *= 2.0
     u -= 1.0
     monomials[:, 0] = u
-    square = xp.multiply(u, u, out=monomials[:, 1])
+    square = np.multiply(u, u, out=monomials[:, 1])
     square -= 1.0 / 3.0
-    xp.multiply(square, u, out=monomials[:, 2])
-    fourth = xp.multiply(square, square, out=monomials[:, 3])
+    np.multiply(square, u, out=monomials[:, 2])
+    fourth = np.multiply(square, square, out=monomials[:, 3])
     fourth -= 4.0 / 45.0
     return monomials
-
-
-def summed_null(parts: Sequence[Array]) -> Null:
-    """The null from coefficients that were summed over the rows, one array a block of draws."""
-    return lambda block: parts[block // DRAWS_AT_ONCE]

@@ -1,83 +1,178 @@
-"""A split in memory: bases and null made once; every model version is then a projection and a comparison.
+"""Is a version calibrated given the input, and where is it not: one driver over blocks of rows, of which memory is one.
 
-It is a split of one block: the passes are those of ``tested_versions``, over directions that are held.
+sample     5,000 rows of the inputs            -> landmarks, median distance, regions
+bases      products of the kernels' columns    -> bases, once for all versions
+then the passes over versions: ``passes``, in the order of ``score_test``
+
+What depends on the inputs alone is made once, and so is the null that versions of continuous targets share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, array_namespace, require_matrix, to_numpy
-from congruence.kernels.calibration.pit import require_pit
-from congruence.kernels.calibration.pit_scores import pit_scores
-from congruence.kernels.conditional_calibration.bases import (
-    BasisPlan,
-    InputBases,
-    OwnColumns,
-    Tiles,
-    basis_sums,
-    held_tiles,
-    own_quantiles,
-    sample_positions,
-)
+from congruence.kernels.arrays import Array, require_matrix, to_numpy
+from congruence.kernels.calibration.pit_scores import ORDERS
+from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, bases_pass, sample_positions
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
-from congruence.kernels.conditional_calibration.local_reading import LocalDistribution, LocalReading
-from congruence.kernels.conditional_calibration.passes import (
-    SHARED,
-    Sums,
-    VersionPlan,
-    VersionRows,
-    influence_of,
-    planned_version,
-)
-from congruence.kernels.conditional_calibration.score_test import (
-    SharedNull,
-    TestedVersion,
-    VersionTests,
-    drawn_null_of_split,
-)
+from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalDistribution, LocalReading
+from congruence.kernels.conditional_calibration.passes import INFLUENCE, VersionPlan, quantiles_pass
+from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions, number_of_regions
+from congruence.kernels.conditional_calibration.score_test import SharedNull, tested_versions
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.vector_targets import VectorBasis, vector_test
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.engine.blocks import HeldRows, LocalPasses, Passes, RowBlocks, Write, held, whole_rows
+from congruence.kernels.engine.driver import Columns
+from congruence.kernels.engine.system import protocol_inputs, sample_pass
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
+from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.scores import matched_targets
+from congruence.kernels.streams import stream
 from congruence.kernels.weights import mean_one
 
 REGULARIZATION = 0.1
 """lambda of the protocol's kernel, where it is not that of a prepared split: with it rows are read."""
 
+FEWEST_ROWS = 30
+"""Of fewer rows nothing can be said of a place."""
+
+VECTOR_ROWS = 4_000
+"""Of more rows with vector targets, so many are tested: their null is drawn from each version anew, 3 ms a row."""
+
+VECTOR_DRAWS = 199
+
+
+class KeyedBlocks(RowBlocks, Protocol):
+    """Blocks of rows that have keys, by which randomised PIT values are drawn."""
+
+    def keys(self, block: int) -> Array:
+        """Returns one number or text per valid row of a block, (rows,)."""
+
+
+@dataclass(frozen=True)
+class KeyedRows(HeldRows):
+    """Rows in memory with their keys, (n,), as one block; by default their numbers."""
+
+    named: Array | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls, x: Array, y: Array, models: Mapping[str, Distribution], *, weights: Array | None, keys: Any | None
+    ) -> KeyedRows:
+        """Returns rows of inputs x (n, d), targets y, predictions by version, weights of mean 1, and keys."""
+        return cls(x, y, models, weights, len(x), None if keys is None else np.asarray(keys))
+
+    def keys(self, block: int) -> Array:
+        """See KeyedBlocks."""
+        return (np.arange(len(self.x)) if self.named is None else self.named)[self._of(block)]
+
+
+@dataclass(frozen=True)
+class VersionCalibration:
+    """Whether a version is calibrated given the input, and where it is not.
+
+    Attributes:
+        test: over the whole split, with effects by order; of vector targets over ``rows`` of it, without effects.
+        mixing: see ``LocalReading``.
+        medoids: the row nearest to the centre of each region of the inputs, among the sampled ones; the same for all
+            versions. None without a reading, of vector targets, which have no PIT.
+        curves: the local P-P plot at each of them.
+        rows: that were tested, where these are not all.
+        by_row: columns of every row, named ``calibration_...``; none where they lie block by block.
+    """
+
+    test: ConditionalCalibrationTest
+    mixing: float = 0.0
+    medoids: Array | None = None
+    curves: LocalDistribution | None = field(default=None, repr=False)
+    rows: int | None = None
+    by_row: Mapping[str, Array] = field(default_factory=dict, repr=False)
+
+    def whole(self, columns: Mapping[str, Array]) -> VersionCalibration:
+        """Returns it with those of some columns of all rows that are its own."""
+        return replace(self, by_row={name: each for name, each in columns.items() if name.startswith(PREFIX)})
+
+    @cached_property
+    def reading(self) -> LocalReading | None:
+        """What is wrong around every row; None of vector targets."""
+        return LocalReading.of_rows(self.by_row, self.mixing) if self.by_row else None
+
+    @property
+    def regions(self) -> Regions | None:
+        """A partition of the rows, unnamed; None without a reading."""
+        if self.medoids is None or not self.by_row:
+            return None
+        names = tuple(f"region {k + 1}" for k in range(len(self.medoids)))
+        return Regions(self.by_row[f"{PREFIX}region"].astype(np.int16), self.medoids, names)
+
+    @property
+    def influence(self) -> Array | None:
+        """Of every row on the effects, (n, 4), see ``effects``; None without a reading."""
+        return np.column_stack([self.by_row[f"{INFLUENCE}{order}"] for order in ORDERS]) if self.by_row else None
+
+    def columns(self) -> dict[str, Array]:
+        """What is known of every row, by the names of the scores; ``calibration_fault`` is text."""
+        found = {} if self.reading is None else self.reading.columns()
+        return found | {name: column for name, column in self.by_row.items() if name.startswith(INFLUENCE)}
+
 
 @dataclass(frozen=True)
 class PreparedCalibration:
-    """A split's bases and null (from ``prepare_calibration``): tests as many model versions as wanted.
+    """What depends on the inputs alone: bases, regions and null, made once for all versions of a split.
 
     Attributes:
-        bases: that all versions share.
-        vectors: U of all bases at the n rows, in single precision, (n, k).
-        has_card: whether draws are projected on a card.
+        bases: of the inputs.
+        sample: inputs of the rows ``sample_positions``, off which the regions are read.
+        known: the null that versions share, once it is drawn.
+        x: inputs of all rows (n, d), where they are in memory.
     """
 
     bases: InputBases = field(repr=False)
-    vectors: Array = field(repr=False)
-    has_card: bool = False
+    sample: Array = field(repr=False)
+    known: SharedNull = field(default_factory=dict, repr=False)
+    x: Array | None = field(default=None, repr=False)
 
-    @cached_property
-    def null(self) -> SharedNull:
-        """The draws, made when the first version needs them: counts, vectors and dependent rows have their own."""
-        rows = HeldRows(self.vectors, self.has_card)
-        return SharedNull.of(self.bases, drawn_null_of_split(rows.run, self.bases)[SHARED])
+    @classmethod
+    def of(
+        cls,
+        run: Passes,
+        n: int,
+        protocol: EvaluationProtocol,
+        *,
+        settings: CalibrationSettings | None = None,
+        seed: int,
+        dtype: Any,
+        with_protocol: bool = True,
+    ) -> PreparedCalibration:
+        """Returns it by passes over the rows of a split.
+
+        Args:
+            run: passes over the blocks.
+            n: valid rows.
+            protocol: its kernel and lambda.
+            settings: of the test.
+            seed: of landmarks, draws, regions and the randomisation of PIT values.
+            dtype: of the arithmetic inside a tile.
+            with_protocol: whether its kernel has a basis, in whose directions rows are read.
+        """
+        settings = CalibrationSettings() if settings is None else settings
+        sample = run("calibration sample", sample_pass, protocol, dtype, sample_positions(n, seed))[""].rows("inputs")
+        plan = BasisPlan.of(sample, n, settings, protocol, with_protocol=with_protocol, seed=seed)
+        return cls(InputBases.of(plan, run("calibration bases", bases_pass, plan)[""]), sample)
 
     @property
     def n(self) -> int:
         """Number of rows."""
-        return len(self.vectors)
+        return self.bases.plan.n
 
     @property
     def settings(self) -> CalibrationSettings:
@@ -85,9 +180,47 @@ class PreparedCalibration:
         return self.bases.plan.settings
 
     @property
-    def seed(self) -> int:
-        """Of the landmarks and draws."""
-        return self.bases.plan.seed
+    def vectors(self) -> Array:
+        """U of all bases at rows in memory, (n, k)."""
+        assert self.x is not None
+        return self.bases.vectors(self.x)
+
+    @cached_property
+    def places(self) -> RegionCenters:
+        """The regions, from the sampled rows."""
+        seed = self.bases.plan.seed
+        return RegionCenters.of(self.sample, sample_positions(self.n, seed), number_of_regions(self.n), seed)
+
+    def calibrate(
+        self,
+        run: Passes,
+        versions: Sequence[str],
+        write: Write | None,
+        dependent: Mapping[str, DependentBlocks | None] | None = None,
+        seed: int | None = None,
+    ) -> dict[str, VersionCalibration]:
+        """Tests versions of scalar targets, and reads them at every row.
+
+        Args:
+            run: passes over the blocks, which are ``KeyedBlocks``.
+            versions: a group whose sums fit a worker together.
+            write: called where the rows are, with block, version and columns; None where nothing is read.
+            dependent: blocks of rows that depend on each other, by version.
+            seed: of the randomisation of PIT values; by default that of the bases.
+        """
+        bases, blocks = self.bases, dependent or {}
+        positions, seed = sample_positions(self.n, bases.plan.seed), bases.plan.seed if seed is None else seed
+        found = run("calibration quantiles", quantiles_pass, self.settings, list(versions), positions)
+        plans = [VersionPlan.of(bases, name, found[name], blocks.get(name), seed) for name in versions]
+        if write is None or bases.smoothing is None:
+            tested = tested_versions(run, bases, plans, self.known, None, _nowhere)
+            return {name: VersionCalibration(test) for name, (_, test) in tested.items()}
+        tested = tested_versions(run, bases, plans, self.known, self.places, write)
+        medoids, made = bases.vectors(self.places.points), {}
+        for name, (version, test) in tested.items():
+            mixing = 0.0 if version.smoothing is None else version.smoothing.mixing
+            made[name] = VersionCalibration(test, mixing, self.places.medoids, version.curves(medoids))
+        return made
 
     def test_version(
         self,
@@ -100,7 +233,7 @@ class PreparedCalibration:
         time: Any | None = None,
         weights: Any | None = None,
     ) -> ConditionalCalibrationTest:
-        """Test one model version from its predictive distributions.
+        """Tests one version on rows in memory from its predictive distributions.
 
         Args:
             y: targets of the split, (n,); or (n, q), see ``vector_targets``.
@@ -114,19 +247,12 @@ class PreparedCalibration:
         Raises:
             InvalidInputError: y, predictive or weights do not fit the split; or fewer than ten groups or runs of time.
         """
-        self._require_rows(len(predictive), "predictive")
         dependence = RowDependence.of(self.n, groups=groups, time=time)
-        if predictive.dimension > 1:
-            return self.test_vectors(y, predictive, version_blocks(dependence, y, predictive))
-        design = {"dependence": dependence, "weights": weights}
-        return self.version(y, predictive, keys=keys, seed=seed, read=False, **design).test
-
-    def test_vectors(
-        self, y: Any, predictive: Distribution, blocks: DependentBlocks | None
-    ) -> ConditionalCalibrationTest:
-        """Test one version of vector targets (n, q) by known blocks of rows, see ``vector_targets``."""
-        bases = [VectorBasis(basis.name, basis.eigenvalues, self.vectors[:, basis.place]) for basis in self.bases.bases]
-        return vector_test(bases, y, predictive, self.settings, seed=self.seed, blocks=blocks)
+        if predictive.dimension == 1:
+            given = {"keys": keys, "seed": seed, "weights": weights, "dependence": dependence}
+            return self.version(y, predictive, **given, read=False).test
+        self._require_rows(predictive)
+        return self.test_vectors(y, predictive, version_blocks(dependence, y, predictive))
 
     def version(
         self,
@@ -138,121 +264,93 @@ class PreparedCalibration:
         dependence: RowDependence | None = None,
         weights: Any | None = None,
         read: bool = True,
-    ) -> HeldVersion:
-        """Test one version of scalar targets, and read it at every row; see ``test_version``."""
-        quantiles = own_quantiles(y, predictive, self.settings.levels)
-        plan = self._planned(quantiles)
-        counted = None if weights is None else mean_one(weights, self.n)
-        rows = VersionRows.of(plan, y, predictive, quantiles, keys=keys, seed=seed, weights=counted)
-        blocks = None
-        if dependence is not None:
-            counts = y if predictive.is_discrete else None
-            blocks = dependence.blocks(lambda: rows.scores, noisy=predictive.is_discrete, counts=counts)
-        return self._tested(plan, rows, blocks, read=read)
+    ) -> VersionCalibration:
+        """Tests one version of scalar targets on rows in memory, and reads it at every row; see ``test_version``."""
+        self._require_rows(predictive)
+        targets, x = matched_targets(predictive, y), self.x
+        assert x is not None
+        rows = KeyedRows.of(
+            x, targets, {"": predictive}, weights=None if weights is None else mean_one(weights, self.n), keys=keys
+        )
+        dependent, columns = {"": version_blocks(dependence, targets, predictive)}, Columns()
+        found = self.calibrate(LocalPasses(rows), [""], columns if read else None, dependent, seed)[""]
+        return found.whole(columns.of("")) if columns.written else found
 
-    def test(self, pit: Any, predictive_quantiles: Any | None = None) -> ConditionalCalibrationTest:
-        """Test one model version from its PIT values (n,), randomised where the law has atoms.
+    def test_vectors(
+        self, y: Any, predictive: Distribution, blocks: DependentBlocks | None
+    ) -> ConditionalCalibrationTest:
+        """Tests one version of vector targets (n, q) by known blocks of rows in memory, see ``vector_targets``."""
+        vectors = self.vectors
+        bases = [VectorBasis(basis.name, basis.eigenvalues, vectors[:, basis.place]) for basis in self.bases.bases]
+        return vector_test(bases, y, predictive, self.settings, seed=self.bases.plan.seed, blocks=blocks)
 
-        Args:
-            pit: F_i(y_i), in [0, 1].
-            predictive_quantiles: (n, q) at ``settings.levels``, the inputs of the version's own basis; or anything else
-                that the version says of each row, as ``own_quantiles`` gives it. None for no such basis.
-
-        Raises:
-            InvalidInputError: values outside [0, 1] or not finite, or another number of rows.
-        """
-        checked = require_pit(pit)
-        self._require_rows(len(checked), "pit")
-        quantiles = None
-        if predictive_quantiles is not None:
-            self._require_rows(len(predictive_quantiles), "predictive quantiles")
-            quantiles = to_numpy(require_matrix(predictive_quantiles, "predictive quantiles"))
-        plan = self._planned(quantiles)
-        own = None if plan.own is None or quantiles is None else OwnColumns.of(plan.own, quantiles)
-        return self._tested(plan, VersionRows(checked, pit_scores(checked), own), None, read=False).test
-
-    def _planned(self, quantiles: Array | None) -> VersionPlan:
-        if quantiles is None:
-            return VersionPlan("")
-        sampled = np.asarray(quantiles, dtype=np.float64)[sample_positions(self.n, self.seed)]
-        return planned_version(self.bases, "", sampled, np.float64)
-
-    def _tested(
-        self, plan: VersionPlan, rows: VersionRows, blocks: DependentBlocks | None, *, read: bool
-    ) -> HeldVersion:
-        held = HeldRows(self.vectors, self.has_card, {plan.name: rows})
-        tests = VersionTests(held.run, self.bases, [plan], {plan.name: blocks}, known=lambda: self.null)
-        return HeldVersion(tests.tested(read=read)[plan.name], held.columns[plan.name])
-
-    def _require_rows(self, rows: int, name: str) -> None:
-        if rows != self.n:
-            raise InvalidInputError(f"{name}: {rows} rows, but the split has {self.n}; they must match row by row")
+    def _require_rows(self, predictive: Distribution) -> None:
+        if len(predictive) != self.n:
+            raise InvalidInputError(
+                f"predictive: {len(predictive)} rows, but the split has {self.n}; they must match row by row"
+            )
 
 
-@dataclass(frozen=True)
-class HeldRows:
-    """All rows of a split, as one block (see ``CalibrationRows``).
+def _nowhere(block: int, version: str, columns: dict[str, Array]) -> None:
+    """Takes nothing."""
 
-    Attributes:
-        vectors: U of all bases, (n, k).
-        has_card: whether draws are projected on a card.
-        known: the rows of versions.
-        columns: what was written of them.
+
+def can_be_tested(protocol: EvaluationProtocol, targets: Array, query: Array | None) -> bool:
+    """Whether calibration given the input is measured: of targets judged at their own rows, all of them, once."""
+    return query is None and not protocol.is_repeated and len(targets) >= FEWEST_ROWS
+
+
+def calibrate(
+    run: Passes,
+    n: int,
+    protocol: EvaluationProtocol,
+    versions: Sequence[str],
+    write: Write,
+    *,
+    is_scalar: bool,
+    seed: int,
+    dtype: Any,
+    settings: CalibrationSettings | None = None,
+    dependent: Mapping[str, DependentBlocks | None] | None = None,
+) -> dict[str, VersionCalibration]:
+    """Tests and reads every version of a split; none of fewer than ``FEWEST_ROWS`` rows.
+
+    Of vector targets ``VECTOR_ROWS`` rows are fetched from the blocks and tested: exact on these, and blind to what the
+    others show.
+
+    Args:
+        run: passes over the blocks, which are ``KeyedBlocks``.
+        n: valid rows.
+        protocol: its kernel and lambda.
+        versions: a group whose sums fit a worker together.
+        write: called where the rows are, with block, version and columns.
+        is_scalar: whether a row has one target.
+        seed: of landmarks, draws, regions and the randomisation of PIT values.
+        dtype: of the arithmetic inside a tile.
+        settings: of the test.
+        dependent: blocks of rows that depend on each other, by version.
     """
-
-    vectors: Array = field(repr=False)
-    has_card: bool = False
-    known: dict[str, VersionRows] = field(default_factory=dict, repr=False)
-    columns: dict[str, dict[str, Array]] = field(default_factory=dict, repr=False)
-    first: int = 0
-
-    def run(self, name: str, function: Callable[..., Sums], *context: Any) -> Sums:  # noqa: ARG002
-        """See ``RunPass``."""
-        return function(self, *context)
-
-    def tiles(self) -> Tiles:
-        """See ``CalibrationRows``."""
-        return held_tiles(self.vectors)
-
-    def versions(self, plans: Sequence[VersionPlan]) -> dict[str, VersionRows]:
-        """See ``CalibrationRows``."""
-        return {plan.name: self.known[plan.name] for plan in plans}
-
-    def write(self, version: str, columns: dict[str, Array]) -> None:
-        """See ``CalibrationRows``."""
-        self.columns[version] = columns
+    if n < FEWEST_ROWS or not versions:
+        return {}
+    if is_scalar:
+        prepared = PreparedCalibration.of(run, n, protocol, settings=settings, seed=seed, dtype=dtype)
+        return prepared.calibrate(run, versions, write, dependent)
+    rows = vector_rows(n, seed)
+    kept, blocks = held(run("calibration sample", whole_rows, list(versions), rows), versions), dependent or {}
+    settings = settings or CalibrationSettings(draws=VECTOR_DRAWS)
+    x = protocol_inputs(protocol, kept.x, 0, dtype)
+    prepared = prepare_calibration(x, input_kernel=protocol.input_kernel, settings=settings, seed=seed)
+    found = {}
+    for name, predictive in kept.models.items():
+        own = blocks.get(name)
+        test = prepared.test_vectors(kept.y, predictive, None if own is None else own.of_rows(rows))
+        found[name] = VersionCalibration(test, rows=len(rows) if len(rows) < n else None)
+    return found
 
 
-@dataclass(frozen=True)
-class HeldVersion:
-    """A version on a split in memory.
-
-    Attributes:
-        found: what the passes said of it.
-        columns: of every row: what it contributes to the effects, (n,) each, and its reading, if it was asked for.
-    """
-
-    found: TestedVersion
-    columns: dict[str, Array] = field(repr=False)
-
-    @property
-    def test(self) -> ConditionalCalibrationTest:
-        """With its effects."""
-        return self.found.test
-
-    @property
-    def reading(self) -> LocalReading:
-        """At every row."""
-        return LocalReading.of_rows(self.columns, self.found.mixing)
-
-    @property
-    def influence(self) -> Array:
-        """What each row contributes to the effect of each order, (n, 4)."""
-        return influence_of(self.columns)
-
-    def curves(self, split: PreparedCalibration, rows: Array) -> LocalDistribution:
-        """The local P-P plot at some rows."""
-        return self.found.curves(split.bases, split.vectors[rows])
+def vector_rows(n: int, seed: int) -> Array:
+    """Sorted numbers of the rows that are tested where targets are vectors."""
+    return np.sort(stream(seed, "rows of vector targets").choice(n, min(n, VECTOR_ROWS), replace=False))
 
 
 def prepare_calibration(
@@ -263,10 +361,10 @@ def prepare_calibration(
     settings: CalibrationSettings | None = None,
     seed: int = 0,
 ) -> PreparedCalibration:
-    """Do once what depends on the inputs alone: the bases of the test.
+    """Does once what depends on the inputs alone: the bases of the test.
 
     Args:
-        inputs: reference inputs x (n, d), NumPy or CuPy.
+        inputs: reference inputs x (n, d).
         input_kernel: the protocol's; without one its basis is left out.
         regularization: lambda of the protocol's kernel.
         settings: hypotheses and draws.
@@ -275,25 +373,14 @@ def prepare_calibration(
     Raises:
         InvalidInputError: inputs that cannot be evaluated.
     """
-    settings = CalibrationSettings() if settings is None else settings
-    has_card = array_namespace(inputs) is not np
     x = to_numpy(require_matrix(inputs, "x"))
     if x.dtype not in (np.float32, np.float64):
         x = x.astype(np.float64)
-    plan = BasisPlan.of(
-        x[sample_positions(len(x), seed)],
-        len(x),
-        settings,
-        input_kernel=input_kernel,
-        regularization=regularization,
-        seed=seed,
-    )
-    bases = InputBases.of(plan, basis_sums(plan, x))
-    # One array, filled as it comes: a list of tiles joined at the end would be in memory twice.
-    vectors = np.empty((len(x), bases.directions), dtype=np.float32)
-    for rows, tile in bases.tiles(x):
-        vectors[rows] = tile
-    return PreparedCalibration(bases, vectors, has_card)
+    if input_kernel is not None:
+        require_kernel(input_kernel, "input_kernel")
+    protocol = EvaluationProtocol("python", False, input_kernel or RBF(1.0), regularization=regularization)
+    asked = {"settings": settings, "seed": seed, "dtype": x.dtype, "with_protocol": input_kernel is not None}
+    return replace(PreparedCalibration.of(LocalPasses(HeldRows(x)), len(x), protocol, **asked), x=x)
 
 
 def conditional_calibration_test(
@@ -309,12 +396,12 @@ def conditional_calibration_test(
     time: Any | None = None,
     weights: Any | None = None,
 ) -> ConditionalCalibrationTest:
-    """Test of "given its input, every target follows its predicted law"; exact at every n for every family.
+    """Test of "given its input, every target follows its predictive distribution"; exact at every n for every family.
 
     Args:
         x: inputs, usually embeddings, (n, d).
         y: targets (n,) or (n, q).
-        predictive: n predictive distributions; ``Samples`` count as draws from the model's law.
+        predictive: n predictive distributions; ``Samples`` count as draws from the model's distribution.
         input_kernel: the protocol's, for a basis of its own.
         settings: hypotheses and draws.
         seed: of landmarks, draws and randomised PIT values.

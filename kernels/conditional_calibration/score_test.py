@@ -1,89 +1,53 @@
 """The score test of some versions of a split: what sums over all rows say of each, against draws of the null.
 
-The passes are over the rows of the split wherever these are: in memory, where they are one block, or anywhere.
+The passes are over blocks of rows wherever these are (``engine.blocks.Passes``); in memory one block holds all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.conditional_calibration.bases import OWN, BasisKernel, InputBases, OwnDirections
+from congruence.kernels.conditional_calibration.bases import Basis, InputBases
 from congruence.kernels.conditional_calibration.effects import (
     ConditionalCalibrationTest,
     Effect,
     LeaveOneOut,
     NullKind,
     effects_by_blocks,
-    largest_noise,
 )
-from congruence.kernels.conditional_calibration.local_reading import LEVELS, LocalDistribution, smoothed_shares
+from congruence.kernels.conditional_calibration.local_reading import (
+    LEVELS,
+    LocalDistribution,
+    ScoreSmoothing,
+    smoothed_shares,
+)
 from congruence.kernels.conditional_calibration.null import (
-    Null,
+    DRAWS_AT_ONCE,
+    BasisHypotheses,
     basis_hypotheses,
     draw_blocks,
-    evidence_of_draws,
-    own_null_draws,
-    summed_null,
 )
 from congruence.kernels.conditional_calibration.passes import (
-    JUMPS,
-    SHARED,
-    RunPass,
-    Sums,
     VersionPlan,
-    VersionSmoothing,
-    directions,
+    jumps_pass,
     null_pass,
-    own_null_pass,
     reading_pass,
     scores_pass,
-    whole_blocks_pass,
 )
+from congruence.kernels.conditional_calibration.regions import RegionCenters
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
-from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.engine.blocks import BlockSums, Passes, Write
+from congruence.kernels.threads import map_on_threads
 
-
-@dataclass(frozen=True)
-class SharedNull:
-    """Draws of the null along the directions that all versions share.
-
-    Attributes:
-        draws: B.
-        evidence: (bases, 5, B): each order, then all.
-    """
-
-    draws: int
-    evidence: Array = field(repr=False)
-
-    @classmethod
-    def of(cls, bases: InputBases, coefficients: Null) -> SharedNull:
-        """The evidence of every draw."""
-        draws = bases.plan.settings.draws_for(bases.plan.n)
-        return cls(draws, evidence_of_draws(coefficients, draws, lambda c: evidence(bases, c)))
-
-
-def evidence(bases: InputBases, coefficients: Array) -> Array:
-    """Of every basis and order, then all orders, (bases, 5, D), for coefficients (k, 4, D)."""
-    settings = bases.plan.settings
-    return np.stack(
-        [
-            basis_hypotheses(basis.eigenvalues, settings).evidence(part)
-            for basis, part in zip(bases.bases, bases.split(coefficients), strict=True)
-        ]
-    )
-
-
-def own_directions(bases: InputBases, kernel: BasisKernel | None, sums: BlockSums) -> OwnDirections | None:
-    """Directions of a version's own basis; None where its quantiles are not all finite."""
-    if kernel is None or sums.added.get("unbounded", 1.0) > 0:
-        return None
-    return OwnDirections.of(kernel, sums.added["own products"], bases.plan.n, bases.plan.settings)
+SharedNull = dict[int, Array]
+"""Evidence of the draws that all versions of a split share, (bases, 5, B), by B: made when it is first asked for."""
 
 
 @dataclass(frozen=True)
@@ -101,65 +65,6 @@ class VersionEvidence:
     observed: Array = field(repr=False)
     null: Array = field(repr=False)
     kind: NullKind
-
-    @classmethod
-    def of(
-        cls,
-        bases: InputBases,
-        shared: SharedNull,
-        sums: BlockSums,
-        own: OwnDirections | None,
-        own_null: Null | None,
-    ) -> VersionEvidence:
-        """From the sums of scores over all rows.
-
-        Args:
-            bases: of the split.
-            shared: its null.
-            sums: of the version, from ``score_sums``.
-            own: directions of its own basis, if it has one.
-            own_null: draws of its own coefficients, in step with the shared ones.
-        """
-        names = tuple(basis.name for basis in bases.bases)
-        observed = evidence(bases, sums.added["projected"][:, :, None])
-        if own is None or own_null is None:
-            return cls(names, observed, shared.evidence, "exact")
-        hypotheses = basis_hypotheses(own.eigenvalues, bases.plan.settings)
-        drawn = evidence_of_draws(own_null, shared.draws, hypotheses.evidence)
-        mine = hypotheses.evidence((own.coordinates.T @ sums.added["own projected"])[:, :, None])
-        null = np.concatenate([shared.evidence, drawn[None]])
-        return cls((*names, OWN), np.concatenate([observed, mine[None]]), null, "exact")
-
-    @classmethod
-    def of_own_null(
-        cls, bases: InputBases, sums: BlockSums, own: OwnDirections | None, null: Null, draws: int, kind: NullKind
-    ) -> VersionEvidence:
-        """Against a null that is the version's alone: every statistic is scaled by its own draws.
-
-        Args:
-            bases: of the split.
-            sums: of the version, from ``score_sums``.
-            own: directions of its own basis, if it has one.
-            null: draws of the coefficients of all bases and of its own side by side, (k, 4, D).
-            draws: B.
-            kind: what drew them.
-        """
-        named = [(basis.name, basis.eigenvalues) for basis in bases.bases]
-        observed = bases.split(sums.added["projected"])
-        if own is not None:
-            named.append((OWN, own.eigenvalues))
-            observed.append(own.coordinates.T @ sums.added["own projected"])
-        found = [basis_hypotheses(eigenvalues, bases.plan.settings) for _, eigenvalues in named]
-        ends = [basis.place.stop for basis in bases.bases][: len(named) - 1]
-        forms: list[list[Array]] = [[each.forms(part[:, :, None])] for each, part in zip(found, observed, strict=True)]
-        for block in draw_blocks(draws):
-            parts = np.split(null(block), ends)
-            for each, part, kept in zip(found, parts, forms, strict=True):
-                kept.append(each.forms(part))
-        evidence = np.stack(
-            [each.evidence_by_moments(np.concatenate(kept, axis=2)) for each, kept in zip(found, forms, strict=True)]
-        )
-        return cls(tuple(name for name, _ in named), evidence[:, :, :1], evidence[:, :, 1:], kind)
 
     def test(
         self,
@@ -191,160 +96,206 @@ class VersionEvidence:
 
 
 @dataclass(frozen=True)
-class TestedVersion:
-    """What the passes said of a version, beside the columns of its rows.
+class ScoredVersion:
+    """A version with what its scores sum to over all rows.
 
     Attributes:
-        test: with its effects.
-        sums: of its scores over all rows.
-        smoothing: of its scores.
+        bases: that all versions share.
+        plan: of the version.
+        sums: from ``scores_pass``.
     """
 
-    __test__ = False  # no test, whatever pytest takes it for
-
-    test: ConditionalCalibrationTest
+    bases: InputBases = field(repr=False)
+    plan: VersionPlan
     sums: BlockSums = field(repr=False)
-    smoothing: VersionSmoothing = field(repr=False)
+
+    @cached_property
+    def own(self) -> Basis | None:
+        """Its own basis; None where its quantiles are not all finite, or do not depend on the input."""
+        if self.plan.own is None or self.sums.added["unbounded"] > 0:
+            return None
+        products, plan = self.sums.added["own products"], self.bases.plan
+        return Basis.of(self.plan.own, products, plan.n, plan.settings.own_directions, self.bases.directions)
 
     @property
-    def mixing(self) -> float:
-        """See ``LocalReading``."""
-        assert self.smoothing.smoothing is not None
-        return self.smoothing.smoothing.mixing
+    def all_bases(self) -> tuple[Basis, ...]:
+        """Those that all versions share, then its own."""
+        return self.bases.bases if self.own is None else (*self.bases.bases, self.own)
 
-    def curves(self, bases: InputBases, vectors: Array) -> LocalDistribution:
+    @cached_property
+    def hypotheses(self) -> list[BasisHypotheses]:
+        """Of each of these."""
+        return [basis_hypotheses(basis.eigenvalues, self.bases.plan.settings) for basis in self.all_bases]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of these."""
+        return tuple(basis.name for basis in self.all_bases)
+
+    def _coefficients(self, shared: str, own: str) -> Array:
+        """Sums along the directions of all bases, its own last, (..., k, 4)."""
+        found = self.sums.added[shared]
+        if self.own is None:
+            return np.asarray(found)
+        return np.concatenate([found, self.own.coordinates.T @ self.sums.added[own]], axis=-2)
+
+    @cached_property
+    def observed(self) -> Array:
+        """U'phi, (k, 4, 1)."""
+        return self._coefficients("projected", "own projected")[:, :, None]
+
+    @cached_property
+    def in_blocks(self) -> Array:
+        """U'phi of each block of dependent rows, (B, k, 4)."""
+        return self._coefficients("in blocks", "own in blocks")
+
+    def evidence(self, null: Array) -> VersionEvidence:
+        """Against draws whose evidence is known, (bases, 5, B)."""
+        found = [each.evidence(part) for each, part in zip(self.hypotheses, self._by_basis(self.observed), strict=True)]
+        return VersionEvidence(self.names, np.stack(found), null, "exact")
+
+    def evidence_by_own_null(self, run: Passes) -> VersionEvidence:
+        """Against draws that are its own, by whose moments every statistic is scaled."""
+        plan, dependent = self.bases.plan, self.plan.dependent
+        draws = plan.settings.draws_of_version(plan.n)
+        if dependent is None:
+            found = run("calibration jumps", jumps_pass, self.bases, self.plan, self.own, draws)[""]
+            drawn = [found.added[f"draws from {block}"] for block in draw_blocks(draws)]
+        else:
+            drawn = self._signed(dependent, draws)
+        forms = []
+        for coefficients in (self.observed, *drawn):
+            parts = self._by_basis(coefficients)
+            forms.append([each.forms(part) for each, part in zip(self.hypotheses, parts, strict=True)])
+        evidence = np.stack(
+            [
+                each.evidence_by_moments(np.concatenate(some, axis=2))
+                for each, some in zip(self.hypotheses, zip(*forms, strict=True), strict=True)
+            ]
+        )
+        kind: NullKind = "exact" if dependent is None else "blocks"
+        return VersionEvidence(self.names, evidence[:, :, :1], evidence[:, :, 1:], kind)
+
+    def _by_basis(self, coefficients: Array) -> list[Array]:
+        return [coefficients[basis.place] for basis in self.all_bases]
+
+    def _signed(self, dependent: DependentBlocks, draws: int) -> list[Array]:
+        """Sums within blocks under one random sign a block, (k, 4, D) by blocks of draws."""
+        flat = self.in_blocks.reshape(len(self.in_blocks), -1).T
+        apart = enlargements(self.in_blocks[:, 0])  # of the sums of scores: the first direction is the constant
+        found = []
+        for block in draw_blocks(draws):
+            signs = dependent.signs(min(DRAWS_AT_ONCE, draws - block), self.bases.plan.seed, block)
+            found.append(apart[:, None] * (flat @ signs).reshape(*self.in_blocks.shape[1:], -1))
+        return found
+
+    @cached_property
+    def smoothing(self) -> ScoreSmoothing | None:
+        """Of its scores, in the directions of the protocol's kernel; None without it."""
+        if self.bases.smoothing is None:
+            return None
+        place, directions = self.bases.smoothing
+        added, n = self.sums.added, self.bases.plan.n
+        weighted, variance = added.get("weighted"), added.get("variance")
+        if self.plan.dependent is not None:
+            # What stands for U' diag(v) U and sum v: the same of blocks of rows, whose sums are independent.
+            inside = self.in_blocks[:, place]
+            weighted = np.stack([part.T @ part for part in np.moveaxis(inside, 2, 0)])
+            variance = n * np.sum(self.in_blocks[:, 0] ** 2, axis=0)
+        return ScoreSmoothing.of(
+            directions,
+            added["projected"][place],
+            added["scores"] / n,
+            added["squares"],
+            weighted=weighted,
+            variance=None if variance is None else variance / n,
+            members=int(self.sums.largest["members"]) or None,
+        )
+
+    def effects(self, found: BlockSums) -> Mapping[str, Effect]:
+        """Of each order, from what ``reading_pass`` added up."""
+        regression, n = LeaveOneOut.of_bases(self.bases), self.bases.plan.n
+        effects, dependent = regression.effects(found), self.plan.dependent
+        if dependent is None:
+            return effects
+        sums, inside = found.added["influence of blocks"], self.in_blocks[:, regression.place]
+        sums = sums - np.bincount(dependent.labels, minlength=dependent.count)[:, None] * (np.sum(sums, axis=0) / n)
+        within = regression.within(self.sums, inside, n)
+        return effects_by_blocks(effects, sums / n, within, regression.noise(inside, n))
+
+    def test(self, evidence: VersionEvidence, found: BlockSums) -> ConditionalCalibrationTest:
+        """The outcome, with effects from what ``reading_pass`` added up."""
+        means = (self.sums.added["scores"] / self.bases.plan.n).tolist()
+        blocks = None if self.plan.dependent is None else self.plan.dependent.count
+        return evidence.test(self.effects(found), dict(zip(ORDERS, means, strict=True)), blocks)
+
+    def curves(self, vectors: Array) -> LocalDistribution:
         """The local P-P plot where the directions U of all bases are ``vectors``, (m, k)."""
-        found, added = directions(bases), self.sums.added
-        assert found is not None
-        place, inside = found
-        return smoothed_shares(inside, added["below"], added["shares"] / bases.plan.n, vectors[:, place], LEVELS)
+        assert self.bases.smoothing is not None
+        (place, directions), added = self.bases.smoothing, self.sums.added
+        return smoothed_shares(directions, added["below"], added["shares"] / directions.n, vectors[:, place], LEVELS)
 
 
-@dataclass(frozen=True)
-class VersionTests:
-    """The passes over the scores of some versions, in their order.
+def tested_versions(
+    run: Passes,
+    bases: InputBases,
+    plans: Sequence[VersionPlan],
+    known: SharedNull,
+    places: RegionCenters | None,
+    write: Write,
+) -> dict[str, tuple[ScoredVersion, ConditionalCalibrationTest]]:
+    """Test some versions; every row is read, and written, where there are ``places``.
 
-    Attributes:
+    Args:
         run: over the rows of the split.
         bases: of the inputs.
         plans: of the versions.
-        dependent: blocks of rows that depend on each other, by version.
-        known: the null that versions share, where the split is in memory: then one block holds all rows.
+        known: the null that versions share, where it was drawn before; it is kept there.
+        places: centres of the regions.
+        write: takes columns of every row.
     """
-
-    run: RunPass
-    bases: InputBases
-    plans: Sequence[VersionPlan]
-    dependent: Mapping[str, DependentBlocks | None]
-    known: Callable[[], SharedNull] | None = None
-
-    def tested(self, *, read: bool) -> dict[str, TestedVersion]:
-        """Test them; every row is read if asked."""
-        bases, plans = self.bases, self.plans
-        sums = self.run("calibration scores", scores_pass, bases, plans)
-        own = {plan.name: own_directions(bases, plan.own, sums[plan.name]) for plan in plans}
-        by_blocks = {plan.name for plan in plans if self.dependent.get(plan.name) is not None}
-        alone = [plan for plan in plans if plan.name in by_blocks or JUMPS in sums[plan.name].largest]
-        drawn = {plan.name: self._drawn(plan, own[plan.name]) for plan in alone}
-        sharing = [plan for plan in plans if plan.name not in drawn]
-        shared = self._evidence_of_shared(sums, sharing, own) if sharing else {}
-        if bases.smoother is not None:
-            for name in by_blocks:
-                sums[name].added |= self._moments_of_blocks(name, drawn[name])
-        smoothing = {plan.name: VersionSmoothing.of(bases, sums[plan.name]) for plan in plans}
-        effects = self.run("calibration reading", reading_pass, plans, smoothing, self.dependent, read)
-        tested = {}
-        for plan in plans:
-            name, dependent = plan.name, self.dependent.get(plan.name)
-            evidence = shared.get(name) or self._own_evidence(sums[name], own[name], drawn[name])
-            shares = smoothing[name].regression.effects(effects[name])
-            if dependent is not None:
-                shares = effects_by_blocks(shares, *self._noise_of_blocks(effects[name], drawn[name], dependent))
-            count = None if dependent is None else dependent.count
-            means = (sums[name].added["scores"] / bases.plan.n).tolist()
-            test = evidence.test(shares, dict(zip(ORDERS, means, strict=True)), count)
-            tested[name] = TestedVersion(test, sums[name], smoothing[name])
-        return tested
-
-    @property
-    def _draws(self) -> int:
-        """Of a null that is one version's alone."""
-        return own_null_draws(self.bases.plan.settings.draws, self.bases.plan.n)
-
-    def _drawn(self, plan: VersionPlan, own: OwnDirections | None) -> BlockSums:
-        """See ``own_null_pass``."""
-        given = self.bases, plan, own, self._draws, self.bases.plan.seed, self.dependent.get(plan.name)
-        return self.run("calibration draws", own_null_pass, *given)[""]
-
-    def _own_evidence(self, sums: BlockSums, own: OwnDirections | None, drawn: BlockSums) -> VersionEvidence:
-        """By a null that is the version's alone."""
-        parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(self._draws)]
-        kind: NullKind = "exact"
-        if "scores of blocks" in drawn.added:
-            kind, apart = "blocks", enlargements(drawn.added["scores of blocks"])[:, None]
-            parts = [apart * part for part in parts]
-        return VersionEvidence.of_own_null(self.bases, sums, own, summed_null(parts), self._draws, kind)
-
-    def _evidence_of_shared(
-        self, sums: Sums, plans: Sequence[VersionPlan], own: Mapping[str, OwnDirections | None]
-    ) -> dict[str, VersionEvidence]:
-        """By the null that these versions share, with its draws along their own directions."""
-        shared = None if self.known is None else self.known()
-        nulls = drawn_null_of_split(self.run, self.bases, plans, own, with_shared=shared is None)
-        shared = shared or SharedNull.of(self.bases, nulls[SHARED])
-        names = [each.name for each in plans]
-        return {name: VersionEvidence.of(self.bases, shared, sums[name], own[name], nulls.get(name)) for name in names}
-
-    def _moments_of_blocks(self, name: str, drawn: BlockSums) -> dict[str, Array]:
-        """See ``block_moments``: exact where all rows are at hand, else means under signs."""
-        (plan,) = (plan for plan in self.plans if plan.name == name)
-        if self.known is not None:
-            return self.run("calibration blocks", whole_blocks_pass, self.bases, plan, self.dependent[name])[""].added
-        assert self.bases.smoother is not None
-        inside = self._signed_coefficients(drawn)[self.bases.smoother[0]]
-        weighted = np.einsum("kjd,ljd->jkl", inside, inside, optimize=True) / inside.shape[2]
-        return {"weighted": weighted, "variance": np.sum(drawn.added["scores of blocks"] ** 2, axis=0)}
-
-    def _noise_of_blocks(
-        self, effects: BlockSums, drawn: BlockSums, blocks: DependentBlocks
-    ) -> tuple[Array, Array, Array]:
-        """See ``effects_by_blocks``."""
-        n, sums = self.bases.plan.n, effects.added["influence of blocks"]
-        sums = sums - np.bincount(blocks.labels, minlength=blocks.count)[:, None] * (np.sum(sums, axis=0) / n)
-        regression = LeaveOneOut.of_bases(self.bases)
-        if "in blocks" in drawn.added:
-            return sums / n, regression.within(drawn, n), regression.noise(drawn, n)
-        signed = self._signed_coefficients(drawn)[regression.place].transpose(2, 0, 1)
-        forms = np.einsum("k,dkj->j", regression.weights, signed**2) / self._draws
-        noise = largest_noise(regression.weights, signed / np.sqrt(self._draws), n)
-        return sums / n, (forms - effects.added["diagonal"]) / n, noise
-
-    def _signed_coefficients(self, drawn: BlockSums) -> Array:
-        """Of all bases, (k, 4, B)."""
-        parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(self._draws)]
-        return np.concatenate([part[: self.bases.directions] for part in parts], axis=2)
+    sums = run("calibration scores", scores_pass, bases, plans)
+    versions = {plan.name: ScoredVersion(bases, plan, sums[plan.name]) for plan in plans}
+    evidence = _evidence_by_shared_null(run, bases, versions, known)
+    smoothings = {name: version.smoothing for name, version in versions.items()}
+    effects = run("calibration reading", reading_pass, bases, plans, sums, smoothings, places, write)
+    tested = {}
+    for name, version in versions.items():
+        found = evidence.get(name) or version.evidence_by_own_null(run)
+        tested[name] = version, version.test(found, effects[name])
+    return tested
 
 
-def drawn_null_of_split(
-    run: RunPass,
-    bases: InputBases,
-    plans: Sequence[VersionPlan] = (),
-    own: Mapping[str, OwnDirections | None] | None = None,
-    *,
-    with_shared: bool = True,
-) -> dict[str, Null]:
-    """The exact null of the directions of all bases, under ``SHARED`` if asked, and of versions' own by their names."""
-    beside = {plan.name: mine for plan in plans if own and (mine := own[plan.name]) is not None}
-    if not beside and not with_shared:
-        return {}
-    draws, seed = bases.plan.settings.draws_for(bases.plan.n), bases.plan.seed
-    asked = [plan for plan in plans if plan.name in beside]
-    drawn = run("calibration null", null_pass, asked, beside, draws, seed, with_shared)[""]
-    parts = [drawn.added[f"draws from {block}"] for block in draw_blocks(draws)]
-    widths = {SHARED: bases.directions} if with_shared else {}
-    widths |= {name: len(mine.eigenvalues) for name, mine in beside.items()}
-    found, start = {}, 0
-    for name, columns in widths.items():
-        found[name] = summed_null([part[start : start + columns] for part in parts])
-        start += columns
-    return found
+def _evidence_by_shared_null(
+    run: Passes, bases: InputBases, versions: Mapping[str, ScoredVersion], known: SharedNull
+) -> dict[str, VersionEvidence]:
+    """By the exact null of independent rows, drawn along the directions that versions share and along their own."""
+    sharing = {
+        name: version
+        for name, version in versions.items()
+        if not version.plan.by_jumps and version.plan.dependent is None
+    }
+    settings, n = bases.plan.settings, bases.plan.n
+    draws, own = settings.draws_for(n), {name: found for name, each in sharing.items() if (found := each.own)}
+    is_new, start = bool(sharing) and draws not in known, 0
+    parts: list[Array] = []
+    if own or is_new:
+        asked = [versions[name].plan for name in own]
+        found = run("calibration null", null_pass, bases, asked, own, draws, is_new)[""]
+        parts = [found.added[f"draws from {block}"] for block in draw_blocks(draws)]
+
+    def drawn(basis: Basis, begin: int) -> Array:
+        each, place = basis_hypotheses(basis.eigenvalues, settings), slice(begin, begin + len(basis.eigenvalues))
+        return np.concatenate(map_on_threads(lambda part: each.evidence(part[place]), parts), axis=-1)
+
+    if is_new:
+        known[draws] = np.stack([drawn(basis, basis.place.start) for basis in bases.bases])
+        start = bases.directions
+    evidence = {}
+    for name, version in sharing.items():
+        null = known[draws]
+        if version.own is not None:
+            null = np.concatenate([null, drawn(version.own, start)[None]])
+            start += len(version.own.eigenvalues)
+        evidence[name] = version.evidence(null)
+    return evidence

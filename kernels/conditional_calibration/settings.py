@@ -10,6 +10,7 @@ from congruence.kernels.errors import InvalidInputError
 
 PROJECTED_VALUES = 40_000_000
 MANY_ROWS = 50_000
+FEW_ROWS = 5_000
 _STEPS = (9_999, 1_999, 999)
 _OF_MANY_ROWS = 255
 
@@ -67,3 +68,7 @@ class CalibrationSettings:
         if n > MANY_ROWS:
             return _OF_MANY_ROWS
         return next((draws for draws in _STEPS if n * draws <= PROJECTED_VALUES), _STEPS[-1])
+
+    def draws_of_version(self, n: int) -> int:
+        """Returns B of a null that is one version's alone, at n rows: as given, 999 of few rows, 255 of more."""
+        return self.draws or (_STEPS[-1] if n <= FEW_ROWS else _OF_MANY_ROWS)

@@ -22,8 +22,9 @@ import numpy as np
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.conditional_calibration.bases import (
     OWN,
+    TILE_ROWS,
+    Basis,
     OwnColumns,
-    OwnDirections,
     own_kernel,
     sample_positions,
 )
@@ -133,11 +134,10 @@ def _own_basis(said: Array, settings: CalibrationSettings, seed: int) -> VectorB
     kernel = own_kernel(said[sample_positions(n, seed)], settings, dtype=np.float64, seed=seed)
     if kernel is None:
         return None
-    columns = OwnColumns.of(kernel, said)
-    tiles = [columns.tiles().at(rows)[0] for rows in row_slices(n, _ROWS)]
-    products = sum((tile.T @ tile for tile in tiles), start=np.zeros((len(kernel.landmarks),) * 2))
-    own = OwnDirections.of(kernel, products, n, settings)
-    return VectorBasis(OWN, own.eigenvalues, columns.directions(own))
+    columns, tiles = OwnColumns(kernel, said), row_slices(n, TILE_ROWS)
+    held = np.concatenate([columns.at(rows) for rows in tiles])
+    own = Basis.of(kernel, held.T @ held, n, settings.own_directions, 0)
+    return VectorBasis(OWN, own.eigenvalues, (held @ own.coordinates).astype(np.float32))
 
 
 def _evidence(

@@ -68,6 +68,14 @@ class DependentBlocks:
         total = np.column_stack([np.bincount(self.labels, column, self.count) for column in flat.T])
         return total.reshape(self.count, *np.shape(values)[1:])
 
+    def add_products(self, total: Array, vectors: Array, values: Array) -> None:
+        """Adds u_i v_i' of rows with u (n, k) and v (n, r) to the ``total`` of their block, (count, k, r)."""
+        order = np.argsort(self.labels, kind="stable")
+        present, starts = np.unique(self.labels[order], return_index=True)
+        ordered = vectors[order]
+        for j in range(values.shape[1]):
+            total[present, :, j] += np.add.reduceat(ordered * values[order, j : j + 1], starts, axis=0)
+
     def signs(self, draws: int, seed: int, first: int = 0) -> Array:
         """A random sign a block, (count, draws); draw ``first`` + d is the same however many are asked for."""
         columns = [
@@ -92,6 +100,16 @@ class DependentBlocks:
     def folds(self) -> Array:
         """Which of ``FOLDS`` parts each row is in, whole blocks at random, (n,)."""
         return np.asarray(stream(0, "folds of blocks").permutation(self.count)[self.labels] % FOLDS)
+
+    def at(self, rows: slice) -> DependentBlocks:
+        """Of a range of the rows, with the number of all blocks."""
+        return replace(self, labels=self.labels[rows])
+
+    def joined(self, most: int) -> DependentBlocks:
+        """At most so many blocks, each of neighbouring ones: independent of each other as those are."""
+        if self.count <= most:
+            return self
+        return replace(self, labels=self.labels * most // self.count, count=most)
 
     def of_rows(self, rows: Any) -> DependentBlocks:
         """Of some rows alone, by their numbers or a mask; blocks without any of them are gone."""

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.prepared import FEWEST_ROWS
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import Regions
-from congruence.kernels.conditional_calibration.version_calibration import FEWEST_ROWS
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.dependence.hold_out import sample

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.conditional_calibration.version_calibration import (
+from congruence.kernels.conditional_calibration.prepared import (
+    KeyedRows,
     VersionCalibration,
-    calibration_of_split,
+    calibrate,
     can_be_tested,
 )
-from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError
+from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.dependence import BlocksInference
-from congruence.kernels.engine.driver import Accuracy, Ask
+from congruence.kernels.engine.blocks import LocalPasses
+from congruence.kernels.engine.dependence import BlocksInference, blocks_of_version
+from congruence.kernels.engine.driver import Accuracy, Ask, Columns
 from congruence.kernels.engine.measure import HeldSplit, MeasuredVersion, measure_held
 from congruence.kernels.engine.results import CongruenceResult, CongruenceTest, ExpectedCongruence
-from congruence.kernels.engine.system import protocol_inputs
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.weights import mean_one
 from congruence.tasks.scores.metrics.asked import MetricName
@@ -114,12 +114,19 @@ def measure(
     started = time.perf_counter()
     calibration: dict[str, VersionCalibration] = {}
     if "calibration" in requested_metrics(settings.metrics) and can_be_tested(protocol, targets, query):
-        x = protocol_inputs(protocol, embeddings, 0, embeddings.dtype)
-        shared = calibration_of_split(protocol, x, targets, weights=counted, seed=settings.seed)
-        for name, predictive in versions.items():
-            with suppress(TooFewBlocksError):
-                calibration[name] = shared.of_version(
-                    targets, predictive, keys=keys, seed=settings.seed, dependence=dependence
-                )
+        rows, columns = KeyedRows.of(embeddings, targets, versions, weights=counted, keys=keys), Columns()
+        blocks = {name: blocks_of_version(dependence, targets, predictive) for name, predictive in versions.items()}
+        calibration = calibrate(
+            LocalPasses(rows),
+            len(targets),
+            protocol,
+            [name for name, found_blocks in blocks.items() if not found_blocks.refused],
+            columns,
+            is_scalar=targets.ndim == 1,
+            seed=settings.seed,
+            dtype=embeddings.dtype,
+            dependent={name: found_blocks.blocks for name, found_blocks in blocks.items()},
+        )
+        calibration = {name: made.whole(columns.of(name)) for name, made in calibration.items() if columns.written}
         seconds["calibration"] = time.perf_counter() - started
     return {name: VersionMeasurement.of(one, seconds, calibration.get(name)) for name, one in found.items()}

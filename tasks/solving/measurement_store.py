@@ -12,10 +12,8 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest, Effect
-from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalDistribution, LocalReading
-from congruence.kernels.conditional_calibration.reading import Faults
-from congruence.kernels.conditional_calibration.regions import Regions
-from congruence.kernels.conditional_calibration.version_calibration import CalibrationInBlocks, VersionCalibration
+from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalDistribution
+from congruence.kernels.conditional_calibration.prepared import VersionCalibration
 from congruence.kernels.engine.dependence import BlocksInference
 from congruence.kernels.engine.driver import Measured
 from congruence.kernels.engine.results import (
@@ -48,21 +46,17 @@ class BlockMeasurement:
 
     found: Measured
     seconds: dict[str, float] = field(default_factory=dict, repr=False)
-    calibration: CalibrationInBlocks | VersionCalibration | None = None
+    calibration: VersionCalibration | None = None
 
     def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
         """Returns the measurement with the columns of all blocks."""
-        calibration = self.calibration
-        if isinstance(calibration, CalibrationInBlocks):
-            own = {name: column for name, column in columns.items() if name.startswith(PREFIX)}
-            calibration = calibration.whole(own)
-        found = self.found
+        found, calibration = self.found, self.calibration
         return VersionMeasurement(
             found.with_columns(columns),
             found.solver,
             found.output_kernel,
             dict(self.seconds),
-            calibration,
+            None if calibration is None else calibration.whole(columns),
             found.reason,
             found.inference,
         )
@@ -81,12 +75,8 @@ _KINDS: dict[str, Any] = {
         CongruenceTest,
         ExpectedCongruence,
         VersionCalibration,
-        CalibrationInBlocks,
         ConditionalCalibrationTest,
         Effect,
-        LocalReading,
-        Faults,
-        Regions,
         LocalDistribution,
         BlocksInference,
     )

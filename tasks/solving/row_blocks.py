@@ -7,18 +7,13 @@ are the numbers. A lost worker costs its own tasks, which others repeat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 from distributed import Client
 
-from congruence.kernels.conditional_calibration.version_calibration import (
-    CalibrationInBlocks,
-    VersionCalibration,
-    calibrate_blocks,
-    calibrate_vector_blocks,
-)
+from congruence.kernels.conditional_calibration.prepared import VersionCalibration, calibrate
 from congruence.kernels.engine.blocks import Passes, RowBlocks, Write
 from congruence.kernels.engine.driver import Accuracy, Ask, Driver
 from congruence.kernels.engine.system import EXACT_ROWS, Factorize, local_factor
@@ -84,26 +79,29 @@ def measure_blocks(
         driver.look_at(versions)
         if hasattr(blocks, "row_dependence"):
             driver.find_dependent_rows(versions)
-        calibrate = partial(calibration_of, driver, versions, write) if calibrated else _not_calibrated
-        with side_by_side(run, calibrate) as calibration:
+        beside = partial(calibration_of, driver, versions, write) if calibrated else _not_calibrated
+        with side_by_side(run, beside) as calibration:
             best, reason = driver.best(ask, write, accuracy, announce)
             measured = driver.finish(best, write, reason)
         found = calibration.result()
     return {name: BlockMeasurement(each, run.seconds, found.get(name)) for name, each in measured.items()}
 
 
-def _not_calibrated(run: Passes) -> dict[str, CalibrationInBlocks]:  # noqa: ARG001
+def _not_calibrated(run: Passes) -> dict[str, VersionCalibration]:  # noqa: ARG001
     return {}
 
 
-def calibration_of(
-    driver: Driver, versions: Sequence[str], write: Write, run: Passes
-) -> Mapping[str, CalibrationInBlocks | VersionCalibration]:
+def calibration_of(driver: Driver, versions: Sequence[str], write: Write, run: Passes) -> dict[str, VersionCalibration]:
     """Of every version, given the input: by passes of ``run``, which need nothing of the system."""
     judged = [name for name in versions if name not in driver.dependent or not driver.dependent[name].refused]
-    dependent = {name: each.blocks for name, each in driver.dependent.items()}
-    given = run, driver.n, driver.protocol, judged
-    dtype = np.dtype(np.float64 if driver.n <= EXACT_ROWS else np.float32)
-    if not driver.look_at(versions).is_scalar:
-        return calibrate_vector_blocks(*given, seed=driver.seed, dtype=dtype, dependent=dependent)
-    return calibrate_blocks(*given, write, seed=driver.seed, dtype=dtype, dependent=dependent)
+    return calibrate(
+        run,
+        driver.n,
+        driver.protocol,
+        judged,
+        write,
+        is_scalar=driver.look_at(versions).is_scalar,
+        seed=driver.seed,
+        dtype=np.dtype(np.float64 if driver.n <= EXACT_ROWS else np.float32),
+        dependent={name: each.blocks for name, each in driver.dependent.items()},
+    )

@@ -17,10 +17,9 @@ import pandas as pd
 from congruence.kernels import EXACT, Distribution, Normal, Poisson, Samples, prepare
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration import CalibrationSettings, prepare_calibration
-from congruence.kernels.conditional_calibration.bases import own_quantiles
 from congruence.kernels.conditional_calibration.local_reading import local_distribution, local_reading
+from congruence.kernels.conditional_calibration.prepared import VersionCalibration
 from congruence.kernels.conditional_calibration.regions import regions
-from congruence.kernels.conditional_calibration.version_calibration import VersionCalibration
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
 from congruence.tasks.scores.reading import read_what_is_wrong
@@ -74,7 +73,7 @@ def main() -> None:
                 ""
             ]
             pit = pit_values(y, law, seed=int(rng.integers(2**31)))
-            test = split.test(pit, own_quantiles(y, law, settings.levels))
+            test = split.test_version(y, law)
             metrics = {
                 "cce_mean": MetricValue(congruence.statistic),
                 "cce_p_value": MetricValue(congruence.p_value),

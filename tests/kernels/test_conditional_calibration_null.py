@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,6 @@ from congruence.kernels.calibration.pit_scores import mean_scores
 from congruence.kernels.conditional_calibration import null as null_module
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.null import (
-    Null,
     draw_blocks,
     null_pit_values,
     own_draws,
@@ -28,7 +29,7 @@ def directions() -> tuple[np.ndarray, np.ndarray]:
     return shared, own
 
 
-def drawn(vectors: np.ndarray, draws: int, seed: int) -> Null:
+def drawn(vectors: np.ndarray, draws: int, seed: int) -> Callable[[int], np.ndarray]:
     return lambda block: projected_draws(vectors, 0, block, draws, seed)
 
 
