@@ -21,19 +21,19 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.recalibration_map import (
-    Design,
-    Form,
-    NormalScores,
-    fit_parts,
-    normal_score_map,
-)
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.hold_out import folds
 from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.recalibration.recalibration_map import (
+    Design,
+    Form,
+    NormalScores,
+    fit_parts,
+    normal_score_map,
+)
 from congruence.kernels.scores import crps, empirical_crps, matched_targets
 from congruence.kernels.streams import keyed_uniforms, stream
 from congruence.kernels.weights import mean_one

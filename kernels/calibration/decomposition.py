@@ -7,8 +7,9 @@ For the quantile score (pinball loss) at a level, with predicted quantiles q_i a
    + \underbrace{\bar S(r)}_{\text{uncertainty}},
 
 where \hat q is the best non-decreasing function of q (isotonic recalibration) and r the best constant, the quantile of
-the targets themselves. Both differences are at least 0. A law that knows nothing of its input discriminates by 0, and
-recalibration does not improve one that is calibrated. The CRPS is twice the integral of the quantile score over levels.
+the targets themselves. Both differences are at least 0. A distribution that knows nothing of its input discriminates by
+0, and recalibration does not improve one that is calibrated. The CRPS is twice the integral of the quantile score over
+levels.
 
 Gneiting and Resin (2023), Regression diagnostics meets forecast evaluation, section 4; Dimitriadis, Gneiting and Jordan
 (2021). The isotonic fit is by recursive partition of the targets' values (Stout 2008), at once for all segments.
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 QUANTILE_LEVELS = np.array([0.025, *(np.arange(1, 20) / 20.0), 0.975])
-"""Levels at which laws are taken apart and drawn: twentieths, and the ends of the central 95 %."""
+"""Levels at which distributions are taken apart and drawn: twentieths, and the ends of the central 95 %."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +64,7 @@ class ScoreDecomposition:
 
     @property
     def skill(self) -> float:
-        """1 - CRPS / CRPS of the marginal law: 1 is perfect, 0 no better than ignoring the input; NaN if that is 0."""
+        """1 - CRPS / CRPS of the marginal distribution: 1 is perfect, 0 ignores the input; NaN if that is 0."""
         reference = self.crps("uncertainty")
         return 1.0 - self.crps() / reference if reference > 0.0 else float("nan")
 
@@ -77,7 +78,7 @@ class ScoreDecomposition:
 def crps_decomposition(
     y: Any, predictive: Distribution, *, levels: Any = QUANTILE_LEVELS, weights: Array | None = None
 ) -> ScoreDecomposition:
-    """The decomposition of the CRPS of n scalar laws, by their quantiles at ``levels``, each row by its weight.
+    """The decomposition of the CRPS of n distributions of one target, by their quantiles at ``levels``, by row weights.
 
     Raises:
         InvalidInputError: targets or levels that are none, or more than one target a row.
@@ -121,7 +122,7 @@ def quantile_decomposition(
 
 
 def marginal_crps(y: Any, weights: Array | None = None) -> Array:
-    """CRPS of the law of all targets together, at each of them, (n,): what a version that ignores its input scores.
+    """CRPS of the distribution of all targets, at each of them, (n,): what a version that ignores its input scores.
 
     mean_j |y_i - y_j| - mean_jk |y_j - y_k| / 2, by sorting, the means by the rows' weights.
     """

@@ -1,7 +1,8 @@
-"""Probability integral transforms: F_i(y_i) is uniform if F_i is the law of y_i.
+"""Probability integral transforms: F_i(y_i) is uniform if F_i is the distribution of y_i.
 
-Where F_i jumps at y_i (counts, censored laws), F_i(y_i) alone is not uniform even for the true law; a point drawn
-uniformly from the jump is. Of l draws of F_i (ensembles), the rank of y_i among l + 1 is uniform: (rank + V) / (l + 1).
+Where F_i jumps at y_i (counts, censored distributions), F_i(y_i) alone is not uniform even for the true distribution; a
+point drawn uniformly from the jump is. Of l draws of F_i (ensembles), the rank of y_i among l + 1 is uniform: (rank +
+V) / (l + 1).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def pit_values(
         predictive: n scalar distributions.
         y: targets (n,).
         kind: where F_i jumps at y_i: "randomized" a uniform point of the jump, "mid" its middle (Lancaster's mid-p),
-            "nonrandomized" its top F_i(y_i). All three agree for continuous laws. For draws (``Samples``) the jump is
-            the place of y_i among them, and "nonrandomized" their empirical distribution function.
+            "nonrandomized" its top F_i(y_i). All three agree for continuous distributions. For draws (``Samples``) the
+            jump is the place of y_i among them, and "nonrandomized" their empirical distribution function.
         seed: of the randomisation.
         keys: one number or string per row that names it, (n,). The random number of a row depends on the seed and its
             key alone, so it is the same in every sharding. Row numbers by default.

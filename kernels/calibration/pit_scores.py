@@ -16,8 +16,8 @@ from congruence.kernels.calibration.pit import require_pit
 
 ORDERS = ("bias", "spread", "skew", "tails")
 """What the mean of each score speaks of: positive bias, targets above the prediction; positive spread, targets further
-out than predicted (too narrow a law); positive skew, a tail of the targets upwards beyond the law's; positive tails,
-ends and middle both fuller than predicted."""
+out than predicted (too narrow a distribution); positive skew, a tail of the targets upwards beyond the distribution's;
+positive tails, ends and middle both fuller than predicted."""
 
 
 def pit_scores(pit: Any) -> Array:

@@ -43,7 +43,8 @@ def expected_calibration_error(
         weights: "uniform" 1/m, or "frequency", proportional to phat_j. With 50 levels, alpha 1 and
             ``pit="nonrandomized"`` the latter is the public code of Young et al. (2025).
         alpha: power of the difference.
-        pit: treatment of jumps, see ``pit_values``. "nonrandomized" gives even the true law of counts a large error.
+        pit: treatment of jumps, see ``pit_values``. "nonrandomized" gives even the true distribution of counts a large
+            error.
         seed: of the randomised PIT.
         keys: row keys of the randomised PIT.
         row_weights: what each row counts in phat_j, (n,).

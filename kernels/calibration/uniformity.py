@@ -37,8 +37,8 @@ def cramer_von_mises(values: Any) -> UniformityTest:
     """n times the integrated squared distance W between the empirical cdf of the PIT values and the diagonal.
 
     The probability is SciPy's (Csorgo and Faraway 1996, J. R. Stat. Soc. B 58) up to W = 3, and the tail of the limit
-    law beyond, sum of Z_k^2 / (k pi)^2: sqrt(2) P(Z^2 > pi^2 W) (Zolotarev 1961), 1 % less than the exact one at 3
-    (8e-8), and closer further out.
+    distribution beyond, sum of Z_k^2 / (k pi)^2: sqrt(2) P(Z^2 > pi^2 W) (Zolotarev 1961), 1 % less than the exact one
+    at 3 (8e-8), and closer further out.
     """
     pit = np.sort(require_pit(values, at_least=2))
     n = len(pit)

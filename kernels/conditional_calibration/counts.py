@@ -1,22 +1,23 @@
-r"""Scores of counts without noise of our own: means over the jump of the predicted law that holds the target.
+r"""Scores of counts without noise of our own: means over the jump of the predictive distribution that holds the target.
 
 A randomised PIT value of a sparse count is mostly the random number V. The mean of its scores over V,
 
 .. math::  \bar\phi_{ij} = \frac{1}{b_i - a_i} \int_{a_i}^{b_i} \phi_j(u)\, du, \qquad
            a_i = F_i(y_i-),\; b_i = F_i(y_i),
 
-has mean 0 if the model is the truth and no randomness but the data's. Its law is each version's own: the null is drawn
-by u uniform in (0, 1), from the jump that holds u, and every statistic is put on one scale by the moments of its own
-draws.
+has mean 0 if the model is the truth and no randomness but the data's. Its distribution is each version's own: the null
+is drawn by u uniform in (0, 1), from the jump that holds u, and every statistic is put on one scale by the moments of
+its own draws.
 
 What is wrong with predicted counts, in the counts' own terms: their sum, zeros, ones, two and more.
 
 PIT scores say little to a reader of counts with many zeros: 95 % of the values are drawn from the same jump. Here the
 sum of the targets is set beside the sum of the predicted means, and the number of rows with 0, 1, 2 and more beside the
 sum of their predicted probabilities. If the version is true each difference has mean 0 and a variance that the version
-states, and its p-value is that of a Poisson law stretched to this variance (exact for Poisson sums, close to the normal
-where the sums are large). The interval of observed over expected is Garwood's (1936), stretched by the dispersion of
-the rows as they are (McCullagh and Nelder 1989, section 9.2.4), and holds whether the version is true or not.
+states, and its p-value is that of a Poisson distribution stretched to this variance (exact for Poisson sums, close to
+the normal where the sums are large). The interval of observed over expected is Garwood's (1936), stretched by the
+dispersion of the rows as they are (McCullagh and Nelder 1989, section 9.2.4), and holds whether the version is true or
+not.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.engine.results import benjamini_hochberg
 
 TAIL = 1e-7
-"""Of a law, beyond which on either side its jumps are taken as one."""
+"""Of a distribution, beyond which on either side its jumps are taken as one."""
 
 LARGEST_TABLE = 4096
-"""Counts between the tails of the widest law of a split, beyond which no row is scored by means over jumps."""
+"""Counts between the tails of the widest distribution of a split, beyond which no row is scored by means over jumps."""
 
 _READ_AT_ONCE = 4096
 WORTH_NAMING = 0.05
@@ -61,7 +62,7 @@ def table_width(predictive: Distribution) -> int:
 
 
 def _table(predictive: Distribution) -> tuple[Array, int]:
-    """The first count of the table of each law, (n,), and how many the widest law needs."""
+    """The first count of the table of each distribution, (n,), and how many the widest distribution needs."""
     first, last = predictive.quantile(np.array([[TAIL, 1.0 - TAIL]])).T
     return first, int(np.max(last - first)) + 1
 
@@ -87,7 +88,7 @@ class JumpScores:
 
     @classmethod
     def at(cls, y: Array, predictive: Distribution) -> JumpScores:
-        """Of outcomes y (n,) whose laws are known to need no wide table."""
+        """Of outcomes y (n,) whose distributions are known to need no wide table."""
         cells = predictive.cells(y)
         return cls(mean_scores(*(predictive.pit_range(y) if cells is None else cells.range)), predictive, cells)
 
@@ -96,9 +97,9 @@ class JumpScores:
         """F_i at successive counts between the tails, or at the ends of cells, (n, K)."""
         if self.cells is not None:
             return np.broadcast_to(self.cells.ends, (len(self), self.cells.ends.shape[1]))
-        law, (first, width) = self.predictive, _table(self.predictive)
+        predicted, (first, width) = self.predictive, _table(self.predictive)
         counts = first[:, None] + np.arange(width)
-        ends = np.array(law.cdf(counts) if law.counts is None else law.counts.cumulative(counts))
+        ends = np.array(predicted.cdf(counts) if predicted.counts is None else predicted.counts.cumulative(counts))
         ends[:, -1] = 1.0
         return ends
 
@@ -161,8 +162,8 @@ class CountRows:
             return None
         parts = []
         for rows in row_slices(len(y), _CHUNK):
-            law = predictive[rows]
-            parts.append((law.mean(), law.std() ** 2, np.exp(law.log_prob(0.0)), np.exp(law.log_prob(1.0))))
+            some = predictive[rows]
+            parts.append((some.mean(), some.std() ** 2, np.exp(some.log_prob(0.0)), np.exp(some.log_prob(1.0))))
         mean, variance, zero, one = (np.concatenate(column) for column in zip(*parts, strict=True))
         if max(float(np.mean(y == 0.0)), float(np.mean(zero))) < MANY_ZEROS or float(np.min(y)) < 0.0:
             return None

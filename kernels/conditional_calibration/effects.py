@@ -17,11 +17,12 @@ sum_l w_l (c_l^2 - 1) / n). It is a quadratic form phi' A phi / n without a diag
 
 .. math::  \Big(4 \sum_i v_i (A m)_i^2 + 2 \sum_{i,k} A_{ik}^2 v_i v_k\Big) / n^2, \qquad v_i = Var(\phi_i | x_i)
 
-with v read off leave-one-out residuals (MacKinnon and White 1985, HC3). Near 0 the law is that of a weighted sum of
-chi-squares: the interval holds every theta under which a gamma law of these moments has the estimate between its tails.
+with v read off leave-one-out residuals (MacKinnon and White 1985, HC3). Near 0 the distribution is that of a weighted
+sum of chi-squares: the interval holds every theta under which a gamma distribution of these moments has the estimate
+between its tails.
 
 Rows that count w_i, of mean 1, make both theta and its estimate weighted means; \hat m is as it was, since what is
-known of a law does not depend on how many live under it. A then has w_i / (1 - H_{ii}) in the place of
+known of a distribution does not depend on how many live under it. A then has w_i / (1 - H_{ii}) in the place of
 1 / (1 - H_{ii}).
 
 The outcome of a test has them beside its p-values.
@@ -238,10 +239,11 @@ def kept_weights(eigenvalues: Array, ridge: float) -> Array:
 
 
 def _interval(signal: float, diagonal: float, quadratic: float, slope: float, level: float) -> tuple[float, float]:
-    """The a >= 0 for which signal is no rarer than the tails of a gamma law of variance quadratic + 4 slope a.
+    """The a >= 0 for which signal is no rarer than the tails of a gamma distribution of variance quadratic + 4 slope a.
 
-    ``diagonal`` is what the quadratic form would be on average with its diagonal, at a = 0: where the gamma law starts.
-    Where few rows have nearly all the weight the form may lie below that, and the law starts lower.
+    ``diagonal`` is what the quadratic form would be on average with its diagonal, at a = 0: where the gamma
+    distribution starts. Where few rows have nearly all the weight the form may lie below that, and the distribution
+    starts lower.
     """
 
     from scipy.optimize import brentq  # half a second that a refusal need not wait for
@@ -266,7 +268,7 @@ def _interval(signal: float, diagonal: float, quadratic: float, slope: float, le
 
 @dataclass(frozen=True, repr=False)
 class ConditionalCalibrationTest:
-    """A Monte-Carlo test of "given its input, every target follows its predicted law".
+    """A Monte-Carlo test of "given its input, every target follows its predictive distribution".
 
     Attributes:
         statistic: max over all hypotheses of the evidence s + log prior.

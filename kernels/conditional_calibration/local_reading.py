@@ -186,14 +186,12 @@ def block_moments(vectors: Array, scores: Array, blocks: DependentBlocks) -> tup
 
     With c_b = sum over the rows i of block b of u_i phi_ij: sum_b c_b c_b', and the square of the block's sum over n.
     """
-    order = np.argsort(blocks.labels, kind="stable")
-    starts = np.searchsorted(blocks.labels[order], np.arange(blocks.count))
-    sorted_vectors, moments = vectors[order], []
-    for column in scores.T:
-        sums = np.add.reduceat(sorted_vectors * column[order, None].astype(vectors.dtype), starts, axis=0)
-        moments.append((sums.T @ sums).astype(np.float64))
-    variance = np.sum(blocks.sums(scores) ** 2, axis=0) / len(scores)
-    return np.stack(moments), np.asarray(variance)
+    moments = []
+    for j in range(scores.shape[1]):  # one after the other: of many blocks the sums take memory
+        sums = np.zeros((blocks.count, vectors.shape[1], 1))
+        blocks.add_products(sums, vectors, scores[:, j : j + 1])
+        moments.append(sums[:, :, 0].T @ sums[:, :, 0])
+    return np.stack(moments), np.asarray(np.sum(blocks.sums(scores) ** 2, axis=0) / len(scores))
 
 
 def quadratic(vectors: Array, inner: Array) -> Array:
@@ -330,7 +328,7 @@ def local_reading(smoother: SpectralSmoother, pit: Any, blocks: DependentBlocks 
 
     Args:
         smoother: k(x)' A^-1 at m points, as ``PreparedCongruence.smoother`` has it.
-        pit: PIT values of the n reference rows, randomised where the laws jump.
+        pit: PIT values of the n reference rows, randomised where the distributions jump.
         blocks: of rows that depend on each other: spreads are then those of sums over blocks.
 
     Raises:

@@ -3,8 +3,8 @@ r"""The statistic: quadratic forms of projected scores over many hypotheses, eac
 .. math::  T_{h, w, J} = \sum_{j \in J} \sum_l w_l c_{lj}^2, \qquad c = U_h' \Phi
 
 for a basis h, weights w and orders J: one order, or all. Under the null c has mean 0 and covariance I, so T has mean
-|J| sum w and variance 2 |J| sum w^2 (up to O(1/n)), and s = -log of the tail of the gamma law with these moments
-(Satterthwaite 1946) puts all on one scale. The statistic of the test is the maximum of s + log prior.
+|J| sum w and variance 2 |J| sum w^2 (up to O(1/n)), and s = -log of the tail of the gamma distribution with these
+moments (Satterthwaite 1946) puts all on one scale. The statistic of the test is the maximum of s + log prior.
 
 If a model is the truth its PIT values are independent uniform numbers, whatever its family and whatever the inputs: the
 same draws V serve every version of a split. They are functions of purpose, seed, draw and row position alone (Philox,
@@ -78,7 +78,7 @@ class BasisHypotheses:
         """The same of coefficients (k, 4, D) whose covariance is I: by the moments that their forms then have."""
         forms, orders = self.forms(coefficients), len(ORDERS)
         total, square = np.sum(self.weights, axis=1), np.sum(self.weights**2, axis=1)
-        scale = square / total  # of the gamma law: variance / mean / 2, so that forms / scale is chi-squared
+        scale = square / total  # of the gamma distribution: variance / mean / 2, so that forms / scale is chi-squared
         freedom = total**2 / square
         for choice in range(len(self.weights)):
             for count, rows in ((1, slice(0, orders)), (orders, slice(orders, TESTED))):
@@ -102,7 +102,7 @@ def basis_hypotheses(eigenvalues: Array, settings: CalibrationSettings) -> Basis
 
 
 def evidence_by_others(forms: Array) -> Array:
-    """-log of the tail of the gamma law with the moments of all others, for forms (..., D) of observation and draws.
+    """-log of the tail of the gamma distribution with the moments of all others, of observed and drawn forms (..., D).
 
     So the observation is exchangeable with the draws, and does not widen the scale that it is measured on.
     """

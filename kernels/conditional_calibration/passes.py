@@ -259,7 +259,7 @@ def reading_pass(
     rows: BlockRows,
     bases: InputBases,
     plans: Sequence[VersionPlan],
-    sums: Mapping[str, BlockSums],
+    regressions: Mapping[str, BlockSums],
     smoothings: Mapping[str, ScoreSmoothing | None],
     places: RegionCenters | None,
     write: Write,
@@ -270,7 +270,7 @@ def reading_pass(
         rows: of a block.
         bases: of the inputs.
         plans: of the versions.
-        sums: what ``scores_pass`` found of each.
+        regressions: of their scores, from ``scores_pass``.
         smoothings: of their scores, by which rows are read.
         places: centres of the regions; None where nothing is read.
         write: takes region, reading and influence of every row.
@@ -282,7 +282,7 @@ def reading_pass(
         counted = None if weights is None else weights[at]
         for plan in plans:
             added, scores = found[plan.name], known[plan.name].scores[at]
-            influence = regression.add_effects(added, sums[plan.name], vectors, scores, counted)
+            influence = regression.add_effects(added, regressions[plan.name], vectors, scores, counted)
             if plan.dependent is not None:
                 here = plan.dependent.at(slice(rows.first + at.start, rows.first + at.stop))
                 added.add("influence of blocks", here.sums(influence))

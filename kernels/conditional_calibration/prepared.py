@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from congruence.kernels.conditional_calibration.vector_targets import VectorBasi
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import HeldRows, LocalPasses, Passes, RowBlocks, Write, held, whole_rows
+from congruence.kernels.engine.blocks import HeldRows, LocalPasses, Passes, Write, held, whole_rows
 from congruence.kernels.engine.driver import Columns
 from congruence.kernels.engine.system import protocol_inputs, sample_pass
 from congruence.kernels.errors import InvalidInputError
@@ -51,16 +51,9 @@ VECTOR_ROWS = 4_000
 VECTOR_DRAWS = 199
 
 
-class KeyedBlocks(RowBlocks, Protocol):
-    """Blocks of rows that have keys, by which randomised PIT values are drawn."""
-
-    def keys(self, block: int) -> Array:
-        """Returns one number or text per valid row of a block, (rows,)."""
-
-
 @dataclass(frozen=True)
 class KeyedRows(HeldRows):
-    """Rows in memory with their keys, (n,), as one block; by default their numbers."""
+    """Rows in memory as one block, with keys by which randomised PIT values are drawn, (n,); by default row numbers."""
 
     named: Array | None = field(default=None, repr=False)
 
@@ -72,7 +65,7 @@ class KeyedRows(HeldRows):
         return cls(x, y, models, weights, len(x), None if keys is None else np.asarray(keys))
 
     def keys(self, block: int) -> Array:
-        """See KeyedBlocks."""
+        """Returns one number or text per row of a block, (rows,)."""
         return (np.arange(len(self.x)) if self.named is None else self.named)[self._of(block)]
 
 
@@ -202,7 +195,7 @@ class PreparedCalibration:
         """Tests versions of scalar targets, and reads them at every row.
 
         Args:
-            run: passes over the blocks, which are ``KeyedBlocks``.
+            run: passes over the blocks, which have keys, see ``KeyedRows``.
             versions: a group whose sums fit a worker together.
             write: called where the rows are, with block, version and columns; None where nothing is read.
             dependent: blocks of rows that depend on each other, by version.
@@ -237,7 +230,8 @@ class PreparedCalibration:
 
         Args:
             y: targets of the split, (n,); or (n, q), see ``vector_targets``.
-            predictive: n predictive distributions: any family, counts, ``Samples`` as draws of the model's law.
+            predictive: n predictive distributions: any family, counts, ``Samples`` as draws of the model's
+                distribution.
             keys: one name per row, for the randomisation of PIT values (see ``pit_values``).
             seed: of the randomisation.
             groups: one value per row: rows of one group may depend on each other (see ``dependence.blocks``).
@@ -319,7 +313,7 @@ def calibrate(
     others show.
 
     Args:
-        run: passes over the blocks, which are ``KeyedBlocks``.
+        run: passes over the blocks, which have keys, see ``KeyedRows``.
         n: valid rows.
         protocol: its kernel and lambda.
         versions: a group whose sums fit a worker together.

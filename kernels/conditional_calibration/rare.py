@@ -6,12 +6,13 @@ sum of the probabilities of that under the predictions (2 a for a continuous one
 
 *Masses.* At each value v that at least 1 % of the targets, and ten, share, their number is set beside the sum of
 P(v - delta / 2 < Y <= v + delta / 2), with the step delta to which targets are rounded: of rounded targets of a
-continuous law the two agree, and of targets that are exactly 0 under a continuous prediction they do not. Between the
-levels at which quantiles are stated the same is asked of each cell: one level that is wrong moves two of them.
+continuous distribution the two agree, and of targets that are exactly 0 under a continuous prediction they do not.
+Between the levels at which quantiles are stated the same is asked of each cell: one level that is wrong moves two of
+them.
 
 Both numbers are sums of independent events with probabilities p_i if the predictions are true. Their tails are bounded
-by those of a binomial law with the mean of the p_i (Hoeffding 1956): exact where all p_i are equal, and at most too
-large elsewhere. Over levels and over values by Bonferroni.
+by those of a binomial distribution with the mean of the p_i (Hoeffding 1956): exact where all p_i are equal, and at
+most too large elsewhere. Over levels and over values by Bonferroni.
 
 What a prediction does not state is not asked of it. The rank among m draws has tail probabilities in steps of
 1 / (m + 1); K levels state those of their cells; masses on the values of a weighted sample are those of an
@@ -101,7 +102,7 @@ class Extremes:
         return min(self.counts, key=lambda count: (count.p_value, -count.level), default=None)
 
     def beyond(self, shift: float, factor: float, level: float = 1e-3) -> TailCount | None:
-        """The level at which a normal law's ``shift`` and ``factor`` leave the most unexplained; None where none is.
+        """The level at which ``shift`` and ``factor`` of a normal distribution leave the most unexplained, if any.
 
         A version whose spread is too small by a half has many targets far out, and no outliers.
         """
@@ -137,9 +138,9 @@ def extremes(
     half = 0.0 if step is None or predictive.is_discrete else step / 2.0
     chances, tails, are_above = np.empty((len(y), len(levels))), np.empty(len(y)), np.empty(len(y), dtype=bool)
     for rows in row_slices(len(y), _BLOCK):
-        law = predictive[rows]
-        chances[rows] = _tail_chances(law, y[rows], levels)
-        below, above = _tails(law, y[rows], half)
+        predicted = predictive[rows]
+        chances[rows] = _tail_chances(predicted, y[rows], levels)
+        below, above = _tails(predicted, y[rows], half)
         tails[rows], are_above[rows] = np.minimum(below, above), above < below
     tails[np.isin(y, [mass.value for mass in beside])] = 1.0
     counts = []
@@ -154,34 +155,33 @@ def extremes(
     return Extremes(tuple(counts), len(y), far, int(np.count_nonzero(are_above & beyond)), kept)
 
 
-def _tails(law: Distribution, y: Array, half: float) -> tuple[Array, Array]:
+def _tails(predicted: Distribution, y: Array, half: float) -> tuple[Array, Array]:
     """P(Y <= y) and P(Y >= y), (n,) each; of draws, those of the rank, and of cells those up to the cell's ends."""
-    if law.stated == "all":
-        return law.cdf(y + half), 1.0 - law.cdf_left(y - half)
-    if law.stated == "cells":
-        low, high = law.pit_range(y)
+    if predicted.stated == "all":
+        return predicted.cdf(y + half), 1.0 - predicted.cdf_left(y - half)
+    if predicted.stated == "cells":
+        low, high = predicted.pit_range(y)
         return high, 1.0 - low
-    return law.pit_range(y + half)[1], 1.0 - law.pit_range(y - half)[0]
+    return predicted.pit_range(y + half)[1], 1.0 - predicted.pit_range(y - half)[0]
 
 
-def _tail_chances(law: Distribution, y: Array, levels: Array) -> Array:
-    """The probability that a tail probability is at most each level, (n, L), if the law is true; 0 where not stated."""
-    if law.draws is not None:
-        places = law.draws.shape[1] + 1.0
+def _tail_chances(predicted: Distribution, y: Array, levels: Array) -> Array:
+    """P(tail probability <= level) at each level, (n, L), if predictions are true; 0 where these do not state it."""
+    if predicted.draws is not None:
+        places = predicted.draws.shape[1] + 1.0
         return np.broadcast_to(2.0 * np.floor(levels * places * (1.0 + _SAME)) / places, (len(y), len(levels)))
     reached = levels * (1.0 + _SAME)
-    cells = law.cells(y)
+    cells = predicted.cells(y)
     if cells is not None:
         below = np.where(cells.ends[:, None] <= reached[:, None], cells.ends[:, None], 0.0).max(axis=2)
         above = np.where(1.0 - cells.starts[:, None] <= reached[:, None], 1.0 - cells.starts[:, None], 0.0).max(axis=2)
         return np.broadcast_to(below + above, (len(y), len(levels)))
-    if not law.may_jump:
+    if not predicted.may_jump:
         return np.broadcast_to(2.0 * levels, (len(y), len(levels)))
-    first, last = law.quantile(levels[None, :]), law.quantile(1.0 - levels[None, :])
-    below, above = law.cdf(first), 1.0 - law.cdf_left(last)
-    return np.asarray(
-        np.where(below <= reached, below, law.cdf_left(first)) + np.where(above <= reached, above, 1.0 - law.cdf(last))
-    )
+    first, last = predicted.quantile(levels[None, :]), predicted.quantile(1.0 - levels[None, :])
+    below, above = predicted.cdf(first), 1.0 - predicted.cdf_left(last)
+    below = np.where(below <= reached, below, predicted.cdf_left(first))
+    return np.asarray(below + np.where(above <= reached, above, 1.0 - predicted.cdf(last)))
 
 
 def _tail_count(level: float, found: Array, chance: Array, blocks: DependentBlocks | None) -> TailCount:
@@ -196,7 +196,7 @@ def _tail_count(level: float, found: Array, chance: Array, blocks: DependentBloc
 def _at_least(observed: int, n: int, chance: float) -> float:
     """A bound of P(N >= observed) for a sum N of n independent events with the mean probability ``chance``."""
     if observed < n * chance + 1.0:
-        return 1.0  # where the binomial law bounds nothing, and nothing is wrong
+        return 1.0  # where the binomial distribution bounds nothing, and nothing is wrong
     return float(bdtrc(observed - 1, n, chance))
 
 
@@ -296,9 +296,9 @@ def masses(
     by_block = np.zeros((2, 0 if blocks is None else blocks.count, len(values)))
     entries = len(values) * (1 if predictive.quantile_levels is None else len(predictive.quantile_levels))
     for rows in row_slices(len(y), _ENTRIES / entries) if len(values) else ():
-        part, law = y[rows], predictive[rows]
+        part, predicted = y[rows], predictive[rows]
         is_there = np.abs(part[:, None] - values) <= (near if step is None else half * (1.0 - 1e-6))
-        least_chance, most_chance = _chances(law, values, half, is_there)
+        least_chance, most_chance = _chances(predicted, values, half, is_there)
         sums += [is_there.sum(axis=0), least_chance.sum(axis=0), most_chance.sum(axis=0)]
         if blocks is not None:
             for total, chance in zip(by_block, (least_chance, most_chance), strict=True):
@@ -329,21 +329,21 @@ def _cells(y: Array, predictive: Distribution) -> tuple[float, ...]:
     return tuple(_p_value(int(k), n * float(p), n * float(p), n, None) for k, p in zip(counts, chances, strict=True))
 
 
-def _chances(law: Distribution, values: Array, half: float, is_there: Array) -> tuple[Array, Array]:
+def _chances(predicted: Distribution, values: Array, half: float, is_there: Array) -> tuple[Array, Array]:
     """The least and the most that each row says of P(v - half < Y <= v + half), (n, k) each.
 
     Of m draws the probability that the target is the one of m + 1 that lies there, given how many of them do: draws and
     target are exchangeable.
     """
-    if law.draws is not None:
-        there = sum(np.abs(column[:, None] - values) <= half for column in law.draws.T)
-        chance = (there + is_there) / (law.draws.shape[1] + 1.0)
+    if predicted.draws is not None:
+        there = sum(np.abs(column[:, None] - values) <= half for column in predicted.draws.T)
+        chance = (there + is_there) / (predicted.draws.shape[1] + 1.0)
         return chance, chance
-    levels = law.quantile_levels
+    levels = predicted.quantile_levels
     if levels is None:
-        chance = np.maximum(law.cdf((values + half)[None, :]) - law.cdf((values - half)[None, :]), 0.0)
+        chance = np.maximum(predicted.cdf((values + half)[None, :]) - predicted.cdf((values - half)[None, :]), 0.0)
         return chance, chance
-    at = law.quantile(levels[None, :])[:, None, :]
+    at = predicted.quantile(levels[None, :])[:, None, :]
     low, high = (values - half)[:, None], (values + half)[:, None]
     padded = np.concatenate([[0.0], levels, [1.0]])
     up_to_high, below_low = np.count_nonzero(at <= high, axis=2), np.count_nonzero(at <= low, axis=2)

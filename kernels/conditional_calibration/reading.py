@@ -5,8 +5,10 @@ fault is a curve from there. With z = Phi^-1(u) and N standard normal,
 
 - bias: z = b + N; targets lie b predicted spreads above the prediction;
 - spread: z = c N; the targets' spread is c times the predicted one;
-- skew: z a Gamma law standardised to mean 0 and variance 1, or to the mean and spread that leave phi_1 and phi_2 at 0;
-- tails: z Student's t (heavier) or the sinh-arcsinh law (lighter; Jones and Pewsey 2009), standardised in either way.
+- skew: z a Gamma distribution standardised to mean 0 and variance 1, or to the mean and spread that leave phi_1 and
+  phi_2 at 0;
+- tails: z Student's t (heavier) or the sinh-arcsinh distribution (lighter; Jones and Pewsey 2009), standardised in
+  either way.
 
 The estimates' errors are alike in every coordinate and uncorrelated, so the nearest curve is the likeliest fault.
 
@@ -105,8 +107,8 @@ def faults(scores: Any, errors: Any = 0.0, *, mixing: float = 0.0, members: int 
         scores: estimated mean scores.
         errors: the standard error of each place's scores, (m,) or one for all.
         mixing: variance of the spread score over the places from which each place's scores are averaged.
-        members: where the scores are those of ranks among so many draws of a law: faults are the law's, see
-            ``rank_scores``.
+        members: where the scores are those of ranks among so many draws of a distribution: faults are the
+            distribution's, see ``rank_scores``.
 
     Raises:
         InvalidInputError: not four finite scores per place.
@@ -130,11 +132,12 @@ def faults(scores: Any, errors: Any = 0.0, *, mixing: float = 0.0, members: int 
 
 @cache
 def rank_scores(members: int) -> Array:
-    r"""A (4, 4), by which the scores of a rank among m draws follow from those of the law: E[phi(rank) | u] = A phi(u).
+    r"""A (4, 4), by which scores of a rank among m draws follow from the distribution's: E[phi(rank) | u] = A phi(u).
 
-    y among m draws of F has r of them below it with the probability that a binomial law of m and u = F(y) gives r, and
-    the mean of the scores over [r, r + 1] / (m + 1) is a polynomial of u of their own degree. So A is triangular:
-    the scores of five members keep .83 of a bias, .56 of a spread and .09 of tails, and those of three none of tails.
+    y among m draws of F has r of them below it with the probability that a binomial distribution of m and u = F(y)
+    gives r, and the mean of the scores over [r, r + 1] / (m + 1) is a polynomial of u of their own degree. So A is
+    triangular: the scores of five members keep .83 of a bias, .56 of a spread and .09 of tails, and those of three none
+    of tails.
     """
     nodes, weights = scipy.special.roots_sh_legendre(len(ORDERS) + 1)
     ranks = np.arange(members + 1)
@@ -154,8 +157,8 @@ def _shift_and_factor(scores: Array, members: int | None) -> tuple[Array, Array]
 def shift_and_factor(bias: Any, spread: Any) -> tuple[Array, Array]:
     """(b, c), (m,) each, with E phi_1 and E phi_2 as given where z ~ N(b, c^2); see the module.
 
-    Scores that no normal law has (a spread score below what the bias alone leaves possible) get the factor nearest to
-    them among ``FACTORS``.
+    Scores that no normal distribution has (a spread score below what the bias alone leaves possible) get the factor
+    nearest to them among ``FACTORS``.
     """
     bias, spread = np.broadcast_arrays(np.asarray(bias, dtype=np.float64), np.asarray(spread, dtype=np.float64))
     level = np.clip((1.0 + bias / np.sqrt(3.0)) / 2.0, 1e-12, 1.0 - 1e-12)
@@ -327,7 +330,7 @@ def group_reading(
         ratios = np.abs(mean) / np.sqrt(np.diag(covariance))
         p_values = np.array([two_sided_p_value(ratio, own.count) if known else 1.0 for ratio in ratios])
         quantile = t_quantile(max(own.count, 2))
-    # Ranks among few draws tell shapes from spreads less than the scores of a law do.
+    # Ranks among few draws tell shapes from spreads less than the scores of a distribution do.
     doubt = 0.0 if members is None else float(np.sqrt(np.mean(np.diag(covariance))))
     fault = faults(mean[None, :], doubt, mixing=mixing, members=members)
     return GroupReading(
@@ -379,8 +382,8 @@ def _intervals(
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """95 % intervals of shift and factor: their least and largest values on the ellipse of the scores' errors.
 
-    Of a linear function these are its ends by the delta method. Points that no law has, with a bias score beyond those
-    of targets that all lie on one side, are left out.
+    Of a linear function these are its ends by the delta method. Points that no distribution has, with a bias score
+    beyond those of targets that all lie on one side, are left out.
     """
     turns = np.linspace(0.0, 2.0 * np.pi, _TURNS, endpoint=False)
     ellipse = quantile * np.column_stack([np.cos(turns), np.sin(turns)]) @ np.linalg.cholesky(covariance).T

@@ -42,8 +42,9 @@ from congruence.kernels.conditional_calibration.passes import (
     scores_pass,
 )
 from congruence.kernels.conditional_calibration.regions import RegionCenters
+from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
-from congruence.kernels.engine.blocks import BlockSums, Passes, Write
+from congruence.kernels.engine.blocks import BlockSums, Pass, Passes, Write
 from congruence.kernels.threads import map_on_threads
 
 SharedNull = dict[int, Array]
@@ -199,8 +200,7 @@ class ScoredVersion:
         weighted, variance = added.get("weighted"), added.get("variance")
         if self.plan.dependent is not None:
             # What stands for U' diag(v) U and sum v: the same of blocks of rows, whose sums are independent.
-            inside = self.in_blocks[:, place]
-            weighted = np.stack([part.T @ part for part in np.moveaxis(inside, 2, 0)])
+            weighted = np.stack([part.T @ part for part in np.moveaxis(self.in_blocks[:, place], 2, 0)])
             variance = n * np.sum(self.in_blocks[:, 0] ** 2, axis=0)
         return ScoreSmoothing.of(
             directions,
@@ -211,6 +211,11 @@ class ScoredVersion:
             variance=None if variance is None else variance / n,
             members=int(self.sums.largest["members"]) or None,
         )
+
+    @property
+    def regression(self) -> BlockSums:
+        """What the second pass of ``LeaveOneOut`` needs of the first: little beside the sums by block."""
+        return BlockSums({name: self.sums.added[name] for name in ("regression", "lifted")})
 
     def effects(self, found: BlockSums) -> Mapping[str, Effect]:
         """Of each order, from what ``reading_pass`` added up."""
@@ -254,11 +259,15 @@ def tested_versions(
         places: centres of the regions.
         write: takes columns of every row.
     """
-    sums = run("calibration scores", scores_pass, bases, plans)
+    alone = [[plan] for plan in plans if plan.dependent is not None]  # sums by block are large
+    sums: Pass = {}
+    for some in [[plan for plan in plans if plan.dependent is None], *alone]:
+        sums |= run("calibration scores", scores_pass, bases, some) if some else {}
     versions = {plan.name: ScoredVersion(bases, plan, sums[plan.name]) for plan in plans}
     evidence = _evidence_by_shared_null(run, bases, versions, known)
     smoothings = {name: version.smoothing for name, version in versions.items()}
-    effects = run("calibration reading", reading_pass, bases, plans, sums, smoothings, places, write)
+    regressions = {name: version.regression for name, version in versions.items()}
+    effects = run("calibration reading", reading_pass, bases, plans, regressions, smoothings, places, write)
     tested = {}
     for name, version in versions.items():
         found = evidence.get(name) or version.evidence_by_own_null(run)
@@ -275,27 +284,30 @@ def _evidence_by_shared_null(
         for name, version in versions.items()
         if not version.plan.by_jumps and version.plan.dependent is None
     }
-    settings, n = bases.plan.settings, bases.plan.n
-    draws, own = settings.draws_for(n), {name: found for name, each in sharing.items() if (found := each.own)}
-    is_new, start = bool(sharing) and draws not in known, 0
-    parts: list[Array] = []
+    if not sharing:
+        return {}
+    draws = bases.plan.settings.draws_for(bases.plan.n)
+    own = {name: each.own for name, each in sharing.items() if each.own is not None}
+    is_new = draws not in known
+    drawn: list[Array] = []
     if own or is_new:
         asked = [versions[name].plan for name in own]
         found = run("calibration null", null_pass, bases, asked, own, draws, is_new)[""]
         parts = [found.added[f"draws from {block}"] for block in draw_blocks(draws)]
-
-    def drawn(basis: Basis, begin: int) -> Array:
-        each, place = basis_hypotheses(basis.eigenvalues, settings), slice(begin, begin + len(basis.eigenvalues))
-        return np.concatenate(map_on_threads(lambda part: each.evidence(part[place]), parts), axis=-1)
-
+        drawn = _evidence_of_draws(parts, [*(bases.bases if is_new else ()), *own.values()], bases.plan.settings)
     if is_new:
-        known[draws] = np.stack([drawn(basis, basis.place.start) for basis in bases.bases])
-        start = bases.directions
-    evidence = {}
-    for name, version in sharing.items():
-        null = known[draws]
-        if version.own is not None:
-            null = np.concatenate([null, drawn(version.own, start)[None]])
-            start += len(version.own.eigenvalues)
-        evidence[name] = version.evidence(null)
-    return evidence
+        known[draws], drawn = np.stack(drawn[: len(bases.bases)]), drawn[len(bases.bases) :]
+    nulls = {name: np.concatenate([known[draws], each[None]]) for name, each in zip(own, drawn, strict=True)}
+    return {name: version.evidence(nulls.get(name, known[draws])) for name, version in sharing.items()}
+
+
+def _evidence_of_draws(parts: Sequence[Array], bases: Sequence[Basis], settings: CalibrationSettings) -> list[Array]:
+    """Of bases whose coefficients lie one after the other in every block of draws, (5, B) each."""
+    found, start = [], 0
+    for basis in bases:
+        stop = start + len(basis.eigenvalues)
+        own = [part[start:stop] for part in parts]
+        hypotheses = basis_hypotheses(basis.eigenvalues, settings)
+        found.append(np.concatenate(map_on_threads(hypotheses.evidence, own), axis=-1))
+        start = stop
+    return found

@@ -8,8 +8,8 @@ set against their variance if the version is as right or wrong as everywhere,
 with V the variances that the version states and s^2 the ratio of the scores' own to these. The largest over all ranges
 of a size class (10 to 19 rows, 20 to 39, ...), of each order and of all four together, is put on one scale by the
 moments of draws of the null, which go the same way: the scores of other rows, where a right version's are alike in all
-rows, and scores drawn from the version's own law, where it predicts counts (both exact); the scores times one sign a
-block for rows that depend on each other. The p-value is of the whole search.
+rows, and scores drawn from the version's own distribution, where it predicts counts (both exact); the scores times one
+sign a block for rows that depend on each other. The p-value is of the whole search.
 
 The range that says most is found; its mean scores are taken out, and the search begins anew on what is left.
 """

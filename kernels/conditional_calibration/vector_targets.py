@@ -41,7 +41,7 @@ from congruence.kernels.streams import stream
 from congruence.kernels.threads import map_on_threads
 
 SCALES = {"1 spread": 1.0, "1/2 spread": 0.5, "1/4 spread": 0.25}
-MEMBERS = 32  # drawn from laws that have no closed form of their covariance
+MEMBERS = 32  # drawn from distributions that have no closed form of their covariance
 BLOCK_BYTES = 2**26
 _ROWS = 8192
 _ROWS_OF_MANY_DRAWS = 2_000
@@ -63,7 +63,7 @@ class WhitenedTargets:
 
     Attributes:
         z: (n, q).
-        predictive: the law of z if the model is the truth.
+        predictive: the distribution of z if the model is the truth.
         said: what the version says of a row, (n, 2 q): means and standard deviations.
     """
 
@@ -75,7 +75,8 @@ class WhitenedTargets:
 def whitened_targets(y: Array, predictive: Distribution, *, seed: int) -> WhitenedTargets:
     """Whitening of y (n, q) by the model's mean and covariance.
 
-    Of draws, by those of target and draws together, which tell the target from no draw. Other laws are given by draws.
+    Of draws, by those of target and draws together, which tell the target from no draw. Other distributions are given
+    by draws.
     """
     if (whitened := predictive.whitened(y)) is not None:
         return WhitenedTargets(*whitened, np.column_stack([predictive.mean(), predictive.std()]))

@@ -93,7 +93,7 @@ class DependentBlocks:
         return float(np.sqrt(np.sum(self.sums(influence) ** 2) * self.count / (self.count - 1.0)))
 
     def quantile(self, level: float = 0.95) -> float:
-        """Of Student's t law with ``count`` - 1 degrees of freedom, for a two-sided interval."""
+        """Of Student's t distribution with ``count`` - 1 degrees of freedom, for a two-sided interval."""
         return t_quantile(self.count, level)
 
     @cached_property
@@ -129,8 +129,8 @@ def enlargement(blocks: int, counts: Array | None = None) -> float:
     r"""(B / (B - 1))^{1/3}, by which sums of blocks under random signs count more in a null than the observed ones.
 
     Sums of few blocks are not as symmetric as signs make them. The whole factor, as in the jackknife of clusters (CR3,
-    Bell and McCaffrey 2002), called .005 of true laws wrong by the congruence test with ten groups that share their
-    inputs, where this called .04; what skewness asks for beyond it is in ``enlargements``.
+    Bell and McCaffrey 2002), called .005 of true distributions wrong by the congruence test with ten groups that share
+    their inputs, where this called .04; what skewness asks for beyond it is in ``enlargements``.
 
     Sparse counts that fall together in a few groups make sums whose skewness G lasts over fifty groups. Where their
     ``counts`` (B,), observed minus expected by block, are given and sum to less than 0 by more than rounding, it is
@@ -164,13 +164,13 @@ def skewness(sums: Array) -> Array:
 
 
 def t_quantile(blocks: float | None, level: float = 0.95) -> float:
-    """Of a two-sided interval: Student's t law with one degree of freedom less than blocks, or the normal law."""
+    """Of a two-sided interval: Student's t with one degree of freedom less than blocks, or the normal distribution."""
     share = 0.5 + 0.5 * level
     return float(scipy.special.ndtri(share) if blocks is None else scipy.special.stdtrit(blocks - 1, share))
 
 
 def two_sided_p_value(ratio: float, blocks: float | None) -> float:
-    """Of a difference that is ``ratio`` standard errors, by the same laws."""
+    """Of a difference that is ``ratio`` standard errors, by the same distributions."""
     if blocks is None:
         return float(2.0 * scipy.special.ndtr(-abs(ratio)))
     return float(2.0 * scipy.special.stdtr(blocks - 1, -abs(ratio)))

@@ -1,4 +1,4 @@
-"""Scores by which the dependence of rows is seen: what is left of a row's outcome beside its predicted law."""
+"""Scores by which the dependence of rows is seen: what is left of an outcome beside its predictive distribution."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dependence_scores(y: Array, predictive: Distribution) -> Array:
 
 
 def version_blocks(dependence: RowDependence | None, y: Array, predictive: Distribution) -> DependentBlocks | None:
-    """Blocks of rows that may depend on each other beside a version's laws; None of independent rows.
+    """Blocks of rows that may depend on each other beside a version's distributions; None of independent rows.
 
     Raises:
         InvalidInputError: fewer than ten groups or runs of time, of counts fewer than ten that hold any.
@@ -43,10 +43,10 @@ def pair_blocks(
     if dependence is None:
         return None
     both = (first, second)
-    noisy = any(law.is_discrete for law in both)
+    noisy = any(predicted.is_discrete for predicted in both)
     scores = partial(_scores_of_all, y, both)
     return dependence.blocks(scores, noisy=noisy, counts=y if noisy else None)
 
 
-def _scores_of_all(y: Array, laws: Sequence[Distribution]) -> Array:
-    return np.hstack([dependence_scores(y, law) for law in laws])
+def _scores_of_all(y: Array, models: Sequence[Distribution]) -> Array:
+    return np.hstack([dependence_scores(y, predicted) for predicted in models])

@@ -1,13 +1,13 @@
 r"""Intervals and p-values of an estimate from independent blocks of rows, few, unequal and skewed as they may be.
 
-Student's t law of the sum of B contributions takes them as normal. Where they are skewed, an estimate that is too low
-comes with a standard error that is too small: intervals of ten groups whose levels have a chi-squared law cover .86 in
-the place of .95. With the skewness G of the contributions and a = G / (3 sqrt(B)),
+Student's t distribution of the sum of B contributions takes them as normal. Where they are skewed, an estimate that is
+too low comes with a standard error that is too small: intervals of ten groups whose levels have a chi-squared
+distribution cover .86 in the place of .95. With the skewness G of the contributions and a = G / (3 sqrt(B)),
 
 .. math::  g(t) = t + a t^2 + \frac{a^2 t^3}{3} + \frac{a}{2} = \frac{(1 + a t)^3 - 1}{3 a} + \frac{a}{2}
 
 is monotone and takes the skewness off t = (estimate - truth) / error (Hall 1992, "On the removal of skewness by
-transformation"): g(t) is held against Student's t law.
+transformation"): g(t) is held against Student's t distribution.
 
 Blocks that count shares h_b of all rows, by their sizes or their weights, know the error by fewer degrees of freedom:
 (sum h^2)^2 / sum h^4 - 1 (Satterthwaite 1946), which is B - 1 where they are equal.

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.recalibration_map import Form
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.recalibration.recalibration_map import Form
 from congruence.tasks.contract.columns import UNCORRECTED, as_frame, is_recalibrated, score_map_columns
 from congruence.tasks.contract.reading import parameter_columns
 from congruence.tasks.contract.settings import PredictionSettings

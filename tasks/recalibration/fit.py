@@ -8,13 +8,13 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
-from congruence.kernels.conditional_calibration.recalibration_map import input_features
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.scores import version_blocks
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.recalibration.fit import fit_recalibration
+from congruence.kernels.recalibration.recalibration_map import input_features
 from congruence.kernels.streams import hashed_keys, keyed_uniforms
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.recalibration.model import map_bytes

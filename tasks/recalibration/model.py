@@ -24,7 +24,7 @@ from mlflow.pyfunc import load_model
 from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap, map_arrays, map_of
+from congruence.kernels.recalibration.recalibration_map import RecalibrationMap, map_arrays, map_of
 from congruence.tasks.contract.columns import output_columns
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.reading import (

@@ -16,16 +16,16 @@ from typing import Literal
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.recalibration import (
-    RehearsalSplit,
-    recalibration_rehearsal,
-    rehearsal_split,
-)
-from congruence.kernels.conditional_calibration.recalibration_map import RecalibrationMap
 from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.hold_out import hold_out
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.recalibration.fit import (
+    RehearsalSplit,
+    recalibration_rehearsal,
+    rehearsal_split,
+)
+from congruence.kernels.recalibration.recalibration_map import RecalibrationMap
 from congruence.kernels.streams import keyed_uniforms
 from congruence.kernels.verdict import NOT_JUDGED, Verdict
 from congruence.tasks.scores.evaluation import ROW_CORRELATION, MetricValue, verdict_of

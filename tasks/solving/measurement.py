@@ -127,6 +127,7 @@ def measure(
             dtype=embeddings.dtype,
             dependent={name: found_blocks.blocks for name, found_blocks in blocks.items()},
         )
-        calibration = {name: made.whole(columns.of(name)) for name, made in calibration.items() if columns.written}
+        for name in columns.written:  # none of vector targets, which have no reading
+            calibration[name] = calibration[name].whole(columns.of(name))
         seconds["calibration"] = time.perf_counter() - started
     return {name: VersionMeasurement.of(one, seconds, calibration.get(name)) for name, one in found.items()}

@@ -14,12 +14,6 @@ from scipy.special import ndtri
 from simulations import head, machine, row
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.recalibration import (
-    fit_recalibration,
-    recalibration_rehearsal,
-    rehearsal_split,
-)
-from congruence.kernels.conditional_calibration.recalibration_map import input_features
 from congruence.kernels.distributions import (
     Distribution,
     Mixture,
@@ -32,6 +26,12 @@ from congruence.kernels.distributions import (
     ZeroInflated,
 )
 from congruence.kernels.kernel_functions import Polynomial
+from congruence.kernels.recalibration.fit import (
+    fit_recalibration,
+    recalibration_rehearsal,
+    rehearsal_split,
+)
+from congruence.kernels.recalibration.recalibration_map import input_features
 from congruence.kernels.split import prepare
 
 KERNEL = Polynomial(3, 1.0, 1.0)

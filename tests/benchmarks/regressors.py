@@ -28,13 +28,13 @@ from registered_regressors import KINDS, Table, registered, tables
 
 from congruence.kernels import RBF, crps, median_gamma, negative_log_likelihood, pit_values, prepare
 from congruence.kernels.conditional_calibration.reading import group_reading
-from congruence.kernels.conditional_calibration.recalibration import (
+from congruence.kernels.conditional_calibration.regions import Regions, read_regions, regions
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.recalibration.fit import (
     RehearsalSplit,
     recalibration_rehearsal,
     rehearsal_split,
 )
-from congruence.kernels.conditional_calibration.regions import Regions, read_regions, regions
-from congruence.kernels.distributions import Distribution
 from congruence.kernels.split import Split
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.contract import load_predictive_model

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Normal, prepare
-from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
-from congruence.kernels.conditional_calibration.recalibration_map import input_features
 from congruence.kernels.dependence.blocks import (
     FEWEST_BLOCKS,
     DependentBlocks,
@@ -15,6 +13,8 @@ from congruence.kernels.dependence.blocks import (
     blocks_of_groups,
 )
 from congruence.kernels.dependence.hold_out import folds, hold_out, sample
+from congruence.kernels.recalibration.fit import fit_recalibration
+from congruence.kernels.recalibration.recalibration_map import input_features
 
 N = 1000
 SHOP = np.arange(N) % 73

@@ -10,18 +10,6 @@ from scipy.integrate import quad
 from scipy.special import ndtr, ndtri
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.recalibration import (
-    RehearsalSplit,
-    fit_recalibration,
-    recalibration_rehearsal,
-    rehearsal_split,
-)
-from congruence.kernels.conditional_calibration.recalibration_map import (
-    Form,
-    InputFeatures,
-    input_features,
-    linear_in_kernel,
-)
 from congruence.kernels.distributions import (
     Beta,
     Binomial,
@@ -46,6 +34,18 @@ from congruence.kernels.distributions.recalibrated import Recalibrated, recalibr
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Polynomial
+from congruence.kernels.recalibration.fit import (
+    RehearsalSplit,
+    fit_recalibration,
+    recalibration_rehearsal,
+    rehearsal_split,
+)
+from congruence.kernels.recalibration.recalibration_map import (
+    Form,
+    InputFeatures,
+    input_features,
+    linear_in_kernel,
+)
 from congruence.kernels.split import Split, prepare
 
 LEVELS = np.array([0.0, 0.1, 0.5, 0.9, 1.0])

@@ -18,13 +18,13 @@ from congruence.kernels import (
     Normal,
     prepare,
 )
-from congruence.kernels.conditional_calibration import recalibration
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.targets import model_output_kernel
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.protocol import ECAI, EvaluationProtocol
+from congruence.kernels.recalibration import fit as recalibration
 from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.plots.calibration import pit_histogram
 from congruence.tasks.plots.style import figure_of, png

@@ -11,14 +11,6 @@ import pandas as pd
 import pytest
 import torch
 
-from congruence.kernels.conditional_calibration.recalibration import fit_recalibration
-from congruence.kernels.conditional_calibration.recalibration_map import (
-    Form,
-    RecalibrationMap,
-    input_features,
-    map_arrays,
-    map_of,
-)
 from congruence.kernels.dependence.hold_out import hold_out
 from congruence.kernels.distributions import Distribution, Histogram, Mixture, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
@@ -27,6 +19,14 @@ from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel, Linear, Polynomial
 from congruence.kernels.protocol import EXACT
+from congruence.kernels.recalibration.fit import fit_recalibration
+from congruence.kernels.recalibration.recalibration_map import (
+    Form,
+    RecalibrationMap,
+    input_features,
+    map_arrays,
+    map_of,
+)
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.columns import output_columns
 from congruence.tasks.contract.reading import distribution_columns, read_distribution

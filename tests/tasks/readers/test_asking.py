@@ -21,9 +21,9 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import BayesianRidge, LinearRegression
 
 from congruence.flows.operations.init_file import model_facts
-from congruence.kernels.conditional_calibration.recalibration_map import Form
 from congruence.kernels.distributions import Normal, Poisson, Quantiles
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
+from congruence.kernels.recalibration.recalibration_map import Form
 from congruence.tasks import readers
 from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
 from congruence.tasks.contract.loading import fetch, loading_remedy

@@ -27,7 +27,19 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.conditional_calibration.recalibration_map import (
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.hold_out import folds
+from congruence.kernels.dependence.scores import pair_blocks, version_blocks
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.recalibrated import score_intervals
+from congruence.kernels.engine.difference import difference_of_influences
+from congruence.kernels.engine.driver import Accuracy, Ask
+from congruence.kernels.engine.measure import HeldSplit, measure_held
+from congruence.kernels.engine.spectrum import input_spectrum
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.recalibration.recalibration_map import (
     LARGEST_SCORE,
     Design,
     Form,
@@ -41,18 +53,6 @@ from congruence.kernels.conditional_calibration.recalibration_map import (
     input_features,
     normal_score_map,
 )
-from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
-from congruence.kernels.dependence.hold_out import folds
-from congruence.kernels.dependence.scores import pair_blocks, version_blocks
-from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.recalibrated import score_intervals
-from congruence.kernels.engine.difference import difference_of_influences
-from congruence.kernels.engine.driver import Accuracy, Ask
-from congruence.kernels.engine.measure import HeldSplit, measure_held
-from congruence.kernels.engine.spectrum import input_spectrum
-from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rounding import resolution
 from congruence.kernels.scores import empirical_crps, matched_targets, negative_log_likelihood
 from congruence.kernels.streams import keyed_uniforms
@@ -97,7 +97,7 @@ def fit_recalibration(
         blocks: of rows that depend on each other: no fold divides one, and gains are judged by their sums within them.
 
     Raises:
-        InvalidInputError: rows that do not match, fewer than 50, or laws without levels to map.
+        InvalidInputError: rows that do not match, fewer than 50, or distributions without levels to map.
     """
     targets = matched_targets(predictive, y)
     n = len(targets)
@@ -154,7 +154,7 @@ def _chosen_form(features: Array, scores: NormalScores, fold: Array, within: Arr
         for k, held in outside.items():
             for option, gained in zip(options, gains, strict=True):
                 tried = replace(form, **{part: option})
-                # Moves are judged at the scores' own spread: of a law that is too narrow every move looks good.
+                # Moves are judged at the scores' own spread: where that is predicted too small, every move looks good.
                 judged = replace(tried, factor=np.inf) if part == "shift" else tried
                 key = (k, judged.shift, judged.factor)
                 if key not in moves:  # forms differ in one part at a time, shapes by the dozen in nothing else
@@ -311,23 +311,23 @@ def recalibration_rehearsal(
     blocks = pair_blocks(split.held_out, targets, before, after)
     changes = _scored(targets, before, after, blocks)
     changes["cce"] = _congruence(split, targets, before, after, seed, blocks)
-    laws = [before] if after is before else [before, after]
+    models = [before] if after is before else [before, after]
     judged = split.held_out or RowDependence()
     design = {"keys": names[held_out], "groups": judged.groups, "time": judged.time}
-    tests = [split.calibration.test_version(targets, law, seed=seed, **design) for law in laws]
+    tests = [split.calibration.test_version(targets, predicted, seed=seed, **design) for predicted in models]
     p_values = (tests[0].p_value, tests[-1].p_value)
     return RecalibrationRehearsal(changes, p_values, len(held_out), len(fitting), found)
 
 
 def _scored(y: Array, before: Distribution, after: Distribution, blocks: DependentBlocks | None) -> dict[str, Change]:
-    """The changes of CRPS, of the absolute error of the mean and, where both laws have a finite one, of NLL."""
+    """The changes of CRPS, of the absolute error of the mean and, where it is finite before and after, of NLL."""
     changes = {
         "crps": _paired(empirical_crps(y, before), empirical_crps(y, after), blocks),
         "mae": _paired(np.abs(y - before.mean()), np.abs(y - after.mean()), blocks),
     }
     if before.has_density() and after.has_density():
         step = resolution(y)
-        scores = [negative_log_likelihood(y, law, infinite="keep", step=step) for law in (before, after)]
+        scores = [negative_log_likelihood(y, predicted, infinite="keep", step=step) for predicted in (before, after)]
         if all(np.isfinite(score).all() for score in scores):
             changes["nll"] = _paired(scores[0], scores[1], blocks)
     return changes

@@ -90,7 +90,7 @@ def linear_in_kernel(kernel: Kernel, landmarks: Array, weights: Array, x: Any) -
 
 
 LEVELS = np.array([0.0, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.94, 0.97, 0.99, 1.0])
-"""Of H, the distribution function that bends a law: its inner values are what is fitted."""
+"""Of H, the distribution function that bends a distribution: its inner values are what is fitted."""
 
 _LEAST_DENSITY = 0.05
 _LARGEST_LOG_FACTOR = np.log(50.0)
@@ -152,12 +152,12 @@ class RecalibrationMap:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether the data chose to leave every law as it is."""
+        """Whether the data chose to leave every distribution as it is."""
         return self.form == Form()
 
     @property
     def depends_on_input(self) -> bool:
-        """Whether the map differs from input to input; else every law is moved, stretched and bent alike."""
+        """Whether the map differs from input to input; else every distribution is moved, stretched and bent alike."""
         return bool(np.any(self.weights != 0.0))
 
     def everywhere(self, rows: int) -> NormalScoreMap:
@@ -333,7 +333,7 @@ def fit_moves(design: Design, scores: NormalScores, form: Form) -> Moves:
     shift, factor = np.zeros(len(scores)), np.ones(len(scores))
     z = scores.drawn(shift, factor)
     moves = form.shift is not None or form.factor is not None
-    # Of a jump only its ends are known: scores are drawn again from the fitted law in it (stochastic EM).
+    # Of a jump only its ends are known: scores are drawn again from the fitted distribution in it (stochastic EM).
     for _ in range(1 if scores.are_points or not moves else _DRAWS):
         if form.shift is not None:
             constants[:1], slopes[:, :1] = design.regress(z[:, None], form.shift)
