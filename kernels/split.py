@@ -16,7 +16,7 @@ from congruence.kernels.conditional_calibration.local_reading import LocalReadin
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.scores import pair_blocks, version_blocks
+from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
 from congruence.kernels.engine.difference import CongruenceDifference, difference_of_influences
@@ -201,7 +201,7 @@ class Split:
         y, versions = require_targets(y, "y", self.n), {"first": first, "second": second}
         found = self.evaluate(y, versions, output_kernel=output_kernel, draws=0, seed=seed)
         one, other = (result.uncertainty for result in found.values())
-        blocks, shares = pair_blocks(self.dependence, y, first, second), one.blocks == other.blocks
+        blocks, shares = version_blocks(self.dependence, y, first, second), one.blocks == other.blocks
         return difference_of_influences(one.influence, other.influence, blocks, shares_signs=shares)
 
     def calibration_test(

@@ -27,7 +27,7 @@ from congruence.kernels.conditional_calibration.score_test import SharedNull, te
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.vector_targets import VectorBasis, vector_test
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
-from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses, Passes, Write, held, whole_rows
 from congruence.kernels.engine.driver import Columns
@@ -61,7 +61,13 @@ class KeyedRows(HeldRows):
     def of(
         cls, x: Array, y: Array, models: Mapping[str, Distribution], *, weights: Array | None, keys: Any | None
     ) -> KeyedRows:
-        """Returns rows of inputs x (n, d), targets y, predictions by version, weights of mean 1, and keys."""
+        """Returns rows of inputs x (n, d), targets y, predictions by version, weights of mean 1, and keys.
+
+        Raises:
+            InvalidInputError: another number of keys.
+        """
+        if keys is not None and len(keys) != len(x):
+            raise InvalidInputError(f"keys: {len(keys)} keys for {len(x)} rows; give one key per row")
         return cls(x, y, models, weights, len(x), None if keys is None else np.asarray(keys))
 
     def keys(self, block: int) -> Array:

@@ -1,4 +1,6 @@
-"""A look for correlation between rows that nobody asked for: along time, along the order of the rows, within groups.
+"""How the dependence of rows is seen: by scores of outcomes beside predictions, and by a look that nobody asked for.
+
+The look is along time, along the order of the rows, and within groups.
 
 The PIT scores of independent rows are exchangeable if the model is the truth, so each look is an exact test by
 permutations of the rows; Bonferroni over the looks keeps false alarms at most 1 % in all.
@@ -13,12 +15,43 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.dependence.blocks import lag_correlations, time_ranks
+from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.calibration.pit_scores import mean_scores, pit_scores
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, lag_correlations, time_ranks
+from congruence.kernels.distributions import Distribution
 from congruence.kernels.streams import stream
 
 LEVEL = 0.01
 PERMUTATIONS = 1_999
 _VALUES = 20_000_000  # of n times permutations, beyond which fewer are drawn
+
+
+def dependence_scores(y: Array, predictive: Distribution) -> Array:
+    """Of n rows, (n, r): the four PIT scores without noise of our own; of vector targets, standardised residuals."""
+    if y.ndim == 2:
+        spread = predictive.std()
+        return np.asarray((y - predictive.mean()) / np.where(spread > 0.0, spread, 1.0))
+    if predictive.has_steps:
+        return mean_scores(*predictive.pit_range(y))
+    return pit_scores(pit_values(y, predictive))
+
+
+def version_blocks(dependence: RowDependence | None, y: Array, *models: Distribution) -> DependentBlocks | None:
+    """Blocks of rows that may depend on each other beside what a version predicts; None of independent rows.
+
+    For the difference of several versions: runs of time as long as the longest of theirs.
+
+    Raises:
+        InvalidInputError: fewer than ten groups or runs of time, of counts fewer than ten that hold any.
+    """
+    if dependence is None:
+        return None
+    noisy = any(predictive.is_discrete for predictive in models)
+
+    def scores() -> Array:
+        return np.hstack([dependence_scores(y, predictive) for predictive in models])
+
+    return dependence.blocks(scores, noisy=noisy, counts=y if noisy else None)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
-from congruence.kernels.dependence.scores import dependence_scores
+from congruence.kernels.dependence.correlation import dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, RowBlocks
 

@@ -10,7 +10,7 @@ import scipy.special
 
 from congruence.kernels.arrays import require_targets
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, p_value_kind
-from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.estimators import block_estimates

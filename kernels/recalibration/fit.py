@@ -28,8 +28,8 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.dependence.hold_out import folds
-from congruence.kernels.dependence.scores import pair_blocks, version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.recalibrated import score_intervals
 from congruence.kernels.engine.difference import difference_of_influences
@@ -308,7 +308,7 @@ def recalibration_rehearsal(
     )
     before, targets = predictive[held_out], targets[held_out]
     after = before if found.changes_nothing else found(split.points, before)
-    blocks = pair_blocks(split.held_out, targets, before, after)
+    blocks = version_blocks(split.held_out, targets, before, after)
     changes = _scored(targets, before, after, blocks)
     changes["cce"] = _congruence(split, targets, before, after, seed, blocks)
     models = [before] if after is before else [before, after]

@@ -9,7 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets, to_numpy
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.null import (
     coefficients_of_split,

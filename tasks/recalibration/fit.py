@@ -9,7 +9,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol

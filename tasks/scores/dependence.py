@@ -11,8 +11,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.correlation import Correlation, correlations
-from congruence.kernels.dependence.scores import dependence_scores
+from congruence.kernels.dependence.correlation import Correlation, correlations, dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import FoundBlocks, found_blocks
 from congruence.tasks.scores.evaluation import Columns

@@ -30,8 +30,7 @@ from congruence.kernels.conditional_calibration.local_reading import local_readi
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
-from congruence.kernels.dependence.correlation import correlations
-from congruence.kernels.dependence.scores import pair_blocks
+from congruence.kernels.dependence.correlation import correlations, version_blocks
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.resampling.aggregation import ScoreStatistics
@@ -182,7 +181,7 @@ def congruence(case: Case, splits: int, powered: int) -> str:
         try:
             results = split.evaluate(z, versions, output_kernel=RBF(0.5), draws=0)
             test = split.congruence_test(z, versions["true"], draws=99)
-            blocks = pair_blocks(split.dependence, z, versions["up"], versions["down"])
+            blocks = version_blocks(split.dependence, z, versions["up"], versions["down"])
         except TooFewBlocksError:
             continue
         band = results["true"].band

@@ -15,7 +15,7 @@ from simulations import head, row, share
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
-from congruence.kernels.dependence.scores import pair_blocks
+from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution, NegativeBinomial, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.score_parts import may_be_best, recalibrated_crps, score_parts
 from congruence.kernels.scores import crps
@@ -132,7 +132,7 @@ def rows_of(name: str, n: int, splits: int) -> None:
     held: list[tuple[bool, ...]] = []
     for split in range(splits):
         case = make(n, np.random.default_rng([split, 7]))
-        blocks = pair_blocks(case.dependence, case.y, case.first, case.second)
+        blocks = version_blocks(case.dependence, case.y, case.first, case.second)
         parts = score_parts(*columns(case, blocks, split), weights=case.weights, blocks=blocks)
         pairs = ((parts.honesty, honesty), (parts.knowledge, knowledge))
         held.append(tuple(part.low - 1e-12 <= truth <= part.high + 1e-12 for part, truth in pairs))

@@ -22,7 +22,7 @@ from simulations import AT, head, machine, row
 from congruence.kernels import RBF, Poisson, prepare
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.dependence.blocks import TooFewBlocksError, enlargement
-from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.scores import point_scores
 from congruence.tasks.scores.dependence import blocks_of_means

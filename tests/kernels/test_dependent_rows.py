@@ -25,8 +25,7 @@ from congruence.kernels.dependence.blocks import (
     run_length,
     t_quantile,
 )
-from congruence.kernels.dependence.correlation import correlations
-from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.dependence.correlation import correlations, version_blocks
 from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of

@@ -10,7 +10,7 @@ from scipy.signal import lfilter
 from congruence.kernels import RBF, InvalidInputError, MultivariateNormal, Normal, Poisson, Samples, Uniform, prepare
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.dependence.blocks import RowDependence, blocks_of_groups
-from congruence.kernels.dependence.scores import version_blocks
+from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.scores import crps, negative_log_likelihood
 from congruence.kernels.support.levels import held_out_rows, rows_for

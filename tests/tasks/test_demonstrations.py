@@ -26,7 +26,7 @@ from congruence.kernels.conditional_calibration.prepared import conditional_cali
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import lag_correlations
 from congruence.kernels.dependence.correlation import correlations
-from congruence.kernels.dependence.scores import dependence_scores
+from congruence.kernels.dependence.correlation import dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.errors import InvalidInputError
