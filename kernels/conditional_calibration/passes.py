@@ -41,7 +41,7 @@ from congruence.kernels.engine.tiles import weighted_squares
 from congruence.kernels.threads import map_on_threads
 
 INFLUENCE = f"{PREFIX}influence_"
-MOST_BLOCKS = 1_000
+MOST_BLOCKS = 2_500
 """Of rows that depend on each other, whose sums are held; of more, neighbouring ones are taken as one."""
 
 _ROWS_OF_DRAWS = 16_384  # whose directions are side by side while draws go over them
