@@ -249,8 +249,9 @@ class PreparedCalibration:
         """
         dependence = RowDependence.of(self.n, groups=groups, time=time)
         if predictive.dimension == 1:
-            given = {"keys": keys, "seed": seed, "weights": weights, "dependence": dependence}
-            return self.version(y, predictive, **given, read=False).test
+            return self.version(
+                y, predictive, keys=keys, seed=seed, dependence=dependence, weights=weights, read=False
+            ).test
         self._require_rows(predictive)
         return self.test_vectors(y, predictive, version_blocks(dependence, y, predictive))
 
@@ -379,8 +380,11 @@ def prepare_calibration(
     if input_kernel is not None:
         require_kernel(input_kernel, "input_kernel")
     protocol = EvaluationProtocol("python", False, input_kernel or RBF(1.0), regularization=regularization)
-    asked = {"settings": settings, "seed": seed, "dtype": x.dtype, "with_protocol": input_kernel is not None}
-    return replace(PreparedCalibration.of(LocalPasses(HeldRows(x)), len(x), protocol, **asked), x=x)
+    run, asks = LocalPasses(HeldRows(x)), input_kernel is not None
+    prepared = PreparedCalibration.of(
+        run, len(x), protocol, settings=settings, seed=seed, dtype=x.dtype, with_protocol=asks
+    )
+    return replace(prepared, x=x)
 
 
 def conditional_calibration_test(
