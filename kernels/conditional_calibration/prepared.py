@@ -100,6 +100,10 @@ class VersionCalibration:
         """Returns it with those of some columns of all rows that are its own."""
         return replace(self, by_row={name: each for name, each in columns.items() if name.startswith(PREFIX)})
 
+    def at_rows(self, chosen: Array) -> VersionCalibration:
+        """Returns it with the columns of some rows alone."""
+        return replace(self, by_row={name: each[chosen] for name, each in self.by_row.items()})
+
     @cached_property
     def reading(self) -> LocalReading | None:
         """What is wrong around every row; None of vector targets."""

@@ -255,8 +255,7 @@ def _named_regions(
         numbers = numbers_of_inputs(given.split, features.loc[given.numbers[searched]])
         regions = calibration.regions.named(numbers, searched)
     if calibration is not None and calibration.reading is not None:
-        few = calibration.reading.at_points(runs_looked_at(len(given.targets)))
-        measurement = replace(measurement, calibration=replace(calibration, reading=few, regions=None, influence=None))
+        measurement = replace(measurement, calibration=calibration.at_rows(runs_looked_at(len(given.targets))))
     return measurement, regions
 
 
