@@ -17,9 +17,6 @@ import pandas as pd
 from congruence.kernels import EXACT, Distribution, Normal, Poisson, Samples, prepare
 from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration import CalibrationSettings, prepare_calibration
-from congruence.kernels.conditional_calibration.local_reading import local_distribution, local_reading
-from congruence.kernels.conditional_calibration.prepared import VersionCalibration
-from congruence.kernels.conditional_calibration.regions import regions
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
 from congruence.tasks.scores.reading import read_what_is_wrong
@@ -65,24 +62,19 @@ def main() -> None:
         x[:, :2] = inputs / 4.0
         prepared = prepare(x, input_kernel=EXACT.input_kernel, regularization=EXACT.regularization)
         system = {"input_kernel": EXACT.input_kernel, "regularization": EXACT.regularization}
-        split, places = prepare_calibration(x, settings=settings, seed=first, **system), regions(x, seed=first)
-        smoother = prepared.smoother
+        split = prepare_calibration(x, settings=settings, seed=first, **system)
         for _ in range(min(PER_INPUTS, arguments.splits - made)):
             law, y = truth(arguments.family, 4.0 * x, rng)
-            congruence = congruence_tests(prepared, y, {"": law}, draws=arguments.draws, seed=int(rng.integers(2**31)))[
-                ""
-            ]
-            pit = pit_values(y, law, seed=int(rng.integers(2**31)))
-            test = split.test_version(y, law)
+            congruence = prepared.congruence_test(y, law, draws=arguments.draws, seed=int(rng.integers(2**31)))
+            drawn = int(rng.integers(2**31))
+            pit, found = pit_values(y, law, seed=drawn), split.version(y, law, seed=drawn)
             metrics = {
                 "cce_mean": MetricValue(congruence.statistic),
                 "cce_p_value": MetricValue(congruence.p_value),
-                "calibration_p_value": MetricValue(test.p_value),
+                "calibration_p_value": MetricValue(found.test.p_value),
             }
-            curves = local_distribution(smoother, pit)
-            found = VersionCalibration(test, local_reading(smoother, pit), places, curves)
             labels = pd.DataFrame({name: rng.integers(0, 4, n).astype(str) for name in ("site", "kind")})
-            wrong = read_what_is_wrong(found, places, RowsRead(pit), metrics, np.arange(n), labels)
+            wrong = read_what_is_wrong(found, found.regions, RowsRead(pit), metrics, np.arange(n), labels)
             metrics[PLACES_P_VALUE] = MetricValue(wrong.p_value)
             verdict = verdict_of(metrics, rows=n)
             whole = sum(part.weight for part in verdict.parts)
