@@ -25,8 +25,7 @@ from congruence.kernels.calibration import expected_calibration_error
 from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import lag_correlations
-from congruence.kernels.dependence.correlation import correlations
-from congruence.kernels.dependence.correlation import dependence_scores
+from congruence.kernels.dependence.correlation import correlations, dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.errors import InvalidInputError
