@@ -23,6 +23,13 @@ def array_namespace(*arrays: Any) -> ModuleType:
     return np
 
 
+def on_card(array: Any) -> Any:
+    """``array`` on the card of this process."""
+    import cupy
+
+    return cupy.asarray(array)
+
+
 def to_numpy(array: Any, name: str = "array") -> Array:
     """``array`` in host memory.
 
