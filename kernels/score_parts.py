@@ -2,8 +2,8 @@ r"""Who won, and why: knowledge or honesty, and which of several versions may st
 
 A version is *honest* where its predictions can be taken at their word: nothing is gained by reading its levels anew
 from what it says itself. What it would gain is found by a map of its levels, G_i(u) = Phi((Phi^{-1}(u) - b_i) / c_i),
-whose b and log c are linear in the ranks of its own means and spreads, fitted on other rows. The CRPS of two versions a
-and b then differs by
+whose b and log c are linear in the ranks of its own means and spreads, fitted on other rows. The CRPS or log score of
+two versions a and b then differs by
 
 .. math::  S_a - S_b = \big[(S_a - S_a') - (S_b - S_b')\big] + \big[S_a' - S_b'\big],
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks
@@ -34,7 +35,7 @@ from congruence.kernels.recalibration.recalibration_map import (
     fit_parts,
     normal_score_map,
 )
-from congruence.kernels.scores import crps, empirical_crps, matched_targets
+from congruence.kernels.scores import empirical_crps, matched_targets
 from congruence.kernels.streams import keyed_uniforms, stream
 from congruence.kernels.weights import mean_one
 
@@ -43,7 +44,8 @@ FEWEST_ROWS = 100
 _RIDGE = 1.0
 _PURPOSE = "folds of a version's own recalibration"
 _DRAWS = 2000
-_ROUNDING = 1e-12
+_ROUNDING = 1e-8
+"""Of a score: far out, normal scores of levels near 1 have some ten digits."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,14 @@ class Part:
 
 @dataclass(frozen=True)
 class ScoreParts:
-    """A mean difference of CRPS, first - second, and its two parts, which sum to it.
+    """A mean difference of scores, first - second, and its two parts, which sum to it.
 
     Attributes:
         total: the difference.
         honesty: what the first would gain by its own recalibration, less what the second would.
         knowledge: what is left of the difference when both are recalibrated.
         gains: what each would gain by its own recalibration.
+        corrected: the first when it is recalibrated - the second as it is.
         rows: that the parts rest on.
     """
 
@@ -78,18 +81,23 @@ class ScoreParts:
     honesty: Part
     knowledge: Part
     gains: tuple[Part, Part]
+    corrected: Part
     rows: int
 
 
-def recalibrated_crps(
+def recalibration_gains(
     y: Any,
     predictive: Distribution,
     *,
     keys: Any | None = None,
     seed: int = 0,
     blocks: DependentBlocks | None = None,
-) -> Array:
-    """Returns the CRPS of each row's prediction when it is recalibrated by a map fitted on the other four fifths, (n,).
+) -> tuple[Array, Array]:
+    """Returns what each row's CRPS and log score gain by a map of its levels that was fitted on the other four fifths.
+
+    The log score's is the logarithm of how much likelier the map makes the levels that the target lies between, so that
+    the NLL of any family less the gain is that of its recalibrated prediction; NaN of draws, whose log score is that
+    of a density which they do not state.
 
     Args:
         y: targets (n,).
@@ -108,10 +116,11 @@ def recalibrated_crps(
             "where its predictions have a spread"
         )
     names = np.arange(len(targets)) if keys is None else np.asarray(keys)
-    scores = NormalScores(*score_intervals(predictive, targets), keyed_uniforms(names, seed, _PURPOSE))
+    low, high = score_intervals(predictive, targets)
+    scores = NormalScores(low, high, keyed_uniforms(names, seed, _PURPOSE))
     features, form = _own_features(predictive), Form(_RIDGE, _RIDGE)
     parts = folds(names, FOLDS, seed, _PURPOSE, blocks)
-    found = np.empty(len(targets))
+    of_crps, of_log = np.zeros((2, len(targets)))
     for part in range(FOLDS):
         held = parts.numbers == part
         fitting = ~held & ~parts.beside_cuts
@@ -120,9 +129,21 @@ def recalibrated_crps(
             own_map = normal_score_map(fitted.at(features[held]), form)
             before = predictive[held]
             after = recalibrated(before, own_map)
-            gain = empirical_crps(targets[held], before) - empirical_crps(targets[held], after)
-            found[held] = crps(targets[held], before) - gain
-    return found
+            of_crps[held] = empirical_crps(targets[held], before) - empirical_crps(targets[held], after)
+            below, above = ((end[held] - own_map.shift) / own_map.factor for end in (low, high))
+            of_log[held] = _log_mass(below, above, own_map.factor) - _log_mass(low[held], high[held], 1.0)
+    return of_crps, of_log if predictive.draws is None else np.full(len(targets), np.nan)
+
+
+def _log_mass(low: Array, high: Array, factor: Array | float) -> Array:
+    """log of the standard normal mass between two scores; where they are the same, of the density over ``factor``."""
+    flipped = low > 0.0  # far out on the right, levels have no digits left
+    low, high = np.where(flipped, -high, low), np.where(flipped, -low, high)
+    point = (high == low) & np.isfinite(low)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mass = log_ndtr(high) + np.log1p(-np.exp(log_ndtr(low) - log_ndtr(high)))
+    found = np.where(point, -0.5 * np.where(point, low, 0.0) ** 2 - np.log(factor), mass)
+    return np.where(np.isfinite(found), found, 0.0)  # beyond any support: infinite before and after
 
 
 def score_parts(
@@ -134,11 +155,11 @@ def score_parts(
     weights: Array | None = None,
     blocks: DependentBlocks | None = None,
 ) -> ScoreParts:
-    """Returns the difference of two versions' mean CRPS on the same rows, and its parts, with their intervals.
+    """Returns the difference of two versions' mean scores on the same rows, and its parts, with their intervals.
 
     Args:
-        first, second: CRPS of the rows, (n,).
-        first_recalibrated, second_recalibrated: by ``recalibrated_crps``, (n,).
+        first, second: CRPS or log scores of the rows, (n,); lower is better.
+        first_recalibrated, second_recalibrated: the same less ``recalibration_gains``, (n,).
         weights: what each row counts in means, (n,); equal by default.
         blocks: of rows that depend on each other.
 
@@ -167,6 +188,7 @@ def score_parts(
         part(gains[0] - gains[1]),
         part(first_recalibrated - second_recalibrated),
         (part(gains[0]), part(gains[1])),
+        part(first_recalibrated - second),
         n,
     )
 

@@ -8,18 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rich.table import Table
-
-from congruence.flows.cli.console import results
 from congruence.flows.cli.options import open_file, start
 from congruence.kernels.resampling.paired import RESAMPLES
-from congruence.kernels.score_parts import ScoreParts
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.differences import CCE, MetricDifference, infinite_metrics
-from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
-from congruence.tasks.comparison.who_won import WhoWon
+from congruence.tasks.comparison.versions import Comparison, compare_versions
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import file_conditions, split_conditions
 from congruence.tasks.evaluate.splits import open_planned, use_tracking
@@ -31,15 +24,12 @@ from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reading import comparable_versions, logged_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, select
+from congruence.tasks.monitor.best import MayBeBest
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.folders import tracking_uri
 from congruence.tasks.runtime.mlflow_access import point_mlflow_at
-from congruence.tasks.scores.metrics.registry import metric_of, shown
-from congruence.tasks.sentences.calibration import probability, significant
 from congruence.tasks.settings.evaluation import EvaluationSettings
-
-_LARGEST = 5
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class ComparisonRequest:
     """What a command line asks to compare: on which splits under what, versions, and where these are logged.
 
     ``baseline`` is the one of the file's gate, where it has one; ``stored`` are the settings of a file that names
-    stored predictions.
+    stored predictions; ``names_versions`` says whether the command line names versions, so that others may be left out.
     """
 
     conditions: dict[str, Conditions]
@@ -65,6 +55,7 @@ class ComparisonRequest:
     seed: int = 0
     baseline: str | None = None
     stored: EvaluationSettings | None = None
+    names_versions: bool = False
 
 
 def comparison_request(
@@ -93,11 +84,13 @@ def comparison_request(
         conditions = file_conditions(settings, protocol_digest=protocol_digest)
         chosen = conditions if split is None else {split: conditions[split]}
         baseline = None if settings.gate is None else settings.gate.baseline
-        return ComparisonRequest(chosen, models, settings.tracking, settings.seed, baseline)
+        named = len(arguments) > 1
+        return ComparisonRequest(chosen, models, settings.tracking, settings.seed, baseline, names_versions=named)
     if split is None:
         raise SettingsError("give an evaluation file, or --split NAME: which split are the versions to be compared on?")
     point_mlflow_at(tracking_uri(start(home)))
-    return ComparisonRequest({split: Conditions(protocol_digest=protocol_digest)}, list(arguments), TrackingSettings())
+    conditions = {split: Conditions(protocol_digest=protocol_digest)}
+    return ComparisonRequest(conditions, list(arguments), TrackingSettings(), names_versions=bool(arguments))
 
 
 def compare(
@@ -109,6 +102,7 @@ def compare(
     conditions: Conditions = ANY,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    mark: bool = False,
 ) -> LoggedComparison:
     """Compare versions on the split of this name and log the comparison.
 
@@ -121,6 +115,7 @@ def compare(
             of the split and the latest protocol that all versions share.
         resamples: of the bootstrap and of the permutation test of the metrics other than CCE.
         seed: of both.
+        mark: whether these are all versions of the split, so that lists may say which may be the best.
 
     Raises:
         ProtocolError: the versions were measured on other splits or under other protocols.
@@ -138,6 +133,10 @@ def compare(
     label = against.label if against is not None else None
     comparison = compare_versions(versions, baseline=label, resamples=resamples, seed=seed)
     run_id = log_comparison(comparison, tracking)
+    if mark and comparison.best:
+        runs = {version.label: (version.model, str(version.run_id)) for version in comparison.versions}
+        best = MayBeBest(tuple(comparison.may_be_best), runs, f"of {len(runs)} versions")
+        best.mark(split, tracking)
     return LoggedComparison(comparison, run_id, place_of(run_id, tracking))
 
 
@@ -187,58 +186,6 @@ def compare_stored(
     return [compared([uri, base], base) for uri in uris if uri != base]
 
 
-def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
-    """A comparison as JSON: the numbers of each version, and each pair's differences; negative is better."""
-    comparison = logged.comparison
-    return {
-        "split": comparison.split.name,
-        "protocol": f"{comparison.baseline.protocol_name} ({comparison.baseline.protocol_digest})",
-        "baseline": comparison.baseline.label,
-        "versions": {
-            version.label: {name: metric.value for name, metric in version.metrics.items()}
-            for version in comparison.versions
-        },
-        "differences": {
-            label: {
-                name: {"difference": item.difference, "low": item.low, "high": item.high, "p_value": item.p_value}
-                for name, item in pair.differences.items()
-            }
-            for label, pair in comparison.pairs.items()
-        },
-        "parts": {label: parts_json(pair.won) for label, pair in comparison.pairs.items() if pair.won is not None},
-        "may_be_best": comparison.may_be_best,
-        "best_p_values": comparison.best,
-        "changes": {label: list(pair.changes) for label, pair in comparison.pairs.items()},
-        "notes": list(comparison.notes),
-        "run_id": logged.run_id,
-        "place": logged.place,
-    }
-
-
-def parts_json(won: WhoWon) -> dict[str, Any]:
-    """What a difference of CRPS owes to honesty and to knowledge, over all rows and by slice."""
-
-    def plain(parts: ScoreParts) -> dict[str, Any]:
-        named = {"total": parts.total, "honesty": parts.honesty, "knowledge": parts.knowledge}
-        named |= {"gain": parts.gains[0], "gain_of_baseline": parts.gains[1]}
-        return {"rows": parts.rows, **{name: vars(part) for name, part in named.items()}}
-
-    return {
-        "sentence": won.sentence,
-        **plain(won.parts),
-        "slices": {name: plain(each) for name, each in won.slices.items()},
-    }
-
-
-def _may_be_best(comparison: Comparison) -> str:
-    left, all_of_them = comparison.may_be_best, len(comparison.versions)
-    if len(left) == all_of_them:
-        return f"Any of the {all_of_them} versions may be the best by CRPS (95 % confidence set)."
-    if len(left) == 1:
-        return f"{left[0]} is the best by CRPS (95 % confidence set)."
-    return f"May be the best by CRPS (95 % confidence set): {', '.join(left)}."
-
-
 def named_baseline(written: str | None, models: Sequence[str], tracking: TrackingSettings) -> str | None:
     """The gate's ``baseline:`` as a version of the registry, for a comparison; None where no version is it yet.
 
@@ -252,89 +199,3 @@ def named_baseline(written: str | None, models: Sequence[str], tracking: Trackin
     except RegistryError:
         return None
     return None if found is None else found.uri
-
-
-def print_comparison(logged: LoggedComparison, *, details: bool = True, chosen: bool = True) -> None:
-    """Print the versions by their metrics, what differs from the baseline beyond chance marked.
-
-    Args:
-        logged: the comparison.
-        details: also each version's differences with their intervals, and the inputs on which two differ most.
-        chosen: whether a person or a gate named the baseline; else it is the one that ranks first, and that is said.
-    """
-    comparison, out = logged.comparison, results()
-    split, baseline = comparison.split, comparison.baseline
-    out.print(
-        f"split '{split.name}' ({split.digest[:12]}), protocol {baseline.protocol_name} ({baseline.protocol_digest})"
-    )
-    out.print(_overview(comparison))
-    out.print(_how_to_read(comparison, chosen), soft_wrap=True, markup=False)
-    for label, pair in comparison.pairs.items():
-        if details:
-            out.print(_against_baseline(label, pair))
-        for sentence in (*([] if pair.won is None else [pair.won.sentence]), *pair.changes):
-            out.print(sentence, soft_wrap=True, markup=False)
-        if not details:
-            continue
-        rows = pair.largest.head(_LARGEST)
-        changed = zip(rows["key"], rows["cce_difference"], strict=True)
-        listed = ", ".join(f"{key} ({change:+.3g})" for key, change in changed)
-        if listed:
-            out.print(f"differs most in CCE on: {listed}", soft_wrap=True)
-    if comparison.best:
-        out.print(_may_be_best(comparison), soft_wrap=True, markup=False)
-    for note in comparison.notes:
-        out.print(note, soft_wrap=True, markup=False)
-    more = "" if details else "; --details: every difference with its interval and p-value"
-    out.print(f"report: comparison.html of {logged.place}{more}", soft_wrap=True)
-
-
-def _how_to_read(comparison: Comparison, chosen: bool) -> str:
-    label = comparison.baseline.label
-    apart = any(version.split.digest != comparison.split.digest for version in comparison.versions)
-    kind = "difference on different rows" if apart else "paired difference"
-    said = f"+ worse, - better than {label}, beyond the 95 % interval of the {kind}"
-    if chosen:
-        return said
-    leads = [pair.differences[CCE] for pair in comparison.pairs.values() if CCE in pair.differences]
-    within = sum(item.low <= 0.0 <= item.high for item in leads)
-    lead = f", though its lead in CCE over {within} of {len(leads)} others is within chance" if within else ""
-    why = "it ranks first, by CRPS or NLL where these differ beyond noise, else by CCE"
-    return f"{said}\n{label} is compared with because {why}{lead}; --baseline names another"
-
-
-def _overview(comparison: Comparison) -> Table:
-    names = [name for name in shown("compared") if any(name in version.metrics for version in comparison.versions)]
-    table = Table()
-    table.add_column("version")
-    for name in names:
-        table.add_column(metric_of(name).label, justify="right")
-    for version in comparison.versions:
-        pair = comparison.pairs.get(version.label)
-        differences = {} if pair is None else pair.differences
-        cells = [_cell(version, name, differences.get(name)) for name in names]
-        table.add_row(f"{version.label} (baseline)" if pair is None else version.label, *cells)
-    return table
-
-
-def _cell(version: ComparedVersion, name: str, item: MetricDifference | None) -> str:
-    """A metric with its mark; why there is none, where it is known."""
-    if name not in version.metrics:
-        return "infinite" if name in infinite_metrics(version.scores) else "–"
-    mark = " " if item is None or item.low <= 0.0 <= item.high else "+" if item.low > 0.0 else "-"
-    return f"{significant(version.metrics[name].value)} {mark}"
-
-
-def _against_baseline(label: str, pair: PairedComparison) -> Table:
-    title = f"{label} against {pair.second.label}, {pair.rows:,} points; negative is better"
-    table = Table(title=title, title_justify="left")
-    table.add_column("metric")
-    for name in ("difference", "95 % interval", "p", "points won:lost"):
-        table.add_column(name, justify="right")
-    for name, item in pair.differences.items():
-        points = pair.points.get(name)
-        won = "" if points is None else f"{points.won}:{points.lost}"
-        p_value = "" if item.p_value is None else probability(item.p_value)
-        interval = f"{item.low:+.3g} to {item.high:+.3g}"
-        table.add_row(metric_of(name).label, f"{item.difference:+.3g}", interval, p_value, won)
-    return table

@@ -2,7 +2,7 @@
 
 A version passes if it passes on every split of the evaluation file; it is undecided if it fails on none. All candidates
 are judged against the baseline as it stands at the start; an alias, where the settings say to set one, moves once, to
-the best of the versions that passed.
+the best of the versions that passed, and never to one that is surely not the best of its registered model.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from congruence.flows.cli.console import results
 from congruence.tasks.comparison.best import best_of
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, not_changed
+from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, may_be_best, not_changed
 from congruence.tasks.comparison.gate_settings import GateSettings
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome, split_conditions
 from congruence.tasks.evaluate.splits import use_tracking
 from congruence.tasks.evaluate.stored import opened
@@ -27,6 +28,7 @@ from congruence.tasks.mlflow.version_tags import alias_holder, set_alias
 from congruence.tasks.models.registry import select
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.monitor.account import read_account
+from congruence.tasks.monitor.best import MayBeBest, best_on_split
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -131,9 +133,9 @@ def require_gate(settings: EvaluationSettings) -> GateSettings:
 def _decide_all(
     candidates: list[Candidate], gate_settings: GateSettings, settings: EvaluationSettings
 ) -> list[GateDecision]:
-    decisions = _with_the_best_named(
-        candidates, [_decide(candidate, gate_settings, settings) for candidate in candidates], settings
-    )
+    sets: Sets = {}
+    decisions = [_decide(candidate, gate_settings, settings, sets) for candidate in candidates]
+    decisions = _with_the_best_named(candidates, decisions, settings)
     logged = []
     for decision in decisions:
         run_id = log_decision(decision, settings.tracking)
@@ -152,7 +154,8 @@ def _with_the_best_named(
         passed = [
             number
             for number, item in enumerate(decisions)
-            if item.passed and item.candidate.model.name == name and item.candidate.model.version
+            if item.passed and not item.no_alias
+            if item.candidate.model.name == name and item.candidate.model.version
         ]
         passed.sort(key=lambda number: int(decisions[number].candidate.model.version or 0))
         if not passed:
@@ -173,7 +176,11 @@ def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: Evalu
     It never moves back: a version that passed before, found by a later run, must not replace the newer one; unless
     the newer one is the baseline, which it was then compared with, or passed in the same run and is not the best.
     """
-    said: dict[str, str] = {}
+    said = {
+        item.candidate.label: f"alias {alias} does not move here: {item.no_alias}"
+        for item in decisions
+        if item.passed and item.no_alias
+    }
     passed = {decision.candidate.label for decision in decisions if decision.passed}
     for decision in (item for item in decisions if item.is_best):
         model = decision.candidate.model
@@ -192,7 +199,13 @@ def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: Evalu
     ]
 
 
-def _decide(candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings) -> GateDecision:
+Sets = dict[tuple[str, str], MayBeBest | None]
+"""Which versions may be the best, by the name of their registered model and the split's."""
+
+
+def _decide(
+    candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings, sets: Sets
+) -> GateDecision:
     parts, apart = {}, _has_no_common_rows(candidate, gate_settings, settings)
     named = {split.name: split for split in settings.splits}
     for split, version in candidate.splits.items():
@@ -212,7 +225,7 @@ def _decide(candidate: Candidate, gate_settings: GateSettings, settings: Evaluat
         if gate_settings.not_changed and (not version.is_stored or split == settings.splits[0].name):
             monitor = read_account(version.model, named[split], settings).monitor
             decided = replace(decided, checks=(*decided.checks, not_changed(monitor, split)))
-        parts[split] = decided
+        parts[split] = _with_the_set(decided, version, named[split], settings, sets)
         for read in (version, baseline):
             if read is not None:
                 read.release()
@@ -226,7 +239,30 @@ def _decide(candidate: Candidate, gate_settings: GateSettings, settings: Evaluat
         for split, error in candidate.errors.items()
     ]
     notes = dict.fromkeys([*first.notes, *(note for part in parts.values() for note in part.notes)])
-    return replace(first, checks=tuple(checks), notes=tuple(notes))
+    no_alias = "; ".join(dict.fromkeys(part.no_alias for part in parts.values() if part.no_alias))
+    return replace(first, checks=tuple(checks), notes=tuple(notes), no_alias=no_alias)
+
+
+def _with_the_set(
+    decided: GateDecision, version: ComparedVersion, split: SplitSettings, settings: EvaluationSettings, sets: Sets
+) -> GateDecision:
+    """The decision on one split, with whether the version may be the best there, and why no alias moves to it."""
+    rules, label = decided.settings, version.label
+    waits = [f"{label} passes only once it is recalibrated" for check in decided.checks if check.if_recalibrated][:1]
+    if rules.may_be_best or (rules.may_be_best is None and rules.set_alias is not None):
+        key = version.model.name, split.name
+        if key not in sets:
+            sets[key] = best_on_split(version, split, settings)
+            if (found := sets[key]) is not None:
+                found.mark(split.name, settings.tracking)
+        best = sets[key]
+        inside = None if best is None or label not in best.runs else label in best.inside
+        said = "" if best is None else best.said(label)
+        if rules.may_be_best:
+            decided = replace(decided, checks=(*decided.checks, may_be_best(label, split.name, inside, said)))
+        elif inside is False:
+            waits.append(said)
+    return replace(decided, no_alias="; ".join(waits))
 
 
 def _is_of_common_rows(version: ComparedVersion, gate_settings: GateSettings, settings: EvaluationSettings) -> bool:

@@ -40,6 +40,7 @@ def listing_json(versions: Sequence[ListedVersion]) -> list[dict[str, Any]]:
                     "verdict": str(found.verdict),
                     "p_value": found.verdict.p_value,
                     "gate": item.gate_of(found),
+                    "best": item.best_of(found),
                     "metrics": {name: metric.value for name, metric in found.metrics.items()},
                 }
                 for found in item.evaluations
@@ -60,19 +61,20 @@ def print_listing(versions: Sequence[ListedVersion]) -> None:
         out.print("no versions are registered here; register one, or name another server with MLFLOW_TRACKING_URI")
         return
     table = Table()
-    for name in ("version", "aliases", "split", "verdict", "p", "CCE", "gate", "evaluated"):
+    for name in ("version", "aliases", "split", "verdict", "p", "CCE", "gate", "the best", "evaluated"):
         table.add_column(name, justify="right" if name in ("p", "CCE") else "left", overflow="fold")
     for item in versions:
         named = (item.model.label, ", ".join(item.model.aliases))
         for begun in item.under_way:
             remedy = "; run the same command to resume" if begun.is_stale else ""
             state = f"{_state(begun)} since {_time(begun.began)}{remedy}"
-            table.add_row(*named, begun.split, state, "", "", "", "")
+            table.add_row(*named, begun.split, state, "", "", "", "", "")
         if not item.evaluations and not item.under_way:
-            table.add_row(*named, "", "not evaluated", "", "", item.gate_of() or "", "")
+            table.add_row(*named, "", "not evaluated", "", "", item.gate_of() or "", "", "")
         for found in item.evaluations:
             judged = found.verdict.short, probability(found.verdict.p_value), _value(found, "cce_mean")
-            table.add_row(*named, found.split, *judged, item.gate_of(found) or "", _time(found.ended))
+            best = (item.best_of(found) or "").replace(" the best", "")
+            table.add_row(*named, found.split, *judged, item.gate_of(found) or "", best, _time(found.ended))
     out.print(table)
 
 

@@ -17,9 +17,10 @@ from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.pages import place_of
-from congruence.tasks.mlflow.version_tags import set_version_tags
+from congruence.tasks.mlflow.version_tags import BEST, set_version_tags
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.monitor.account import Account, read_account
+from congruence.tasks.monitor.best import best_over
 from congruence.tasks.monitor.page import log_over_time
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
@@ -67,7 +68,8 @@ def tell_verdicts(
 ) -> None:
     """Tell what accounts say that their versions' tags do not say yet: page, event and, at last, the tag.
 
-    A version that is not registered has no tags: of it is told what a look of this pass led to.
+    A version that is not registered has no tags: of it is told what a look of this pass led to. Of the versions of one
+    registered model that share looks it is told which may still be the best.
     """
     made = {outcome.label for outcome in result.made}
     for version in watched:
@@ -94,6 +96,14 @@ def tell_verdicts(
         result.sentences.append(sentence)
         if version.version:
             set_version_tags(version, {tag: said}, settings.tracking)
+    for name in dict.fromkeys(version.name for version in watched):
+        best = best_over([version for version in watched if version.name == name], accounts, settings)
+        if best is None:
+            continue
+        for label, (version, _) in best.runs.items():
+            if label not in best.inside and not version.tags.get(BEST + split.name, "").startswith("not "):
+                result.sentences.append(f"{best.said(label)} on {split.name}")
+        best.mark(split.name, settings.tracking)
 
 
 def page_over_time(version: ModelVersion, settings: EvaluationSettings) -> str:

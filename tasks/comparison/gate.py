@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -37,7 +37,8 @@ class GateCheck:
     """One rule of the gate: what came of it, and why, in a sentence and in numbers.
 
     ``limit`` is the largest value allowed; ``baseline``, ``difference`` with its 95 % interval (``low``, ``high``),
-    ``p_value`` and, where undecided, ``rows_needed`` belong to the rules that compare.
+    ``p_value`` and, where undecided, ``rows_needed`` belong to the rules that compare; ``if_recalibrated`` where it
+    holds only once the version is recalibrated.
     """
 
     rule: str
@@ -53,6 +54,7 @@ class GateCheck:
     high: float | None = None
     p_value: float | None = None
     rows_needed: float | None = None
+    if_recalibrated: bool | None = None
 
     @property
     def passed(self) -> bool:
@@ -65,7 +67,8 @@ class GateDecision:
     """What the gate says of a candidate under its settings: the worst of what its rules say.
 
     ``place`` is where people find it in MLflow, once it is logged; ``notes`` are what to know beside the rules;
-    ``is_best`` where it is the best of the versions that passed, to which an alias moves.
+    ``is_best`` where it is the best of the versions that passed, to which an alias moves; ``no_alias`` says why none
+    does though the version passed.
     """
 
     candidate: ComparedVersion
@@ -75,6 +78,7 @@ class GateDecision:
     place: str | None = None
     notes: tuple[str, ...] = ()
     is_best: bool = False
+    no_alias: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -124,6 +128,14 @@ def not_changed(monitor: Monitor, split: str) -> GateCheck:
         split=split,
         p_value=monitor.looks[-1].p_value if monitor.looks else None,
     )
+
+
+def may_be_best(label: str, split: str, inside: bool | None, said: str) -> GateCheck:
+    """The rule ``may_be_best``; ``inside`` is None where it is not known, ``said`` the reason."""
+    if inside is None:
+        said = f"whether {label} may be the best is not known: no other version has a CRPS on the same rows"
+    outcome: Outcome = "undecided" if inside is None else "passed" if inside else "failed"
+    return GateCheck("may_be_best", outcome, said, split=split, metric="crps_mean")
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
@@ -275,12 +287,27 @@ def _against(
     checks = []
     for rule in rules:
         check = _compared(rule, pair)
+        if check is not None and not check.passed and settings.less_honest == "recalibrate":
+            check = _if_recalibrated(rule, pair) or check
         if check is not None:
             checks.append(check)
         elif rule.key in settings.model_fields_set:
             lacking = next((each for each in (candidate, baseline) if rule.metric not in each.metrics), candidate)
             raise _not_measured(rule.key, rule.metric, lacking, list(pair.differences))
     return checks
+
+
+def _if_recalibrated(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
+    """The rule that a version keeps once it is recalibrated; None where it would not, or would gain nothing."""
+    item = None if pair.won is None else pair.won.recalibrated().get(rule.metric)
+    if item is None:
+        return None
+    skill = _skill(pair.second, rule.metric, item.second) if rule.margin.of_skill else 0.0
+    check = _check(rule, pair, item, rule.margin.absolute(item.second, skill))
+    if not check.passed:
+        return None
+    correct = f"congruence recalibrate FILE --version {pair.first.model.uri}"
+    return replace(check, reason=f"recalibrated, {check.reason}: {correct}", if_recalibrated=True)
 
 
 def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:

@@ -88,10 +88,17 @@ class GateSettings(Strict):
             share of the baseline's value (``"5 %"``), or of its skill (``"5 % of skill"``: of how much lower its NLL,
             CRPS, MAE or RMSE is than that of the distribution of all targets, which knows no input). By default 5 % of
             CCE, 5 % of the skill in NLL, CRPS, MAE and RMSE, 0.01 of ECE and 0.01 of each effect.
+        less_honest: what becomes of a version that breaks a rule on CRPS or NLL because it states its uncertainty
+            wrongly, and would keep it if it were recalibrated: ``refuse`` it, or ``recalibrate``: it passes, and the
+            decision names the command that corrects it; no alias moves to it before.
+        may_be_best: ``true``: the version must be among those of its registered model that may be the best by CRPS on
+            the split (95 % model confidence set), with ``new_dates_only`` over all looks that versions share. By
+            default an alias alone asks for that; ``false``: nothing does.
         resamples: of the bootstrap of the metrics other than CCE.
-        set_alias: alias to move to a version that passes; none is touched by default. Of several that pass it moves to
-            the best in the order of the rules (``better_on``, then ``not_worse_on``), by paired comparison; where none
-            is shown to be better, to the oldest.
+        set_alias: alias to move to a version that passes; none is touched by default. It never moves to a version that
+            is surely not the best (see ``may_be_best``). Of several that pass it moves to the best in the order of the
+            rules (``better_on``, then ``not_worse_on``), by paired comparison; where none is shown to be better, to
+            the oldest.
     """
 
     maximum: dict[str, Limit] = Field(default_factory=dict)
@@ -103,6 +110,8 @@ class GateSettings(Strict):
     not_worse_on: list[str] = Field(default_factory=lambda: ["cce_mean", "nll_mean"])
     better_on: list[str] = Field(default_factory=list)
     margin: dict[str, float | str] = Field(default_factory=dict)
+    less_honest: Literal["refuse", "recalibrate"] = "refuse"
+    may_be_best: bool | None = None
     resamples: int = Field(default=2000, ge=100)
     set_alias: str | None = None
 
@@ -153,16 +162,19 @@ class GateSettings(Strict):
             raise ValueError(
                 f"{compared[0]}: compares with a baseline, and there is none; add one, for example baseline: champion"
             )
-        alone = self.maximum or self.at_noise_floor or self.not_changed or self.largest_wrong_slice is not None
+        alone = self.maximum or self.at_noise_floor or self.not_changed or self.may_be_best
+        alone = alone or self.largest_wrong_slice is not None
         if self.baseline is None and not alone:
             raise ValueError(
                 "there is no rule, so that every version would pass; add maximum:, at_noise_floor:, "
-                "largest_wrong_slice:, not_changed: or baseline:"
+                "largest_wrong_slice:, not_changed:, may_be_best: or baseline:"
             )
         if self.baseline is not None and not self.not_worse_on and not self.better_on:
             raise ValueError(
                 f"baseline: {self.baseline} is compared with in no metric; name some under not_worse_on or better_on"
             )
+        if self.less_honest == "recalibrate" and not {"crps_mean", "nll_mean"} & {*self.not_worse_on, *self.better_on}:
+            raise ValueError("less_honest: is about rules on crps_mean or nll_mean, and there is none")
         for name in self.margin:
             if name not in self.not_worse_on:
                 raise ValueError(
@@ -173,6 +185,7 @@ class GateSettings(Strict):
     def without_baseline(self) -> GateSettings:
         """The rules that compare with nothing."""
         changes: dict[str, Any] = {"baseline": None, "not_worse_on": [], "better_on": [], "margin": {}}
+        changes |= {"less_honest": "refuse"}
         return self.model_copy(update=changes)
 
     def margin_of(self, name: str) -> Margin:

@@ -26,7 +26,7 @@ from congruence.tasks.comparison.differences import (
 )
 from congruence.tasks.comparison.disjoint import disjoint_differences, shared_keys
 from congruence.tasks.comparison.explored import Explored, difference, rows_apart
-from congruence.tasks.comparison.who_won import WhoWon, best_set, in_set, who_won
+from congruence.tasks.comparison.who_won import WhoWon, best_set, in_set, recalibrated_label, who_won
 from congruence.tasks.scores.evaluation import SplitSummary, ranked
 from congruence.tasks.scores.metrics.registry import mean_columns
 
@@ -86,7 +86,8 @@ class PairedComparison:
 class Comparison:
     """Versions on one split under one protocol, each compared with the ``baseline``; ordered by mean CCE.
 
-    ``best`` are the p-values of the versions in the model confidence set by CRPS.
+    ``best`` are the p-values of the versions in the model confidence set by CRPS; ``best_recalibrated`` those of the
+    set in which each stands also as it would be after its own recalibration.
     """
 
     versions: list[ComparedVersion]
@@ -95,11 +96,28 @@ class Comparison:
     resamples: int
     seed: int
     best: dict[str, float] = field(default_factory=dict)
+    best_recalibrated: dict[str, float] = field(default_factory=dict)
 
     @property
     def may_be_best(self) -> list[str]:
         """The versions that may be the best by CRPS: in 95 of 100 splits the best is among them."""
         return in_set(self.best)
+
+    @property
+    def recalibrated(self) -> dict[str, dict[str, MetricDifference]]:
+        """The versions whose CRPS would fall by their own recalibration: their scores then, against the baseline."""
+        explained = {label: pair.won for label, pair in self.pairs.items() if pair.won is not None}
+        found = {label: won.recalibrated() for label, won in explained.items()}
+        if explained:
+            found[self.baseline.label] = next(iter(explained.values())).recalibrated(baseline=True)
+        return {version.label: found[version.label] for version in self.versions if found.get(version.label)}
+
+    @property
+    def may_be_best_recalibrated(self) -> list[str]:
+        """The versions, as they are and recalibrated, that may be the best by CRPS; none where nothing would gain."""
+        gaining = {recalibrated_label(label) for label in self.recalibrated}
+        labels = {version.label for version in self.versions} | gaining
+        return [label for label in in_set(self.best_recalibrated) if label in labels] if gaining else []
 
     @property
     def split(self) -> SplitSummary:
@@ -161,14 +179,15 @@ def compare_versions(
     if baseline is not None and baseline not in labels:
         raise InvalidInputError(f"baseline: {baseline} is not among the compared versions {', '.join(labels)}")
     chosen = ordered[0] if baseline is None else ordered[labels.index(baseline)]
-    best = best_set(ordered) if len({version.split.digest for version in ordered}) == 1 else {}
+    is_of_one_split = len({version.split.digest for version in ordered}) == 1
+    best, recalibrated = (best_set(ordered, recalibrated=also) if is_of_one_split else {} for also in (False, True))
     pairs: dict[str, PairedComparison] = {}
     for version in ordered:
         if version is not chosen:
             pairs[version.label] = compare_pair(version, chosen, resamples=resamples, seed=seed)
             version.release()
     chosen.release()
-    return Comparison(ordered, chosen, pairs, resamples, seed, best)
+    return Comparison(ordered, chosen, pairs, resamples, seed, best, recalibrated)
 
 
 def require_comparable(versions: Sequence[ComparedVersion]) -> None:

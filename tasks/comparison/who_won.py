@@ -1,4 +1,4 @@
-"""Who won, and why: what two versions' CRPS owes to knowledge and to honesty, and which versions may be the best."""
+"""Who won, and why: what two versions' scores owe to knowledge and to honesty, and which versions may be the best."""
 
 from __future__ import annotations
 
@@ -6,81 +6,143 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks, TooFewBlocksError
 from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be_best, score_parts
 from congruence.kernels.weights import mean_one
 from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.differences import pair_blocks
+from congruence.tasks.comparison.differences import MetricDifference, pair_blocks
 from congruence.tasks.scores.metrics.definitions import RECALIBRATED
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT, mean_columns
 from congruence.tasks.scores.summary import slice_groups
 
 _SCORE = "crps"
+_METRICS = {"crps": "crps_mean", "nll": "nll_mean"}
 _LEAST = 0.05
 """Of the p-value of a version that may be the best: one in 20 sets is without the best."""
+
+ALL_ROWS = "all rows"
 
 
 @dataclass(frozen=True)
 class WhoWon:
-    """The CRPS of ``first`` less that of ``second`` on the same rows, in its parts; negative favours ``first``.
+    """The scores of ``first`` less those of ``second`` on the same rows, in their parts; negative favours ``first``.
 
     Attributes:
-        parts: over the rows on which both were recalibrated.
-        scale: the mean CRPS of ``second`` on them, of which the shares in sentences are.
-        slices: the same within each group of a slice column that has enough of these rows, by "column = value".
-        sentence: what the parts say, in words.
+        scores: by "crps", and "nll" where both state densities, the parts over all rows on which both were recalibrated
+            ("all rows"), and within each group of a slice column that has enough of them ("column = value").
+        means: the mean scores of ``second`` over these rows.
+        sentence: what the parts of the CRPS say, in words.
     """
 
-    parts: ScoreParts
-    scale: float
-    slices: dict[str, ScoreParts]
+    scores: dict[str, dict[str, ScoreParts]]
+    means: dict[str, float]
     sentence: str
+
+    @property
+    def parts(self) -> ScoreParts:
+        """Of the CRPS, over all rows."""
+        return self.scores[_SCORE][ALL_ROWS]
+
+    def table(self) -> pd.DataFrame:
+        """One row per score, place and part."""
+        records = [
+            {"score": _METRICS[score], "rows of": place, "part": name, **vars(part), "rows": parts.rows}
+            for score, places in self.scores.items()
+            for place, parts in places.items()
+            for name, part in named_parts(parts).items()
+        ]
+        return pd.DataFrame(records)
+
+    def recalibrated(self, *, baseline: bool = False) -> dict[str, MetricDifference]:
+        """By metric, the first version (or the second, the baseline) when recalibrated against the second as it is.
+
+        Nothing where its CRPS would gain nothing beyond chance.
+        """
+        if self.parts.gains[int(baseline)].low <= 0.0:
+            return {}
+        found = {}
+        for score, places in self.scores.items():
+            parts, mean = places[ALL_ROWS], self.means[score]
+            part, gain = parts.corrected, parts.gains[1]
+            if baseline:
+                part = Part(-gain.value, -gain.high, -gain.low, gain.p_value)
+            ends = part.low, part.high, part.p_value
+            found[_METRICS[score]] = MetricDifference(mean + part.value, mean, part.value, *ends, rows=parts.rows)
+        return found
+
+
+def named_parts(parts: ScoreParts) -> dict[str, Part]:
+    """The parts by their names."""
+    named = {"total": parts.total, "honesty": parts.honesty, "knowledge": parts.knowledge, "gain": parts.gains[0]}
+    return named | {"gain_of_baseline": parts.gains[1], "recalibrated_against_baseline": parts.corrected}
 
 
 def who_won(first: ComparedVersion, second: ComparedVersion, rows: Array) -> WhoWon | None:
-    """Returns why one version's CRPS is lower; None where an evaluation does not hold what that takes.
+    """Returns why one version's scores are lower; None where an evaluation does not hold what that takes.
 
     Args:
         first, second: the versions.
         rows: which rows are valid in both, (rows,).
     """
-    if any(name not in version.scores for version in (first, second) for name in (_SCORE, RECALIBRATED)):
-        return None
-    columns = [_column(version, name) for version in (first, second) for name in (_SCORE, RECALIBRATED)]
-    chosen = rows & np.all([np.isfinite(column) for column in columns], axis=0)
-    if np.count_nonzero(chosen) < FEWEST_ROWS:
-        return None
-    weights = _column(first, ROW_WEIGHT)[chosen] if ROW_WEIGHT in first.scores else None
-    blocks = pair_blocks(first, second, chosen, [_SCORE, RECALIBRATED])
-    kept = [column[chosen] for column in columns]
-    parts = score_parts(*kept, weights=weights, blocks=blocks)
-    counted = np.ones(len(kept[2])) if weights is None else mean_one(weights, len(kept[2]))
-    scale = float(np.mean(counted * kept[2]))
-    slices: dict[str, ScoreParts] = {}
-    for name in first.slices:
-        if name in first.scores:
+    scores: dict[str, dict[str, ScoreParts]] = {}
+    means: dict[str, float] = {}
+    for score, recalibrated in RECALIBRATED.items():
+        names = (score, recalibrated)
+        if any(name not in version.scores for version in (first, second) for name in names):
+            continue
+        columns = [_column(version, name) for version in (first, second) for name in names]
+        chosen = rows & ~np.any(np.isnan(columns), axis=0)
+        if np.count_nonzero(chosen) < FEWEST_ROWS or not np.isfinite([column[chosen] for column in columns]).all():
+            continue
+        weights = _column(first, ROW_WEIGHT)[chosen] if ROW_WEIGHT in first.scores else None
+        blocks = pair_blocks(first, second, chosen, names)
+        kept = [column[chosen] for column in columns]
+        counted = np.ones(len(kept[2])) if weights is None else mean_one(weights, len(kept[2]))
+        means[score] = float(np.mean(counted * kept[2]))
+        scores[score] = {ALL_ROWS: score_parts(*kept, weights=weights, blocks=blocks)}
+        for name in (name for name in first.slices if name in first.scores):
             codes, values = slice_groups(first.scores[name][chosen])
             for code, value in enumerate(values):
-                here = codes == code
-                if (within := _within(kept, here, weights, blocks)) is not None:
-                    slices[f"{name} = {value}"] = within
-    return WhoWon(parts, scale, slices, _sentence(first.label, second.label, parts, scale))
+                if (within := _within(kept, codes == code, weights, blocks)) is not None:
+                    scores[score][f"{name} = {value}"] = within
+    if _SCORE not in scores:
+        return None
+    sentence = _sentence(first.label, second.label, scores[_SCORE][ALL_ROWS], means[_SCORE])
+    return WhoWon(scores, means, sentence)
 
 
-def best_set(versions: Sequence[ComparedVersion]) -> dict[str, float]:
+def recalibrated_label(label: str) -> str:
+    """What a version is called as it would be after its own recalibration."""
+    return f"{label}, recalibrated"
+
+
+def best_set(versions: Sequence[ComparedVersion], *, recalibrated: bool = False) -> dict[str, float]:
     """Returns the p-value of each version in the model confidence set by CRPS, on the rows that are valid in all.
 
     Nothing where a version has no CRPS, or rows depend on each other in too few blocks.
+
+    Args:
+        versions: of one split.
+        recalibrated: also as each would be after its own recalibration; nothing where one lacks that.
     """
-    if len(versions) < 2 or any(_SCORE not in version.scores for version in versions):
+    names = [_SCORE, RECALIBRATED[_SCORE]] if recalibrated else [_SCORE]
+    if len(versions) < 2 or any(name not in version.scores for version in versions for name in names):
         return {}
-    if any(list(version.scores["key"]) != list(versions[0].scores["key"]) for version in versions[1:]):
+    first, last = versions[0], versions[-1]
+    if any(
+        not version.shares_rows(first) and list(version.scores["key"]) != list(first.scores["key"])
+        for version in versions[1:]
+    ):
         return {}
     losses = {version.label: _column(version, _SCORE) for version in versions}
+    if recalibrated:
+        losses |= {recalibrated_label(version.label): _column(version, names[1]) for version in versions}
     rows = np.all([np.isfinite(column) for column in losses.values()], axis=0)
-    first, last = versions[0], versions[-1]
+    if np.count_nonzero(rows) < 2:
+        return {}
     weights = _column(first, ROW_WEIGHT)[rows] if ROW_WEIGHT in first.scores else None
     try:
         blocks = pair_blocks(first, last, rows, mean_columns().values())

@@ -30,7 +30,7 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
         "protocol": baseline.protocol_digest,
         "resamples": comparison.resamples,
         "seed": comparison.seed,
-        "method": "CCE by the influence of the reference rows",
+        "method": "CCE by the influence of the reference rows; parts of CRPS and NLL",
     }
     tags = {
         PREFIX + "kind": "comparison",
@@ -82,6 +82,8 @@ def _write(comparison: Comparison, folder: Path) -> dict[str, str]:
     for label, pair in list(comparison.pairs.items())[:20]:
         tables[f"{_metric_name(label)}-differences.json"] = pair.table()
         tables[f"{_metric_name(label)}-points.json"] = pair.largest
+        if pair.won is not None:
+            tables[f"{_metric_name(label)}-parts.json"] = pair.won.table()
     return {name: table_json(table) for name, table in tables.items()}
 
 

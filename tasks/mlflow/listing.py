@@ -13,6 +13,7 @@ from congruence.tasks.mlflow.finished import run_metrics, run_verdict, runs_in
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, OPEN, PREFIX, STATE, all_experiments, all_runs, facts
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.mlflow.settings import TrackingSettings
+from congruence.tasks.mlflow.version_tags import BEST
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import MetricValue
@@ -68,6 +69,11 @@ class ListedVersion:
         if outcome is None or evaluation is None or judged in (None, evaluation.protocol_digest):
             return outcome
         return f"{outcome} by another protocol"
+
+    def best_of(self, evaluation: ListedEvaluation) -> str | None:
+        """Whether it may be the best on the evaluation's split, as compare, gate or watch last said of that run."""
+        said, _, run_id = self.model.tags.get(BEST + evaluation.split, "").partition(" (run ")
+        return said if run_id == f"{evaluation.run_id})" else None
 
 
 def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> list[ListedVersion]:

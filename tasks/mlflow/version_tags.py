@@ -15,6 +15,8 @@ from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
 
 FAILED = "failed"
+BEST = "cce_best:"
+"""The tag of a version that says whether it may be the best on a split; the split's name follows."""
 _LONGEST_MESSAGE = 1000
 _HEADING = "**Evaluations by congruence**"
 
@@ -99,6 +101,13 @@ def set_version_tags(model: ModelVersion, tags: Mapping[str, str], settings: Tra
             client.set_model_version_tag(model.name, model.version, key, value)
 
     with_retries(f"tagging {model.label}", tag, settings)
+
+
+def tag_best(model: ModelVersion, split: str, said: str, run_id: str, settings: TrackingSettings) -> None:
+    """Tell on a registered version whether it may be the best on a split, by which evaluation."""
+    tag, value = BEST + split, f"{said} (run {run_id})"
+    if model.version and model.tags.get(tag) != value:
+        set_version_tags(model, {tag: value}, settings)
 
 
 def alias_holder(name: str, alias: str, settings: TrackingSettings) -> str | None:

@@ -10,6 +10,7 @@ import pandas as pd
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.versions import Comparison, PairedComparison
+from congruence.tasks.comparison.who_won import recalibrated_label
 from congruence.tasks.report.packing import LETTERS, as_json, category_column, number_column, rounded
 from congruence.tasks.report.rendering import records, render
 from congruence.tasks.scores.metrics.definitions import EFFECTS
@@ -42,7 +43,7 @@ class ComparisonData:
         summary: who wins, or that nobody does, in a sentence.
         sentences: one a version: on what it is better and worse than the baseline, and by how much.
         metrics: columns of the matrix.
-        matrix: by the version's label, its cells by metric.
+        matrix: by the version's label, its cells by metric; then versions as they would be when recalibrated.
         page: what the scripts read: one entry a pair.
     """
 
@@ -73,6 +74,8 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
         cells = {name: _cell(version.metrics[name].value, found.get(name)) for name in metrics
                  if name in version.metrics}  # fmt: skip
         matrix[version.label] = cells
+    for label, differences in comparison.recalibrated.items():
+        matrix[recalibrated_label(label)] = {name: _cell(item.first, item) for name, item in differences.items()}
     base = comparison.baseline.label
     sentences = {label: _sentence(label, base, matrix[label]) for label in comparison.pairs}
     sentences |= {
@@ -96,6 +99,12 @@ def comparison_report(comparison: Comparison) -> str:
         baseline=comparison.baseline,
         data=comparison_data(comparison),
         metric_of=metric_of,
+        corrections=[
+            version.label
+            for version in comparison.versions
+            if version.label in comparison.recalibrated and version.model.version and not version.is_stored
+        ],
+        uris={version.label: version.model.uri for version in comparison.versions},
         no_fault=[version.label for version in comparison.versions if version.verdict.state == NO_FAULT],
         pairs=[
             (label, pair, records(pair.largest.drop(columns="row").head(_POINTS)))

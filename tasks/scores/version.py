@@ -28,7 +28,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import FoundBlocks, blocks_of_version
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.score_parts import FEWEST_ROWS as FEWEST_HONEST
-from congruence.kernels.score_parts import recalibrated_crps
+from congruence.kernels.score_parts import recalibration_gains
 from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.data.split import Shard
 from congruence.tasks.encoders.base import Encoder
@@ -165,7 +165,7 @@ def score_version(
         calibration=measurement.calibration,
     )
     if "crps" in requested:
-        points |= _if_honest(given)
+        points |= _if_honest(given, points)
     searched, looked_at = rows_looked_at(points["cce"], seed)
     features = named_features(split, given.numbers[looked_at])
     measurement, regions = _named_regions(measurement, given, features, searched)
@@ -318,8 +318,8 @@ def _what_is_wrong(
     return read_what_is_wrong(calibration, regions, rows, metrics, given.numbers, labels, segments, found_rare)
 
 
-def _if_honest(given: _ValidRows) -> dict[str, Array]:
-    """The CRPS of each row if the version were recalibrated by what it says itself; NaN where there are many rows.
+def _if_honest(given: _ValidRows, points: Mapping[str, Array]) -> dict[str, Array]:
+    """CRPS and NLL of each row if the version were recalibrated by what it says itself; NaN where there are many rows.
 
     The rows are the same for every version, so that two of them can be set side by side.
     """
@@ -329,17 +329,21 @@ def _if_honest(given: _ValidRows) -> dict[str, Array]:
     n = len(targets)
     chosen = np.arange(n)
     if n > HONEST_ROWS and dependence is not None:
-        chosen = sample(dependence, HONEST_ROWS, given.seed, RECALIBRATED)
+        chosen = sample(dependence, HONEST_ROWS, given.seed, RECALIBRATED["crps"])
     elif n > HONEST_ROWS:
-        order = np.argsort(keyed_uniforms(given.keys, given.seed, RECALIBRATED), kind="stable")
+        order = np.argsort(keyed_uniforms(given.keys, given.seed, RECALIBRATED["crps"]), kind="stable")
         chosen = np.sort(order[:HONEST_ROWS])
     if len(chosen) < FEWEST_HONEST:
         return {}
-    found = np.full(n, np.nan)
     within = None if blocks.blocks is None else blocks.blocks.of_rows(chosen)
     kept = targets[chosen], given.predictive[chosen]
-    found[chosen] = recalibrated_crps(*kept, keys=given.keys[chosen], seed=given.seed, blocks=within)
-    return {RECALIBRATED: found}
+    gains = recalibration_gains(*kept, keys=given.keys[chosen], seed=given.seed, blocks=within)
+    found = {}
+    for (column, name), gain in zip(RECALIBRATED.items(), gains, strict=True):
+        if column in points and not np.isnan(gain).all():
+            found[name] = np.full(n, np.nan)
+            found[name][chosen] = points[column][chosen] - gain
+    return found
 
 
 def _preview(

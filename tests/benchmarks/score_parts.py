@@ -1,6 +1,7 @@
-"""Who won, and why: how often the intervals of honesty and knowledge hold the truth, and the set the best version.
+"""Who won, and why: how often the intervals of honesty and knowledge hold the truth, and the sets the best version.
 
 python tests/benchmarks/score_parts.py --rows 1000 --splits 200
+python tests/benchmarks/score_parts.py --looks 20 --splits 400 --rows 200
 """
 
 from __future__ import annotations
@@ -8,17 +9,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from scipy.special import ndtri
 from simulations import head, row, share
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
+from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution, NegativeBinomial, Normal, Poisson, Quantiles, Samples
-from congruence.kernels.score_parts import may_be_best, recalibrated_crps, score_parts
-from congruence.kernels.scores import crps
+from congruence.kernels.monitoring.best import LookDifference, Looked, best_over_looks
+from congruence.kernels.score_parts import may_be_best, recalibration_gains, score_parts
+from congruence.kernels.scores import crps, negative_log_likelihood
 
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 WHOLE = 60_000
@@ -112,20 +115,21 @@ def cases() -> dict[str, Callable[[int, np.random.Generator], Case]]:
     return {each.__name__.replace("_", " "): each for each in (*found, ensembles, groups, time, weighted)}
 
 
-def columns(case: Case, blocks: DependentBlocks | None, seed: int) -> tuple[Array, Array, Array, Array]:
-    """CRPS of the first version, as it is and recalibrated, and those of the second."""
-    first, second = (
-        (crps(case.y, law), recalibrated_crps(case.y, law, seed=seed, blocks=blocks))
-        for law in (case.first, case.second)
-    )
-    return (*first, *second)
+def columns(case: Case, blocks: DependentBlocks | None, seed: int, of_log: bool) -> list[Array]:
+    """CRPS or NLL of the first version, as it is and recalibrated, and those of the second."""
+    found = []
+    for law in (case.first, case.second):
+        gains = recalibration_gains(case.y, law, seed=seed, blocks=blocks)
+        before = crps(case.y, law) if not of_log else negative_log_likelihood(case.y, law)
+        found += [before, before - gains[of_log]]
+    return found
 
 
-def rows_of(name: str, n: int, splits: int) -> None:
+def rows_of(name: str, n: int, splits: int, of_log: bool) -> None:
     make = cases()[name]
     case = make(WHOLE, np.random.default_rng(99))
     weights = np.ones(WHOLE) if case.weights is None else case.weights
-    a, a_after, b, b_after = columns(case, None, 0)
+    a, a_after, b, b_after = columns(case, None, 0, of_log)
     honesty, knowledge = (
         np.average(part, weights=weights) for part in ((a - a_after) - (b - b_after), a_after - b_after)
     )
@@ -133,7 +137,7 @@ def rows_of(name: str, n: int, splits: int) -> None:
     for split in range(splits):
         case = make(n, np.random.default_rng([split, 7]))
         blocks = version_blocks(case.dependence, case.y, case.first, case.second)
-        parts = score_parts(*columns(case, blocks, split), weights=case.weights, blocks=blocks)
+        parts = score_parts(*columns(case, blocks, split, of_log), weights=case.weights, blocks=blocks)
         pairs = ((parts.honesty, honesty), (parts.knowledge, knowledge))
         held.append(tuple(part.low - 1e-12 <= truth <= part.high + 1e-12 for part, truth in pairs))
     row(name, f"{n:,}", splits, f"{honesty:+.4f}", f"{knowledge:+.4f}", *(share(np.array(held)[:, k]) for k in (0, 1)))
@@ -159,17 +163,106 @@ def sets(n: int, splits: int) -> None:
         row(name, f"{n:,}", splits, share(np.array(inside)), f"{np.mean(sizes):.2f}")
 
 
+LABELS = tuple("01234")
+PAIRS = list(combinations(LABELS, 2))
+NEAR, BIASES = (1.0, 1.05, 1.15, 1.3, 1.5), (0.05, -0.05, 0.05, -0.05, 0.05)
+SERIES = {
+    "equal": ((1.0,) * 5, BIASES, ""),
+    "near": (NEAR, (0.0,) * 5, ""),
+    "apart": ((1.0, 1.5, 2.0, 2.5, 3.0), (0.0,) * 5, ""),
+    "groups, equal": ((1.0,) * 5, BIASES, "groups"),
+    "groups, near": (NEAR, (0.0,) * 5, "groups"),
+    "time, equal": ((1.0,) * 5, BIASES, "time"),
+    "time, near": (NEAR, (0.0,) * 5, "time"),
+    "by turns": ((1.0,) * 5, (0.0, 0.0, 0.4, 0.4, 0.4), ""),
+    "two come late": (NEAR, (0.0,) * 5, ""),
+}
+"""Spreads and biases of five versions, of which the first is the best, and what of its rows depend on each other."""
+
+
+def correlated(n: int, kind: str, rng: np.random.Generator) -> Array:
+    """n standard normal numbers, those of a group or of neighbours in time with a correlation of .5."""
+    noise = rng.standard_normal(n)
+    if kind == "groups":
+        return np.asarray(np.sqrt(0.5) * rng.standard_normal(n // 10)[np.arange(n) // 10] + np.sqrt(0.5) * noise)
+    for number in range(1, n if kind == "time" else 0):
+        noise[number] = 0.5 * noise[number - 1] + np.sqrt(0.75) * noise[number]
+    return noise
+
+
+def look(name: str, n: int, number: int, rng: np.random.Generator) -> Looked:
+    """What one look says of five versions; "by turns" the second one is biased where the first one is not."""
+    factors, biases, kind = SERIES[name]
+    mean = correlated(n, kind, rng)
+    y = mean + correlated(n, kind, rng)
+    moved = np.array(biases)
+    if name == "by turns":
+        moved[1 - number % 2] += 0.4
+    laws = zip(LABELS, moved, factors, strict=True)
+    scores = {label: crps(y, Normal(mean + bias, np.full(n, factor))) for label, bias, factor in laws}
+    blocks = DependentBlocks(np.arange(n) // 10, n // 10, "groups") if kind == "groups" else None
+    if kind == "time":
+        apart = np.column_stack([scores[a] - scores[b] for a, b in PAIRS])
+        try:
+            blocks = RowDependence(time=np.arange(n, dtype=np.float64)).blocks(lambda: apart, noisy=True)
+        except TooFewBlocksError:  # such a look says nothing
+            return {}
+    there = LABELS[:3] if name == "two come late" and number < 5 else LABELS
+    return {
+        (a, b): LookDifference.of(scores[a], scores[b], blocks=blocks) for a, b in PAIRS if a in there and b in there
+    }
+
+
+def series(name: str, n: int, looks: int, count: int) -> None:
+    """How often the best version is in the set after all looks, and its size, beside those of pairwise tests."""
+    held, sizes = [], []
+    for number in range(count):
+        rng = np.random.default_rng([number, 9])
+        told = [look(name, n, at, rng) for at in range(looks)]
+        found = [set(best_over_looks(told).may_be_best)]
+        found += [set(LABELS) - losers(told, level) for level in (0.05 / (len(PAIRS) * looks), 0.05)]
+        held.append([LABELS[0] in each for each in found])
+        sizes.append([len(each) for each in found])
+    shares, means = np.array(held), np.mean(sizes, axis=0)
+    row(name, f"{n:,}", count, *(item for k in range(3) for item in (share(shares[:, k]), f"{means[k]:.2f}")))
+
+
+def losers(told: list[Looked], level: float) -> set[str]:
+    """Who is worse than another one by the paired test of all rows so far, after any look."""
+    found: set[str] = set()
+    for a, b in PAIRS:
+        looked = [each[a, b] for each in told if (a, b) in each]
+        variances = np.array([each.variance for each in looked])
+        sums = np.cumsum([each.score for each in looked] * np.sqrt(variances))
+        z = sums / np.sqrt(np.maximum(np.cumsum(variances), 1e-300))  # of versions that are one, 0
+        found |= {label for label, way in ((a, 1.0), (b, -1.0)) if np.any(way * z > -ndtri(level / 2.0))}
+    return found
+
+
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--rows", type=int, default=1000)
     given.add_argument("--splits", type=int, default=200)
     given.add_argument("--case", nargs="*", default=list(cases()))
+    given.add_argument("--looks", type=int, default=0, help="series of so many looks in place of single splits")
+    given.add_argument("--log", action="store_true", help="the parts of the log score in place of those of the CRPS")
     asked = given.parse_args()
+    if asked.looks:
+        over = [
+            f"{what} {of}"
+            for of in ("over looks", "of corrected tests", "of pairwise tests")
+            for what in ("held", "size")
+        ]
+        head("versions", "rows a look", "series", *over)
+        for name in SERIES:
+            series(name, asked.rows, asked.looks, asked.splits)
+        return
     head("case", "n", "splits", "honesty", "knowledge", "honesty covered", "knowledge covered")
     for name in asked.case:
-        rows_of(name, asked.rows, asked.splits)
-    head("versions", "n", "splits", "best is in the set", "size")
-    sets(asked.rows, 2 * asked.splits)
+        rows_of(name, asked.rows, asked.splits, asked.log)
+    if not asked.log:
+        head("versions", "n", "splits", "best is in the set", "size")
+        sets(asked.rows, 2 * asked.splits)
 
 
 if __name__ == "__main__":

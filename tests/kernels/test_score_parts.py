@@ -7,9 +7,24 @@ import pytest
 
 from congruence.kernels import Normal, Poisson, Samples
 from congruence.kernels.dependence.blocks import DependentBlocks
+from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.score_parts import may_be_best, recalibrated_crps, score_parts
+from congruence.kernels.recalibration.recalibration_map import (
+    Design,
+    Form,
+    NormalScores,
+    fit_parts,
+    normal_score_map,
+)
+from congruence.kernels.score_parts import (
+    _log_mass,
+    _own_features,
+    may_be_best,
+    recalibration_gains,
+    score_parts,
+)
 from congruence.kernels.scores import crps
+from congruence.kernels.scores import negative_log_likelihood as nll
 
 N = 1000
 RNG = np.random.default_rng(0)
@@ -19,8 +34,11 @@ TRUE, IGNORANT = Normal(KNOWN + UNKNOWN, 1.0), Normal(KNOWN, np.sqrt(2.0))
 NARROW = Normal(KNOWN + UNKNOWN, 0.6)
 
 
-def parts(first, second, **design):
-    columns = [scores for law in (first, second) for scores in (crps(Y, law), recalibrated_crps(Y, law))]
+def parts(first, second, score=crps, **design):
+    columns = []
+    for law in (first, second):
+        gains = dict(zip((crps, nll), recalibration_gains(Y, law), strict=True))
+        columns += [score(Y, law), score(Y, law) - gains[score]]
     return score_parts(*columns, **design)
 
 
@@ -29,7 +47,8 @@ def test_the_parts_sum_to_the_difference_and_lie_in_their_intervals():
     assert found.total.value == pytest.approx(np.mean(crps(Y, NARROW) - crps(Y, IGNORANT)), abs=1e-14)
     assert found.honesty.value + found.knowledge.value == pytest.approx(found.total.value, abs=1e-14)
     assert found.gains[0].value - found.gains[1].value == pytest.approx(found.honesty.value, abs=1e-14)
-    for part in (found.total, found.honesty, found.knowledge):
+    assert found.corrected.value == pytest.approx(found.total.value - found.gains[0].value, abs=1e-14)
+    for part in (found.total, found.honesty, found.knowledge, found.corrected):
         assert part.low < part.value < part.high
 
 
@@ -43,16 +62,51 @@ def test_who_knows_less_is_not_called_dishonest_and_who_lies_is_not_called_ignor
     assert lying.gains[0].value == pytest.approx(np.mean(crps(Y, NARROW) - crps(Y, TRUE)), rel=0.1)
 
 
+def test_the_log_score_has_the_same_parts_and_gains_what_the_true_law_says():
+    """A spread of .6 in the place of 1 costs log .6 - 1/2 + 1 / (2 * .6 ** 2) nats."""
+    found = parts(NARROW, TRUE, nll)
+    assert found.honesty.value + found.knowledge.value == pytest.approx(found.total.value, abs=1e-12)
+    assert found.gains[0].value == pytest.approx(np.log(0.6) - 0.5 + 0.5 / 0.36, rel=0.1)
+    assert found.honesty.low > 0.0
+    ignorant = parts(IGNORANT, TRUE, nll)
+    assert ignorant.knowledge.low > 0.0
+    assert ignorant.honesty.low < 0.0 < ignorant.honesty.high
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.7])
+def test_what_the_log_score_of_counts_gains_is_that_of_their_recalibrated_masses(factor):
+    rate = np.exp(RNG.standard_normal(N))
+    y, law = RNG.poisson(rate).astype(float), Poisson(factor * rate)
+    gains = recalibration_gains(y, law)[1]
+    again = score_map_of_all(y, law)
+    assert np.mean(gains) == pytest.approx(np.mean(nll(y, law) - nll(y, again)), rel=0.1)
+
+
+def score_map_of_all(y, law):
+    """The recalibrated law by a map that was fitted on all rows."""
+    features, form = _own_features(law), Form(1.0, 1.0)
+    scores = NormalScores(*score_intervals(law, y), RNG.random(len(y)))
+    return recalibrated(law, normal_score_map(fit_parts(Design(features), scores, form).at(features), form))
+
+
+def test_far_out_and_beyond_the_support_the_log_score_keeps_its_digits():
+    low, high = np.array([30.0, -31.0, np.inf, 2.0]), np.array([31.0, -30.0, np.inf, 2.0])
+    found = _log_mass(low, high, 1.0)
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+    assert found[0] == pytest.approx(-454.3, abs=0.1)
+    assert found[2:].tolist() == [0.0, -2.0]
+
+
 def test_the_same_version_twice_is_no_difference():
     found = parts(TRUE, TRUE)
     assert (found.total.value, found.knowledge.p_value, found.honesty.high) == (0.0, 1.0, 0.0)
 
 
-@pytest.mark.parametrize("law", [Poisson(np.full(N, 2.0)), Samples(RNG.standard_normal((N, 20)))])
+@pytest.mark.parametrize("law", [Poisson(np.full(N, 2.0)), Samples(RNG.standard_normal((N, 100)))])
 def test_counts_and_members_are_recalibrated_without_a_gain_that_is_not_there(law):
     y = law.sample(1, seed=3)[:, 0] if law.draws is None else RNG.standard_normal(N)
-    gain = crps(y, law) - recalibrated_crps(y, law)
-    assert abs(np.mean(gain)) < 3.0 * np.std(gain) / np.sqrt(N)
+    for gain in recalibration_gains(y, law)[: 2 if law.draws is None else 1]:
+        assert abs(np.mean(gain)) < 3.0 * np.std(gain) / np.sqrt(N)
 
 
 def test_rows_that_are_counted_and_rows_that_go_together_widen_what_they_should():
@@ -67,9 +121,9 @@ def test_rows_that_are_counted_and_rows_that_go_together_widen_what_they_should(
 
 def test_what_cannot_be_recalibrated_is_refused_with_the_reason():
     with pytest.raises(InvalidInputError, match="at least 100 rows of one target"):
-        recalibrated_crps(Y[:50], TRUE[np.arange(50)])
+        recalibration_gains(Y[:50], TRUE[np.arange(50)])
     with pytest.raises(InvalidInputError, match="have a spread"):
-        recalibrated_crps(Y, Samples(KNOWN[:, None]))
+        recalibration_gains(Y, Samples(KNOWN[:, None]))
 
 
 def test_the_best_version_is_in_its_set_and_the_worst_is_not():

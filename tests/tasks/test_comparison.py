@@ -11,7 +11,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from comparable import as_compared
+from comparable import as_compared, if_honest
 from databases import mlflow_database
 from mlflow import MlflowClient
 
@@ -21,7 +21,6 @@ from congruence.kernels.engine.measure import HeldSplit, measure_held
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
-from congruence.kernels.score_parts import recalibrated_crps
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import point_differences
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
@@ -265,32 +264,45 @@ def test_versions_are_read_pair_by_pair_and_no_more_than_the_columns_needed(comp
     assert reads["7 pit"] == reads["7 std"] == reads["7 released"] == 1
 
 
-def if_honest(version):
-    """The version with the scores that it would have if its levels were read anew."""
-    scores, valid = version.scores, version.scores["valid"]
-    law = Normal(scores.loc[valid, "mean"].to_numpy(), scores.loc[valid, "std"].to_numpy())
-    found = np.full(len(scores), np.nan)
-    found[valid] = recalibrated_crps(scores.loc[valid, "target"].to_numpy(), law)
-    return replace(version, scores=scores.assign(crps_recalibrated=found))
-
-
 def test_why_the_better_version_is_better(compared):
     """Half the spread and a bias of everything know as much, and are less honest."""
     comparison = compare_versions([if_honest(version) for version in compared])
     assert comparison.baseline.label == "angle/1"
     for label in ("angle/2", "angle/3"):
         won = comparison.pairs[label].won
-        assert won.parts.honesty.value + won.parts.knowledge.value == pytest.approx(won.parts.total.value, abs=1e-9)
-        assert won.parts.honesty.low > 0.0
+        for score in ("crps", "nll"):
+            parts = won.scores[score]["all rows"]
+            assert parts.honesty.value + parts.knowledge.value == pytest.approx(parts.total.value, abs=1e-9)
+            assert parts.honesty.low > 0.0
+            assert set(won.scores[score]) == {"all rows", "half = left", "half = right"}
         assert f"{label} is worse than angle/1 by" in won.sentence
         assert "less honest" in won.sentence
         assert "knows" not in won.sentence
         assert f"Recalibrated, {label} would gain" in won.sentence
-        assert set(won.slices) == {"half = left", "half = right"}
+        assert won.table().groupby(["score", "rows of"]).size().tolist() == [6] * 6
     assert comparison.may_be_best == ["angle/1"]
     page = comparison_report(comparison)
     assert "May be the best by CRPS" in page
     assert "is less honest" in page
+    assert "Knowledge or honesty" in page
+
+
+def test_versions_as_they_would_be_when_recalibrated_stand_beside_the_others(compared):
+    comparison = compare_versions([if_honest(version) for version in compared])
+    assert list(comparison.recalibrated) == ["angle/2", "angle/3"], "the true one would gain nothing"
+    scores = compared[0].scores
+    for label, found in comparison.recalibrated.items():
+        assert set(found) == {"crps_mean", "nll_mean"}
+        assert found["crps_mean"].second == pytest.approx(np.nanmean(scores["crps"]), rel=1e-6)
+        as_is = comparison.pairs[label].differences["crps_mean"]
+        assert found["crps_mean"].difference < 0.2 * as_is.difference
+    assert set(comparison.may_be_best_recalibrated) >= {"angle/1"}
+    assert "angle/2" not in comparison.may_be_best_recalibrated
+    assert comparison_data(comparison).matrix["angle/2, recalibrated"]["crps_mean"].side in ("", "worse")
+    page = comparison_report(comparison)
+    assert "congruence recalibrate FILE --version models:/angle/2" in page
+    dishonest = compare_versions([if_honest(version) for version in compared], baseline="angle/2")
+    assert dishonest.recalibrated["angle/2"]["crps_mean"].high < 0.0, "the baseline's own correction"
 
 
 def test_without_recalibrated_scores_nobody_says_why(compared):

@@ -10,7 +10,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from comparable import as_compared
+from comparable import as_compared, if_honest
 from databases import mlflow_database
 from mlflow import MlflowClient
 from pydantic import ValidationError
@@ -355,3 +355,33 @@ def test_a_first_version_is_tagged_as_not_compared(logged):
     tags = client.get_model_version("angle", "1").tags
     assert tags["cce_gate"] == "passed"
     assert "nothing was compared" in tags["cce_gate_reasons"]
+
+
+def test_a_version_that_is_only_less_honest_passes_where_the_file_says_so_once_it_is_recalibrated(compared):
+    baseline, narrow, biased = (if_honest(version) for version in compared)
+    rules = {
+        "baseline": "champion",
+        "not_worse_on": ["crps_mean", "nll_mean"],
+        "margin": {"crps_mean": "4 % of skill"},
+    }
+    refused = apply_gate(narrow, baseline, GateSettings(**rules))
+    assert refused.outcome == "failed"
+    allowed = apply_gate(narrow, baseline, GateSettings(**rules, less_honest="recalibrate"))
+    check = next(check for check in allowed.checks if check.metric == "crps_mean")
+    assert check.passed
+    assert check.if_recalibrated
+    assert check.reason.startswith("recalibrated, crps_mean is less than 4 % of its skill (")
+    assert check.reason.endswith("congruence recalibrate FILE --version models:/angle/2")
+    strict = GateSettings(baseline="champion", better_on=["crps_mean"], less_honest="recalibrate")
+    assert not apply_gate(biased, baseline, strict).passed, "recalibrated it is no better either"
+    as_good = apply_gate(baseline, narrow, strict)
+    assert as_good.passed
+    assert as_good.checks[0].if_recalibrated is None, "it needs no correction"
+
+
+def test_what_less_honest_and_may_be_best_may_say():
+    with pytest.raises(ValidationError, match="less_honest: is about rules on crps_mean or nll_mean"):
+        GateSettings(baseline="champion", not_worse_on=["cce_mean"], less_honest="recalibrate")
+    assert GateSettings(may_be_best=True).may_be_best
+    with pytest.raises(ValidationError, match="there is no rule"):
+        GateSettings(may_be_best=False)

@@ -100,14 +100,14 @@ def compare(
         from congruence.flows.operations.compare import compare as compare_versions
         from congruence.flows.operations.compare import (
             compare_stored,
-            comparison_json,
             comparison_request,
             named_baseline,
-            print_comparison,
         )
+        from congruence.flows.operations.comparison_said import comparison_json, print_comparison
 
         request = comparison_request(arguments or [], split, home, protocol_digest=protocol)
         said = []
+        file = arguments[0] if arguments and Path(arguments[0]).suffix in (".yaml", ".yml") else None
         if request.stored is not None:
             against = baseline or request.baseline
             for logged in compare_stored(request.stored, request.models, baseline=against):
@@ -119,12 +119,18 @@ def compare(
             against = baseline or named_baseline(request.baseline, request.models, request.tracking)
         for name, conditions in request.conditions.items():
             logged = compare_versions(
-                name, request.models, request.tracking, baseline=against, conditions=conditions, seed=request.seed
+                name,
+                request.models,
+                request.tracking,
+                baseline=against,
+                conditions=conditions,
+                seed=request.seed,
+                mark=not request.names_versions,
             )
             if as_json:
-                said.append(comparison_json(logged))
+                said.append(comparison_json(logged, file))
             else:
-                print_comparison(logged, details=details, chosen=against is not None)
+                print_comparison(logged, details=details, chosen=against is not None, file=file)
         if as_json:
             print_json(said)
 

@@ -36,8 +36,8 @@ _ADVICE = {
     "skew": "Large: targets have a longer tail on one side than predicted; choose a skewed family.",
     "tails": "Large: more or fewer targets far out than predicted; choose a family of other tails, or a mixture.",
 }
-RECALIBRATED = "crps_recalibrated"
-"""The column of the scores that holds the CRPS of each row's prediction when it is recalibrated, of some rows."""
+RECALIBRATED = {"crps": "crps_recalibrated", "nll": "nll_recalibrated"}
+"""By the column of a score, that of the same of each row's prediction when it is recalibrated, of some rows."""
 
 
 def _excess(rows: Rows) -> Array:
@@ -69,11 +69,15 @@ def _ratio(means: Array) -> Array:
     return np.asarray(means[..., 0] / np.where(means[..., 1] > 0.0, means[..., 1], np.nan))
 
 
-def _if_honest(rows: Rows) -> float | None:
-    if RECALIBRATED not in rows.columns:
-        return None
-    known = np.isfinite(rows.columns[RECALIBRATED])
-    return mean_over(rows.columns[RECALIBRATED][known], None if rows.weights is None else rows.weights[known])
+def _if_honest(score: str) -> Callable[[Rows], float | None]:
+    def mean(rows: Rows) -> float | None:
+        if (column := RECALIBRATED[score]) not in rows.columns:
+            return None
+        known = ~np.isnan(rows.columns[column])
+        found = mean_over(rows.columns[column][known], None if rows.weights is None else rows.weights[known])
+        return found if np.isfinite(found) else None
+
+    return mean
 
 
 def _part_of_crps(part: str) -> Callable[[Rows], float | None]:
@@ -257,8 +261,14 @@ DEFINITIONS: tuple[Metric, ...] = (
         "What the mean CRPS would be if the version's levels were read anew from what it says itself, learnt on other "
         "rows: what it knows. The CRPS less this is what it loses by stating its own uncertainty wrongly. On at most "
         "10,000 rows.",
-        unit=TARGET, better="lower", group="Score", asked="crps", column=RECALIBRATED, value=_if_honest,
-        shown={"compared": 7},
+        unit=TARGET, better="lower", group="Score", asked="crps", column=RECALIBRATED["crps"],
+        value=_if_honest("crps"),
+    ),
+    Metric(
+        "nll_recalibrated", "NLL if honest",
+        "The same of the NLL: what it would be by levels read anew, learnt on other rows.",
+        unit="nats per row", better="lower", group="Score", asked="nll", column=RECALIBRATED["nll"],
+        value=_if_honest("nll"),
     ),
     Metric(
         "crps_miscalibration", "miscalibration of CRPS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from congruence.kernels.errors import ProtocolError
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.finished import Conditions
+from congruence.tasks.mlflow.listing import list_evaluations
 from congruence.tasks.runtime.errors import SettingsError
 
 TRUTH, NARROW, BIASED = "angle/1", "angle/2", "angle/3"
@@ -107,7 +109,7 @@ def test_the_gate_passes_or_fails_with_reasons_and_moves_an_alias_only_when_told
     assert client.get_model_version("angle", "3").tags["cce_gate"] == "failed"
     assert holder(client) == "1"
 
-    told = {"maximum": {"mae": 1.0}, "set_alias": "champion"}
+    told = {"maximum": {"mae": 1.0}, "set_alias": "champion", "may_be_best": False}
     decisions = gate(registry.settings(models=["angle/1", "angle/2", "angle/3"], gate=told))
     assert holder(client) == "1", "the better one by CCE, which comes first where no rule names another metric"
     best = "of 2 versions that passed the best is angle/1: cce_mean of angle/1 is lower than that of angle/2: "
@@ -124,6 +126,49 @@ def test_the_gate_passes_or_fails_with_reasons_and_moves_an_alias_only_when_told
     assert older.passed
     assert older.notes == ("alias champion stays on angle/2, which is newer",)
     assert holder(client) == "2"
+
+
+@pytest.mark.usefixtures("outcomes")
+def test_an_alias_moves_only_inside_the_set_of_versions_that_may_be_the_best(registry: Any) -> None:
+    client = MlflowClient()
+    client.set_registered_model_alias("angle", "champion", "1")
+    (narrow,) = gate(registry.settings(models=[NARROW], gate={"maximum": {"mae": 1.0}, "set_alias": "champion"}))
+    assert narrow.passed
+    assert holder(client) == "1"
+    why = "angle/2 is not the best of 3 versions by CRPS: angle/1 may be (95 % set)"
+    assert narrow.notes == (f"alias champion does not move here: {why}",)
+    rule = {"may_be_best": True, "set_alias": "champion"}
+    true, narrow = gate(registry.settings(models=[TRUTH, NARROW], gate=rule))
+    assert (true.outcome, narrow.outcome) == ("passed", "failed")
+    assert true.reasons == ["angle/1 may be the best of 3 versions by CRPS"]
+    assert narrow.reasons == [why]
+    listed = {item.model.label: item for item in list_evaluations(["angle"], registry.settings().tracking)}
+    marks = {label: [item.best_of(found) for found in item.evaluations] for label, item in listed.items()}
+    assert (marks["angle/1"], marks["angle/2"]) == (["may be the best of 3 versions"], ["not the best of 3 versions"])
+    assert marks["angle/4"] == [None], "evaluated under another protocol"
+    said = run("list", "angle", "--home", registry.folder)
+    assert "may be of 3 versions" in " ".join(said.output.replace("│", " ").split()), said.output
+
+
+@pytest.mark.usefixtures("outcomes")
+def test_a_dishonest_version_stands_also_as_it_would_be_when_recalibrated(registry: Any) -> None:
+    file, home = registry.file(), ("--home", registry.folder)
+    shown = run("compare", file, TRUTH, NARROW, BIASED, *home)
+    assert shown.exit_code == 0, shown.output
+    assert "angle/2, recalibrated" in shown.output
+    assert "angle/1, recalibrated" not in shown.output
+    assert f"angle/2 is corrected by: congruence recalibrate {file} --version models:/angle/2" in shown.output
+    assert "With those that recalibration would help, as they would be then: " in shown.output
+    details = run("compare", file, TRUTH, NARROW, "--details", *home)
+    assert "why angle/2 differs" in details.output
+    (said,) = json.loads(run("compare", file, TRUTH, NARROW, "--json", *home).stdout)
+    found = said["recalibrated"]["angle/2"]
+    assert found["command"] == f"congruence recalibrate {file} --version models:/angle/2"
+    assert found["crps_mean"]["value"] < said["versions"]["angle/2"]["crps_mean"]
+    parts = said["parts"]["angle/2"]
+    for each in (parts, parts["log_score"], parts["log_score"]["slices"].get("half = left", parts)):
+        whole = each["honesty"]["value"] + each["knowledge"]["value"]
+        assert whole == pytest.approx(each["total"]["value"], abs=1e-9)
 
 
 def test_a_gate_after_an_evaluation_judges_also_what_was_found(registry: Any, outcomes: list[VersionOutcome]) -> None:

@@ -32,6 +32,7 @@ from congruence.tasks.evaluate.evaluation import evaluate
 from congruence.tasks.evaluate.executors import LocalExecutor
 from congruence.tasks.evaluate.observer import Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
+from congruence.tasks.mlflow.listing import list_evaluations
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.monitor.account import read_account
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
@@ -62,6 +63,34 @@ def _settings(registry: Any, days: Path, model: str, **changes: Any) -> Evaluati
 
 def _account(settings: EvaluationSettings, version: str) -> Any:
     return read_account(resolve(version), settings.splits[0], settings)
+
+
+def test_a_version_that_is_surely_not_the_best_leaves_the_set_over_all_looks(registry: Any, tmp_path: Path) -> None:
+    registry.register("raced")
+    registry.register("raced", scale=0.9)
+    registry.register("raced", bias=1.5)
+    for number, alias in enumerate(("champion", "challenger", "other"), start=1):
+        MlflowClient().set_registered_model_alias("raced", alias, str(number))
+    days = tmp_path / "days"
+    settings = _settings(registry, days, "raced")
+    _day(days, 1, 120)
+    left = (
+        "raced/3 is not the best of 3 versions over 1 look by CRPS: raced/1, raced/2 may be (95 % set) on daily-raced"
+    )
+    assert left in check_once(settings).sentences
+    assert check_once(settings).sentences == []
+    _day(days, 2, 120)
+    assert not any("not the best" in sentence for sentence in check_once(settings).sentences), "it was said"
+    listed = {item.model.label: item for item in list_evaluations(["raced"], settings.tracking)}
+    marks = {label: item.best_of(item.evaluations[0]) for label, item in listed.items()}
+    assert marks == {
+        "raced/1": "may be the best of 3 versions over 2 looks",
+        "raced/2": "may be the best of 3 versions over 2 looks",
+        "raced/3": "not the best of 3 versions over 2 looks",
+    }
+    gated = settings.model_copy(update={"gate": GateSettings(may_be_best=True)})
+    outcomes = {item.candidate.label: item.outcome for item in gate_outcomes(gated, check_once(settings).outcomes)}
+    assert outcomes == {"raced/1": "passed", "raced/2": "passed", "raced/3": "failed"}
 
 
 def test_the_version_in_use_is_looked_at_on_new_dates_and_found_changed(
