@@ -13,7 +13,7 @@ it leaves for ever once their capital together reaches :math:`1/\alpha`. So the 
 a share :math:`\alpha` of series (Ville 1939; the sequential model confidence sets of Arnold, Gavrilopoulos, Schulz and
 Ziegel 2024, for their "uniformly weak" hypothesis: the best on the whole so far, not at every single look).
 
-r is 8 times the v of the first look at a pair: about the eighth such look is where the least difference suffices.
+r is the v of the first look at a pair: the seventh such look or so is where the least difference suffices.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
 from congruence.kernels.weights import mean_one
 
 LEVEL = 0.05
-_SHARPEST = 8.0
 _LEAST_P = 1e-300
 
 
@@ -142,11 +141,11 @@ class _Bet:
         """A bet that takes an equal share of the capital of those that there are."""
         k = len(others)
         if k == 0:
-            return cls(_SHARPEST * first.variance, 0.0)
+            return cls(first.variance, 0.0)
         capital = float(np.logaddexp.reduce([bet.log_capital for bet in others]))
         for bet in others:
             bet.log_stake += np.log(k / (k + 1.0))
-        return cls(_SHARPEST * first.variance, capital - np.log(k + 1.0))
+        return cls(first.variance, capital - np.log(k + 1.0))
 
     def add(self, found: LookDifference) -> None:
         self.total += found.score * np.sqrt(found.variance)

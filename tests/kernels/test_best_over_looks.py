@@ -38,7 +38,7 @@ def test_what_one_look_says_is_the_paired_test():
 
 def test_the_evidence_is_the_mean_over_the_strength_of_bets():
     told = [{("a", "b"): LookDifference(z, 4.0)} for z in (1.0, 2.0, 2.5)]
-    total, variance, prior = 2.0 * 5.5, 12.0, 32.0
+    total, variance, prior = 2.0 * 5.5, 12.0, 4.0
 
     def bet(strength):
         return 2.0 * norm.pdf(strength, scale=prior**-0.5) * np.exp(strength * total - strength**2 * variance / 2.0)
