@@ -132,7 +132,7 @@ def _look(first: str, second: str, settings: EvaluationSettings) -> LookDifferen
     found = None
     if all(_SCORE in version.scores for version in versions):
         columns = [version.scores[_SCORE].to_numpy(np.float64) for version in versions]
-        rows = np.isfinite(columns).all(axis=0)
+        rows = np.isfinite(columns[0]) & np.isfinite(columns[1])
         weights = (
             versions[0].scores[ROW_WEIGHT].to_numpy(np.float64)[rows] if ROW_WEIGHT in versions[0].scores else None
         )
