@@ -27,9 +27,8 @@ from congruence.kernels.conditional_calibration.reading import GroupReading, gro
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.sentences.calibration import LEVEL, NEGLIGIBLE, short_name
-from congruence.tasks.sentences.counts import count_fault, count_finding
+from congruence.tasks.sentences.counts import count_fault, count_finding, level_fault, level_finding
 from congruence.tasks.sentences.findings import Finding, group_finding
-from congruence.tasks.sentences.levels import level_fault, level_finding
 
 Power = Literal["square", "root"]
 

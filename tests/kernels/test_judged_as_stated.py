@@ -15,8 +15,8 @@ from congruence.kernels.conditional_calibration.prepared import prepare_calibrat
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.tasks.sentences.counts import level_fault, level_finding
 from congruence.tasks.sentences.findings import told
-from congruence.tasks.sentences.levels import level_fault, level_finding
 
 LEVELS = np.array([0.05, 0.5, 0.95])
 RNG = np.random.default_rng(3)
