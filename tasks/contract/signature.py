@@ -26,6 +26,7 @@ _WORDS = {
     DataType.binary: "bytes (binary)",
     DataType.datetime: "dates (datetime)",
 }
+_NUMBERS = (DataType.double, DataType.float, DataType.long, DataType.integer, DataType.boolean)
 _PICTURES = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp", b"II*": ".tif"}
 _LOG_AGAIN = "or log the model again with an input_example that is like these rows"
 
@@ -93,58 +94,42 @@ def to_tensor(frame: pd.DataFrame, dtype: np.dtype[Any]) -> Array:
     return matrix.astype(dtype)
 
 
-def _to_double(column: pd.Series[Any], name: str) -> tuple[Any, str]:
-    if column.dtype == np.float64:
-        return column, ""
-    return pd.Series(_floats(column, name, _WORDS[DataType.double])), _beyond(column)
-
-
-def _to_float(column: pd.Series[Any], name: str) -> tuple[Any, str]:
-    if column.dtype == np.float32:
-        return column, ""
-    values = _floats(column, name, _WORDS[DataType.float])
-    with np.errstate(over="ignore"):
-        found = values.astype(np.float32)
-    lost = np.isinf(found) & np.isfinite(values)
-    if lost.any():
-        raise _refused(name, column, int(np.argmax(lost)), DataType.float, "it is too large for 32 bits")
-    exact = np.isclose(values, 0.0, atol=0.0) | ~np.isfinite(values)
-    rounding = np.where(exact, 0.0, np.abs(found - values) / np.where(exact, 1.0, np.abs(values)))
-    largest = float(rounding.max(initial=0.0))
-    note = f"is given in 32 bits, as the signature says: rounded by up to {largest:.1g} of its value" if largest else ""
-    return pd.Series(found), note
-
-
-def _to_whole(kind: DataType) -> Callable[[pd.Series[Any], str], tuple[Any, str]]:
+def _to_number(kind: DataType) -> Callable[[pd.Series[Any], str], tuple[Any, str]]:
+    """To floating-point numbers, whole numbers or booleans, where no value but its rounding is lost."""
     wanted = np.dtype(kind.to_numpy())
 
     def convert(column: pd.Series[Any], name: str) -> tuple[Any, str]:
         if column.dtype == wanted:
             return column, ""
-        if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iub":
-            values = column.to_numpy()
-            bad = np.zeros(len(values), bool) if column.dtype.kind == "b" else _outside(values, wanted)
+        whole = wanted.kind == "i" and isinstance(column.dtype, np.dtype) and column.dtype.kind in "iub"
+        values = column.to_numpy() if whole else _floats(column, name, _WORDS[kind])
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = values.astype(wanted)
+        bad, why, note = np.zeros(len(values), bool), "", ""
+        if kind == DataType.double:
+            note = _beyond(column)
+        elif kind == DataType.float:
+            bad, why = np.isinf(found) & np.isfinite(values), "it is too large for 32 bits"
+            exact = np.isclose(values, 0.0, atol=0.0) | ~np.isfinite(values)
+            rounding = np.where(exact, 0.0, np.abs(found - values) / np.where(exact, 1.0, np.abs(values)))
+            largest = 0.0 if bad.any() else float(rounding.max(initial=0.0))
+            if largest:
+                note = f"is given in 32 bits, as the signature says: rounded by up to {largest:.1g} of its value"
+        elif kind == DataType.boolean:
+            bad, why = ~np.isin(values, (0.0, 1.0)), "only 0 and 1 are"
+        elif whole:
+            limits = np.iinfo(wanted)
+            bad = np.asarray((values > limits.max) | (values.astype(np.float64) < limits.min))
             why = f"it is too large for {wanted.itemsize * 8} bits"
         else:
-            values = _floats(column, name, _WORDS[kind])
             most = min(2.0**53, 2.0 ** (wanted.itemsize * 8 - 1))
             bad = ~(np.isfinite(values) & (values == np.round(values)) & (np.abs(values) < most))
             why = "it is no whole number: whole numbers know no missing values"
         if bad.any():
             raise _refused(name, column, int(np.argmax(bad)), kind, why)
-        return pd.Series(values.astype(wanted)), ""
+        return pd.Series(found), note
 
     return convert
-
-
-def _to_boolean(column: pd.Series[Any], name: str) -> tuple[Any, str]:
-    if column.dtype == np.bool_:
-        return column, ""
-    values = _floats(column, name, _WORDS[DataType.boolean])
-    bad = ~np.isin(values, (0.0, 1.0))
-    if bad.any():
-        raise _refused(name, column, int(np.argmax(bad)), DataType.boolean, "only 0 and 1 are")
-    return pd.Series(values.astype(bool)), ""
 
 
 def _to_string(column: pd.Series[Any], name: str) -> tuple[Any, str]:
@@ -176,11 +161,7 @@ def _to_datetime(column: pd.Series[Any], name: str) -> tuple[Any, str]:
 
 
 _CONVERSIONS: Mapping[Any, Callable[[pd.Series[Any], str], tuple[Any, str]]] = {
-    DataType.double: _to_double,
-    DataType.float: _to_float,
-    DataType.long: _to_whole(DataType.long),
-    DataType.integer: _to_whole(DataType.integer),
-    DataType.boolean: _to_boolean,
+    **{kind: _to_number(kind) for kind in _NUMBERS},
     DataType.string: _to_string,
     DataType.datetime: _to_datetime,
 }
@@ -207,11 +188,6 @@ def _beyond(column: pd.Series[Any]) -> str:
     values = column.dropna().to_numpy(dtype=np.dtype(str(column.dtype).lower()))
     lost = values != values.astype(np.float64).astype(values.dtype)
     return "holds whole numbers beyond 2^53, which are rounded to 53 bits" if lost.any() else ""
-
-
-def _outside(values: Array, wanted: np.dtype[Any]) -> Array:
-    limits = np.iinfo(wanted)
-    return np.asarray((values > limits.max) | (values.astype(np.float64) < limits.min))
 
 
 def _is_number(cell: Any) -> bool:

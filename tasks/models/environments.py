@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -41,7 +41,9 @@ def logged_environment(model: Path, cache: Path, *, label: str, timeout: float) 
     said = b"\0".join((model / name).read_bytes() for name in _SAID if (model / name).exists())
     folder = cache / sha256(_FORMAT.encode() + said).hexdigest()[:16]
     if not (folder / _READY).exists():
-        with _alone(folder):
+        cache.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # released when the process ends, however it ends
             if not (folder / _READY).exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 _make(model, folder, cache, label, timeout)
@@ -55,14 +57,26 @@ def _make(model: Path, folder: Path, cache: Path, label: str, timeout: float) ->
         variables = build_variables(Path(home), cache) | {"MLFLOW_ENV_ROOT": str(folder)}
         command = [sys.executable, "-m", "mlflow", "models", "prepare-env", "--model-uri", str(model)]
         command += ["--env-manager", _manager(variables)]
-        log = Path(home) / "log"
-        status = run_bounded(command, variables, Path(home), log, timeout)
-        if status == 0:
-            return
+        with Path(home, "log").open("w+b") as log:
+            process = subprocess.Popen(
+                command, env=variables, cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                if process.wait(timeout) == 0:
+                    return
+                why = f"ended with status {process.returncode}"
+            except subprocess.TimeoutExpired:
+                why = f"did not end within {timeout:g} s"
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # and whatever it started
+                process.wait()
+            log.seek(max(0, log.tell() - _TAIL))
+            said = in_one_line(log.read())
         shutil.rmtree(folder, ignore_errors=True)
-        why = f"did not end within {timeout:g} s" if status is None else f"ended with status {status}"
         raise ContractError(
-            f"{label}: making the environment that was logged with it {why}: {tail_of(log)}; correct its "
+            f"{label}: making the environment that was logged with it {why}: {said}; correct its "
             "pip_requirements, give its packages to the index that pip uses here, or raise predict.build_timeout"
         )
 
@@ -77,51 +91,11 @@ def _manager(variables: Mapping[str, str]) -> str:
     )
 
 
-def run_bounded(
-    command: Sequence[str], variables: Mapping[str, str], folder: Path, log: Path, timeout: float
-) -> int | None:
-    """Run a command in a session of its own, its output to ``log``: its status, None where it had to be ended."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=dict(variables), cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            return process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            end(process)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that leads a session, and whatever it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def tail_of(log: Path) -> str:
-    """The end of a log on one line, passwords masked."""
-    try:
-        return in_one_line(log.read_bytes()[-_TAIL:])
-    except OSError:
-        return "no output"
-
-
 def in_one_line(said: bytes) -> str:
     """The last lines of what a process wrote on one line, passwords masked, without colours and control characters."""
     plain = re.sub(r"\x1b\[[0-9;]*m|[^\n\x20-\x7e\x80-\U0010ffff]", "", said.decode(errors="replace"))
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     return mask_text(" | ".join(lines[-8:])) or "no output"
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the process ends, however it ends
-        yield
 
 
 _OF_THE_MACHINE = re.compile(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,9 +112,17 @@ def predict_shards(
     model, first, rows = warm_model(served), None, 0
     for name in lacking:
         shard, mask = asked[name]
-        found = _answered(model, split, shard, _valid_rows(split, shard, mask))
+        frame = _valid_rows(split, shard, mask)
+        try:
+            found = model.predict(frame, start=shard.start)
+        except ContractError as error:
+            keys = dict(enumerate(split.keys(shard), shard.start))
+            raise naming_the_row(model.predict, frame, keys, error) from error
         first = found[:1] if first is None else first
-        _require_alike(model, first, found[:1])
+        try:
+            concatenate([first, found[:1]])
+        except ContractError as error:
+            raise ContractError(f"{served.label}: {error}") from error
         write_predictions(address, name, found)
         rows += len(found)
     return rows
@@ -156,8 +164,8 @@ def try_contract(served: ServedVersion, split: Split, *, missing: bool = False) 
             require_counts(served.label, model.predict(frame), frame, targets)
         return found
     except ContractError as error:
-        keys = split.keys(split.shards[0])
-        raise naming_the_row(model.predict, frame, lambda row: keys[row], error) from error
+        keys = dict(enumerate(split.keys(split.shards[0])))
+        raise naming_the_row(model.predict, frame, keys, error) from error
     except (Exception, SystemExit) as error:
         raise ContractError(f"{served.label}: its contract cannot be checked: {failure_text(error)}") from error
 
@@ -236,21 +244,6 @@ def _load(served: ServedVersion) -> PredictiveModel:
     return PredictiveModel(served.version, served.contract, model, served.inputs)
 
 
-def _answered(model: PredictiveModel, split: Split, shard: Shard, frame: pd.DataFrame) -> Distribution:
-    try:
-        return model.predict(frame, start=shard.start)
-    except ContractError as error:
-        keys = split.keys(shard)
-        raise naming_the_row(model.predict, frame, lambda row: keys[row - shard.start], error) from error
-
-
-def _require_alike(model: PredictiveModel, first: Distribution, found: Distribution) -> None:
-    try:
-        concatenate([first, found])
-    except ContractError as error:
-        raise ContractError(f"{model.identity.label}: {error}") from error
-
-
 def _valid_rows(split: Split, shard: Shard, mask: Array) -> pd.DataFrame:
     return model_frame(split, shard)[mask]
 
@@ -308,7 +301,7 @@ _ONE_OF_ONE = re.compile(r" \(1 of 1 rows are\)")
 Ask = Callable[[pd.DataFrame], Distribution]
 
 
-def naming_the_row(ask: Ask, frame: pd.DataFrame, keys: Callable[[int], str], error: ContractError) -> ContractError:
+def naming_the_row(ask: Ask, frame: pd.DataFrame, keys: Mapping[int, str], error: ContractError) -> ContractError:
     """What to say of ``error``, which ``ask`` raised on ``frame``: of a row by its number in the split and its key.
 
     A version that fails on the first row and on the last fails on all, as far as one can tell: then the error stands as
@@ -320,17 +313,19 @@ def naming_the_row(ask: Ask, frame: pd.DataFrame, keys: Callable[[int], str], er
         keys: the key of a row by its number.
         error: what it raised.
     """
-    if _WITHOUT_ANSWER in str(error) or len(frame) == 0:
+    ends = [frame.iloc[:1], frame.iloc[-1:]][: len(frame)]
+    if _WITHOUT_ANSWER in str(error) or len(ends) == 0:
         return error
-    if len(frame) > 1 and all(_refusal(ask, part) is not None for part in (frame.iloc[:1], frame.iloc[-1:])):
+    if len(ends) > 1 and all(_refusal(ask, part) is not None for part in ends):
         return error
-    found, reason = _smallest(ask, frame)
-    if reason is None:
-        return error
-    first, last = int(found.index[0]), int(found.index[-1])
-    if len(found) > 1:
-        return ContractError(f"{reason}; it is one of the rows {first} to {last} of the split")
-    return ContractError(_of_row(reason, f"row {first} of the split (key {keys(first)!r})"))
+    begun, half = time.monotonic(), len(frame) // 2
+    for part, refused in _refused_parts(ask, [frame.iloc[:half], frame.iloc[half:]]):
+        first, last = int(part.index[0]), int(part.index[-1])
+        if len(part) == 1:
+            return ContractError(_of_row(refused, f"row {first} of the split (key {keys[first]!r})"))
+        if time.monotonic() - begun > _SECONDS:
+            return ContractError(f"{refused}; it is one of the rows {first} to {last} of the split")
+    return error  # rows are refused together alone
 
 
 def refused_rows(ask: Ask, frame: pd.DataFrame) -> dict[int, str]:
@@ -344,23 +339,27 @@ def refused_rows(ask: Ask, frame: pd.DataFrame) -> dict[int, str]:
     """
     begun = time.monotonic()
     found: dict[int, str] = {}
-    parts, refusals = [frame], []
-    while parts:
-        part = parts.pop()
-        error = _refusal(ask, part) if len(part) else None
-        if error is None:
-            continue
-        if _WITHOUT_ANSWER in str(error) or time.monotonic() - begun > _SECONDS:
-            raise error
-        refusals.append(error)
+    first: ContractError | None = None
+    for part, refused in _refused_parts(ask, [frame]):
+        if _WITHOUT_ANSWER in str(refused) or time.monotonic() - begun > _SECONDS:
+            raise refused
+        first = first or refused
         if len(part) == 1:
-            found[int(part.index[0])] = _of_row(error, "this row")
-            continue
-        half = len(part) // 2
-        parts += [part.iloc[half:], part.iloc[:half]]
-    if refusals and not found:
-        raise refusals[0]
-    return dict(sorted(found.items()))
+            found[int(part.index[0])] = _of_row(refused, "this row")
+    if first is not None and not found:
+        raise first
+    return found
+
+
+def _refused_parts(ask: Ask, parts: list[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, ContractError]]:
+    """The parts that are refused and why, each before those of its halves that are, in the order of the rows."""
+    left = parts[::-1]
+    while left:
+        part = left.pop()
+        if len(part) and (error := _refusal(ask, part)) is not None:
+            yield part, error
+            half = len(part) // 2
+            left += [part.iloc[half:], part.iloc[:half]] if half else []
 
 
 def _of_row(error: ContractError, row: str) -> str:
@@ -368,22 +367,6 @@ def _of_row(error: ContractError, row: str) -> str:
     text, named = _FIRST_ROW.subn(row, _ONE_OF_ONE.sub("", str(error)), count=1)
     text = re.sub(r"; rows are counted from row \d+ of the split", "", text)
     return text if named else f"{text}; it is {row}"
-
-
-def _smallest(ask: Ask, frame: pd.DataFrame) -> tuple[pd.DataFrame, ContractError | None]:
-    """The fewest consecutive rows that are refused, and why; None where nothing was gained."""
-    begun = time.monotonic()
-    reason = _refusal(ask, frame) if len(frame) == 1 else None
-    while len(frame) > 1 and time.monotonic() - begun < _SECONDS:
-        half = len(frame) // 2
-        for part in (frame.iloc[:half], frame.iloc[half:]):
-            refused = _refusal(ask, part)
-            if refused is not None:
-                frame, reason = part, refused
-                break
-        else:
-            return frame, None  # they are refused together alone
-    return frame, reason
 
 
 def _refusal(ask: Ask, frame: pd.DataFrame) -> ContractError | None:
