@@ -101,17 +101,23 @@ def ingest(settings: SplitSettings, folder: Path) -> tuple[str, Ingested]:
     Raises:
         SplitError: what makes a split unusable, see ``open_split``.
     """
-    source, files = _present(settings)
-    name = _manifest_name(settings, files)
-    found = _load_unchanged(settings, folder, name)
-    return name, found or _make(settings, source, files, folder)
+    name, found, files = _kept(settings, folder)
+    return name, found or _make(settings, SplitSource.of(settings), files, folder)
 
 
 def kept(settings: SplitSettings, folder: Path) -> tuple[str, Ingested] | None:
     """The same where the split is kept, None where it is not."""
-    name = _manifest_name(settings, _present(settings)[1])
-    found = _load_unchanged(settings, folder, name)
+    name, found, _ = _kept(settings, folder)
     return None if found is None else (name, found)
+
+
+def _kept(settings: SplitSettings, folder: Path) -> tuple[str, Ingested | None, _Files]:
+    source = SplitSource.of(settings)
+    files = [(path, source.state(path)) for path in source.paths()]
+    name = _manifest_name(settings, files)
+    found = load(settings, folder, name)
+    unchanged = found is not None and _pictures_unchanged(found.parts, found.inputs)
+    return name, found if unchanged else None, files
 
 
 def load(settings: SplitSettings, folder: Path, name: str) -> Ingested | None:
@@ -137,17 +143,6 @@ def own_folder() -> Path:
     owner = os.getpid()
     atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
     return folder
-
-
-def _present(settings: SplitSettings) -> tuple[SplitSource, _Files]:
-    """The source of a split, and its files with their present states."""
-    source = SplitSource.of(settings)
-    return source, [(path, source.state(path)) for path in source.paths()]
-
-
-def _load_unchanged(settings: SplitSettings, folder: Path, name: str) -> Ingested | None:
-    found = load(settings, folder, name)
-    return found if found is not None and _pictures_unchanged(found.parts, found.inputs) else None
 
 
 def _make(settings: SplitSettings, source: SplitSource, files: _Files, folder: Path) -> Ingested:
@@ -180,17 +175,15 @@ def _parts(settings: SplitSettings, source: SplitSource, files: _Files, folder: 
     if apart:
         said = {name for path, _ in files for name in source.location.partitions(path)}
         if source.source.has_types and not apart <= said:
-            raise _unlike(files, parts, min(apart - said))
+            name = min(apart - said)
+            types = [(path, read_schema(part).field(name).type) for (path, _), part in zip(files, parts, strict=True)]
+            (first, of_first), *others = types
+            path, kind = next((p, kind) for p, kind in others if kind != of_first and not pa.types.is_null(kind))
+            raise SplitError(f"{path}: column {name!r} is {kind}, but {of_first} in {first}; write both files alike")
         parts = [_part(settings, source, file, folder, frozenset(apart)) for file in files]
         schema, _ = joined_schema([read_schema(part) for part in parts])
-    types = (pa.float64() if pa.types.is_null(field.type) else field.type for field in schema)
-    return parts, pa.schema(list(zip(schema.names, types, strict=True)))
-
-
-def _unlike(files: _Files, parts: Sequence[Path], name: str) -> SplitError:
-    first, *others = ((path, read_schema(part).field(name).type) for (path, _), part in zip(files, parts, strict=True))
-    path, kind = next((path, kind) for path, kind in others if kind != first[1] and not pa.types.is_null(kind))
-    return SplitError(f"{path}: column {name!r} is {kind}, but {first[1]} in {first[0]}; write both files alike")
+    known = [pa.float64() if pa.types.is_null(field.type) else field.type for field in schema]
+    return parts, pa.schema(list(zip(schema.names, known, strict=True)))
 
 
 def _part(
@@ -206,7 +199,9 @@ def _part(
     names = needed_columns(settings, source)
     batches = source.batches(file_path, columns=(*names, REASON), as_text=as_text)
     first = next(batches)
-    given = _with_texts(first.schema, settings)
+    given, column = first.schema, first.schema.get_field_index(str(settings.input))
+    if settings.input_kind != "features" and column >= 0 and pa.types.is_null(given.field(column).type):
+        given = given.set(column, given.field(column).with_type(pa.string()))  # pictures or texts without any value
     inputs = checked_inputs(settings, source, given, file_path)
     kept_names = [*names, *([REASON] if REASON in given.names else [])]
     schema = pa.schema([*((name, given.field(name).type) for name in kept_names), *inputs.added])
@@ -218,14 +213,6 @@ def _part(
         path.unlink(missing_ok=True)
         raise
     return path
-
-
-def _with_texts(schema: pa.Schema, settings: SplitSettings) -> pa.Schema:
-    """The columns, that of pictures or texts as text where it has no value at all."""
-    number = -1 if settings.input_kind == "features" else schema.get_field_index(str(settings.input))
-    if number < 0 or not pa.types.is_null(schema.field(number).type):
-        return schema
-    return schema.set(number, schema.field(number).with_type(pa.string()))
 
 
 def _pictures_unchanged(parts: Sequence[Path], inputs: InputColumns) -> bool:

@@ -13,43 +13,17 @@ from urllib.parse import unquote
 
 import fsspec
 
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.runtime.files import is_local
 
 _STATES = (
-    "ETag",
-    "etag",
-    "e_tag",
-    "md5Hash",
-    "content_md5",
-    "mtime",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "created",
-)
+    "ETag", "etag", "e_tag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created",
+)  # fmt: skip
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 _FIELD = re.compile(r"\{date(?::(?P<format>[^}]*))?\}")
 _PARTS = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%j": r"\d{3}"}
-
-
-@dataclass(frozen=True)
-class DateWindow:
-    """Which dates are read: all by default.
-
-    Attributes:
-        last: so many days, counted back from the newest date that there is.
-        since: the first date.
-        until: the last date.
-    """
-
-    last: int | None = None
-    since: date | None = None
-    until: date | None = None
-
-
-ALL_DATES = DateWindow()
 
 
 @dataclass(frozen=True)
@@ -101,11 +75,11 @@ class DatedPath:
                 "pattern of uri narrower"
             ) from None
 
-    def within(self, paths: Sequence[str], window: DateWindow) -> list[str]:
-        """Returns the paths whose dates are within the window."""
+    def within(self, paths: Sequence[str], window: SplitSettings | None) -> list[str]:
+        """Returns the paths whose dates are those that ``last``, ``since`` and ``until`` of a split leave."""
         dates = [self.date_of(path) for path in paths]
-        if not dates:
-            return []
+        if not dates or window is None:
+            return list(paths)
         first, last = window.since or date.min, window.until or date.max
         if window.last is not None:
             first = max(first, max(dates) - timedelta(days=window.last - 1))
@@ -129,10 +103,11 @@ class Location:
     path: str
     options: Mapping[str, Any] = field(repr=False)
     dates: DatedPath | None = None
-    window: DateWindow = ALL_DATES
+    window: SplitSettings | None = None
+    """Says which dates are read: all by default."""
 
     @classmethod
-    def of(cls, uri: str, storage_options: Mapping[str, Any], window: DateWindow = ALL_DATES) -> Location:
+    def of(cls, uri: str, storage_options: Mapping[str, Any], window: SplitSettings | None = None) -> Location:
         """The location of ``uri``; raises SplitError where no installed file system answers to its protocol."""
         try:
             filesystem, path = fsspec.core.url_to_fs(uri, **storage_options)
@@ -189,14 +164,6 @@ class Location:
             raise SplitError(f"{self.uri}: holds no file that ends in {' or '.join(suffixes)}; check uri and format")
         return sorted(found)
 
-    def state(self, path: str) -> str:
-        """The state of a file as its file system tells it, to every machine alike; raises OSError where there is none.
-
-        Size, times and inode, which a file renamed over it does not share; of an object its size and ETag, or where
-        its store has none what else it says of the content.
-        """
-        return file_state(self.filesystem, path, self.is_local)
-
     def partitions(self, path: str) -> dict[str, str | None]:
         """The columns that folders between here and a file say, as in ``country=de/part.parquet``."""
         fixed = re.split(r"[^/]*[*?\[{]", self.path, maxsplit=1)[0] if self.is_glob else self.path
@@ -206,7 +173,11 @@ class Location:
 
 
 def file_state(filesystem: Any, path: str, local: bool) -> str:
-    """See ``Location.state``."""
+    """The state of a file as its file system tells it, to every machine alike; raises OSError where there is none.
+
+    Size, times and inode, which a file renamed over it does not share; of an object its size and ETag, or where its
+    store has none what else it says of the content.
+    """
     if local:
         found = os.stat(path)
         return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"

@@ -167,11 +167,6 @@ class Lacking:
         if len(self.first) < FIRST_ROWS:
             self.first.append((row, reason))
 
-    @classmethod
-    def of(cls, said: dict[str, Any]) -> Lacking:
-        """What ``asdict`` gave."""
-        return cls(said["rows"], [(row, reason) for row, reason in said["first"]])
-
 
 @dataclass
 class RowFacts:
@@ -196,15 +191,13 @@ class RowFacts:
         """Take rows of features (n, d) into the moments; those of another d than the rows before are left out."""
         lacking = np.isnan(rows).any(axis=1)
         complete = Moments.of(rows[~lacking] if lacking.any() else rows)
-        self._join_moments(complete, Moments.of(rows) if lacking.any() else complete)
+        present = Moments.of(rows) if lacking.any() else complete
+        self.complete, self.present = _sum(self.complete, complete), _sum(self.present, present)
 
     def widen(self, name: str, low: float, high: float) -> None:
         """Targets of a column lie between these, too."""
         before = self.ranges.get(name, (low, high))
         self.ranges[name] = (min(before[0], low), max(before[1], high))
-
-    def _join_moments(self, complete: Moments | None, present: Moments | None) -> None:
-        self.complete, self.present = _sum(self.complete, complete), _sum(self.present, present)
 
     def to_json(self) -> dict[str, Any]:
         """What ``from_json`` reads."""
@@ -215,12 +208,15 @@ class RowFacts:
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> RowFacts:
         """The facts that ``to_json`` wrote."""
+        lacking = {
+            name: Lacking(said[name]["rows"], [(row, reason) for row, reason in said[name]["first"]])
+            for name in ("inputs", "missing", "targets")
+        }
+        kept = {name: said[name] for name in ("complete", "present")}
+        moments = {name: None if each is None else Moments.from_json(each) for name, each in kept.items()}
         ranges = {name: (low, high) for name, (low, high) in said["ranges"].items()}
         total, squares = said["weights"]
-        inputs, missing, targets = (Lacking.of(said[name]) for name in ("inputs", "missing", "targets"))
-        kept = [said[name] for name in ("complete", "present")]
-        moments = [None if each is None else Moments.from_json(each) for each in kept]
-        return cls(said["rows"], inputs, missing, targets, ranges, (total, squares), *moments)
+        return cls(said["rows"], ranges=ranges, weights=(total, squares), **lacking, **moments)
 
 
 def _sum(first: Moments | None, second: Moments | None) -> Moments | None:

@@ -19,7 +19,7 @@ from congruence.tasks.monitor.settings import WatchSettings
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.runtime.folders import default_home
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
-from congruence.tasks.settings.computing import ClusterSettings, ProtocolSettings, SolverSettings
+from congruence.tasks.settings.computing import ClusterSettings, ProtocolSettings, SolverSettings, TlsSettings
 from congruence.tasks.settings.strict import Strict, checked, read_keys
 
 _LOCAL_DIR = "local-dir:"
@@ -274,59 +274,30 @@ def load_settings(path: Path, overrides: dict[str, Any] | None = None) -> Evalua
 
 
 def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
-    parts = {
-        "reference": _with_local_paths,
-        "encoder": _with_own_weights,
-        "cluster": _with_own_files,
-        "predictions": _with_stored_files,
-    }
-    found: dict[str, Any] = {
-        key: of(folder, content[key]) for key, of in parts.items() if isinstance(content.get(key), dict)
-    }
-    splits = content.get("splits")
-    if isinstance(splits, list):
-        found["splits"] = [_with_local_paths(folder, part) if isinstance(part, dict) else part for part in splits]
-    return content | found
+    """The content with paths below ``folder``; addresses, tags and names of fetched models stay as they are."""
 
+    def at(part: Any, *keys: str) -> Any:
+        if not isinstance(part, dict):
+            return part
+        named = {key: part[key] for key in keys if isinstance(part.get(key), str) and "://" not in part[key]}
+        return part | {key: str(folder / Path(path).expanduser()) for key, path in named.items()}
 
-def _at(folder: Path, path: str) -> str:
-    """A path that a file in ``folder`` names."""
-    return str(folder / Path(path).expanduser())
-
-
-def _with_local_paths(folder: Path, split: dict[str, Any]) -> dict[str, Any]:
-    local = {
-        key: _at(folder, split[key])
-        for key in ("uri", "image_root")
-        if isinstance(split.get(key), str) and "://" not in split[key]
-    }
-    return split | local
-
-
-def _with_stored_files(folder: Path, predictions: dict[str, Any]) -> dict[str, Any]:
-    stored = predictions.get("from")
-    found = {"from": _at(folder, stored)} if isinstance(stored, str) and "://" not in stored else {}
-    targets = predictions.get("targets")
-    return predictions | found | ({"targets": _with_local_paths(folder, targets)} if isinstance(targets, dict) else {})
-
-
-def _with_own_weights(folder: Path, encoder: dict[str, Any]) -> dict[str, Any]:
-    """Checkpoints are files; tags, and names of models that are fetched, stay as they are."""
-    model, weights = encoder.get("model"), encoder.get("pretrained")
-    found = {}
-    if isinstance(model, str) and model.startswith(_LOCAL_DIR):
-        found["model"] = f"{_LOCAL_DIR}{_at(folder, model.removeprefix(_LOCAL_DIR))}"
-    if isinstance(weights, str) and ("/" in weights or "." in weights):
-        found["pretrained"] = _at(folder, weights)
-    return encoder | found
-
-
-def _with_own_files(folder: Path, cluster: dict[str, Any]) -> dict[str, Any]:
-    files = {"file": _at(folder, cluster["file"])} if isinstance(cluster.get("file"), str) else {}
-    if not isinstance(cluster.get("tls"), dict):
-        return cluster | files
-    tls = {key: _at(folder, value) if isinstance(value, str) else value for key, value in cluster["tls"].items()}
-    return cluster | files | {"tls": tls}
+    found, encoder = dict(content), content.get("encoder")
+    own = {"reference": ("uri", "image_root"), "predictions": ("from",), "cluster": ("file",)}
+    found |= {key: at(content[key], *names) for key, names in own.items() if key in content}
+    nested = {("predictions", "targets"): ("uri",), ("cluster", "tls"): tuple(TlsSettings.model_fields)}
+    for (key, inside), names in nested.items():
+        if isinstance(found.get(key), dict) and inside in found[key]:
+            found[key] = found[key] | {inside: at(found[key][inside], *names)}
+    if isinstance(content.get("splits"), list):
+        found["splits"] = [at(split, "uri", "image_root") for split in content["splits"]]
+    if isinstance(encoder, dict):
+        weights, model = str(encoder.get("pretrained")), str(encoder.get("model"))
+        found["encoder"] = at(encoder, *(["pretrained"] if "/" in weights or "." in weights else []))
+        if model.startswith(_LOCAL_DIR):
+            inside = at({"model": model.removeprefix(_LOCAL_DIR)}, "model")["model"]
+            found["encoder"] = found["encoder"] | {"model": f"{_LOCAL_DIR}{inside}"}
+    return found
 
 
 _DIGITS = 16

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from congruence.tasks.data.digests import combine
-from congruence.tasks.data.locations import DateWindow, Location
+from congruence.tasks.data.locations import Location, file_state
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError, changed
 
@@ -136,6 +136,7 @@ def _import_all() -> None:
         entry.load()
 
 
+_GONE = "{}: is gone since the split was opened; put it back, and run again"
 _MOST_WAITING = 2
 _waiting: dict[tuple[Any, ...], tuple[int, Iterator[pa.RecordBatch]]] = {}
 """Where reading of pictures ended in files: who reads on from there decodes nothing twice."""
@@ -157,8 +158,7 @@ class SplitSource:
         Raises:
             SplitError: it cannot be inferred, or nothing lies there.
         """
-        window = DateWindow(settings.last, settings.since, settings.until)
-        location = Location.of(settings.uri, settings.storage_options, window)
+        location = Location.of(settings.uri, settings.storage_options, settings)
         sources = all_sources()
         if settings.format not in ("auto", *sources):
             raise SplitError(f"format: {settings.format!r} is none of auto, {', '.join(sorted(sources))}")
@@ -170,9 +170,10 @@ class SplitSource:
 
     def state(self, path: str) -> str:
         """What tells that a file changed, without reading it."""
-        if self.source.files_behind is None:
-            return self.location.state(path)
-        states = (f"{file} {self.location.state(file)}" for file in self.source.files_behind(self.location))
+        behind, local = self.source.files_behind, self.location.is_local
+        if behind is None:
+            return file_state(self.location.filesystem, path, local)
+        states = (f"{file} {file_state(self.location.filesystem, file, local)}" for file in behind(self.location))
         return combine(state.encode() for state in states)
 
     def require_unchanged(self, path: str, state: str) -> None:
@@ -186,7 +187,7 @@ class SplitSource:
         try:
             found = self.state(path)
         except FileNotFoundError:
-            raise _gone(path) from None
+            raise SplitChangedError(_GONE.format(path)) from None
         if found != state:
             raise changed(path)
 
@@ -201,7 +202,7 @@ class SplitSource:
             for batch in self.source.read(file):
                 yield _plain(batch, said, file.as_text)
         except FileNotFoundError:
-            raise _gone(path) from None
+            raise SplitChangedError(_GONE.format(path)) from None
 
     def schema(self, path: str) -> pa.Schema:
         """The columns of a file as its first rows show them; more may come where rows need not have all of them."""
@@ -238,7 +239,7 @@ class SplitSource:
                     batches = chain([batch.slice(stop - at)], batches)
                 at = min(end, stop)
         except FileNotFoundError:
-            raise _gone(path) from None
+            raise SplitChangedError(_GONE.format(path)) from None
         with _guard:
             _waiting[identity] = (at, batches)
             while len(_waiting) > _MOST_WAITING:
@@ -258,30 +259,23 @@ def _plain(batch: pa.RecordBatch, said: dict[str, str | None], as_text: frozense
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _gone(path: str) -> SplitChangedError:
-    return SplitChangedError(f"{path}: is gone since the split was opened; put it back, and run again")
-
-
 def _detected(location: Location) -> Source:
-    sources = all_sources().values()
+    """The source that the name of what lies there tells, or of a folder what is in it."""
+    sources = list(all_sources().values())
     for source in sources:
         if source.suffixes and location.path.endswith(source.suffixes):
             return source
-    if location.is_folder():
-        return _detected_in_folder(location, list(sources))
-    if not location.is_glob and not location.filesystem.exists(location.path):
-        raise SplitError(f"{location.uri}: no such file or folder; check the split's uri")
-    raise SplitError(f"{location.uri}: the format does not show in the name; set format, for example to parquet or csv")
-
-
-def _detected_in_folder(location: Location, sources: list[Source]) -> Source:
+    if not location.is_folder():
+        if not location.is_glob and not location.filesystem.exists(location.path):
+            raise SplitError(f"{location.uri}: no such file or folder; check the split's uri")
+        raise SplitError(
+            f"{location.uri}: the format does not show in the name; set format, for example to parquet or csv"
+        )
     for source in sources:
         if source.is_here is not None and source.is_here(location):
             return source
     paths = location.files(tuple(suffix for source in sources for suffix in source.suffixes))
-    found = {
-        source.name: source for source in sources if source.suffixes for path in paths if path.endswith(source.suffixes)
-    }
+    found = {source.name: source for source in sources for path in paths if path.endswith(source.suffixes)}
     if len(found) > 1:
         raise SplitError(f"{location.uri}: the folder mixes {', '.join(sorted(found))} files; set format")
     return next(iter(found.values()))

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -42,7 +41,6 @@ _BOOLS = pa.array(["true", "false"])
 _INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"
 _CODE = r"^[+-]?(0[0-9xX]|[0-9]{19,}$)"
 """What a float may not be read from: codes such as 007, whose zeros say that they are no numbers, and long ids."""
-_INT64 = 2**63
 
 
 class RawText(str):
@@ -103,10 +101,18 @@ def texts_as(texts: Any, kind: str) -> Any:
 
 
 def kind_of_values(values: Sequence[Any]) -> str:
-    """The kind of a column of JSON values."""
+    """The kind of a column of JSON values, which are texts where they are of several kinds."""
     raw = [value for value in values if isinstance(value, RawText)]
+    others = [value for value in values if value is not None and not isinstance(value, RawText)]
     of_raw = kind_of_texts(pa.array(map(str, raw), pa.string())) if raw else "null"
-    return reduce(_join, (_kind(value) for value in values if not isinstance(value, RawText)), of_raw)
+    if not others:
+        return of_raw
+    if all(isinstance(value, tuple) for value in others):
+        return _join(of_raw, "reference")
+    try:
+        return _join(of_raw, kind_of_type(pa.array(others).type) or "text")
+    except (pa.ArrowException, OverflowError):
+        return "text"
 
 
 def values_as(values: Sequence[Any], kind: str) -> Any:
@@ -156,22 +162,6 @@ def _all(mask: Any) -> bool:
 
 def _any(mask: Any) -> bool:
     return bool(pc.any(mask).as_py())
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "int" if -_INT64 <= value < _INT64 else "text"
-    if isinstance(value, float):
-        return "float"
-    if isinstance(value, tuple):
-        return "reference"
-    if isinstance(value, list) and all(isinstance(item, (int, float)) or item is None for item in value):
-        return "vector"
-    return "text"
 
 
 def _join(left: str, right: str) -> str:
