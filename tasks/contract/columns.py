@@ -73,12 +73,8 @@ def as_frame(arrays: Mapping[str, Array]) -> pd.DataFrame:
 def without_categories(frame: pd.DataFrame) -> pd.DataFrame:
     """Categories as the values they stand for: MLflow's signatures know no categories."""
     kinds = {str(name): kind for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}
-    return of_types(frame, {name: kind.categories.dtype for name, kind in kinds.items()})
-
-
-def of_types(frame: pd.DataFrame, types: Mapping[str, Any]) -> pd.DataFrame:
-    """``frame`` with these columns of other types: without any, pandas would still copy column by column."""
-    return frame.astype(dict(types)) if types else frame
+    types = {name: kind.categories.dtype for name, kind in kinds.items()}
+    return frame.astype(types) if types else frame  # without any, pandas would still copy column by column
 
 
 def _named(output: Any) -> dict[str, Array]:

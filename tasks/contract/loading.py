@@ -68,7 +68,10 @@ def read_description(version: ModelVersion) -> Model:
     """
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         try:
-            return Model.load(download_artifacts(artifact_uri=f"{_source(version)}/MLmodel", dst_path=folder))
+            source = version.uri
+            if version.model_id is not None:
+                source = logged_model_record(MlflowClient(), version.model_id).artifacts
+            return Model.load(download_artifacts(artifact_uri=f"{source}/MLmodel", dst_path=folder))
         except Exception as error:  # artifact stores raise what their clients raise
             if is_transient(error):
                 raise
@@ -99,12 +102,6 @@ def settings_in(
             f"{label}: metadata {METADATA_KEY}{'.' if place else ''}{place}: {problem['msg']}; correct it "
             "under `predictions:` in the evaluation file, or log the model again"
         ) from error
-
-
-def _source(version: ModelVersion) -> str:
-    if version.model_id is None:
-        return version.uri
-    return logged_model_record(MlflowClient(), version.model_id).artifacts
 
 
 _REMEDIES = (
@@ -145,7 +142,9 @@ FETCHED = "congruence-model-"
 
 
 def load_predictive_model(uri: str, predictions: PredictionSettings | None = None) -> PredictiveModel:
-    """Load the model version behind ``uri`` from the current MLflow registry (see ``registry.resolve`` for the forms).
+    """Load the model version behind ``uri``, from the current MLflow registry, into this process.
+
+    See ``registry.resolve`` for the forms of ``uri``.
 
     Args:
         uri: the model version.
@@ -156,21 +155,10 @@ def load_predictive_model(uri: str, predictions: PredictionSettings | None = Non
         ContractError: the model cannot be loaded, or nobody says how to read its output.
         MlflowException: MLflow does not answer.
     """
-    return load_version(resolve(uri), predictions)
-
-
-def load_version(identity: ModelVersion, predictions: PredictionSettings | None = None) -> PredictiveModel:
-    """Load a version into this process.
-
-    Its files are fetched first and live as long as the model: what then fails is the model's own failure.
-
-    Raises:
-        ContractError: the files are not there, the model cannot be loaded, or nobody says how to read its output.
-        MlflowException: MLflow does not answer.
-    """
-    folder = fetch(identity)
+    identity = resolve(uri)
+    folder = fetch(identity)  # first: what then fails is the model's own failure
     try:
-        forget_code_of_others()
+        _forget_code_of_others()
         pyfunc = load_model(str(folder), suppress_warnings=True)
     except (Exception, SystemExit) as error:  # unpickling runs foreign code
         shutil.rmtree(folder, ignore_errors=True)
@@ -213,17 +201,13 @@ def _place() -> str | None:
         return None
 
 
-def forget_code_of_others() -> None:
+def _forget_code_of_others() -> None:
     """Forget the modules that versions loaded before brought along (``code_paths``).
 
     MLflow puts each version's folder of code on the path, so a module that two versions have under one name would be
     that of the version loaded first. Objects that were made of such a module keep it.
     """
-    sys.path[:] = [path for path in sys.path if not _is_fetched(path)]
+    sys.path[:] = [path for path in sys.path if f"/{FETCHED}" not in path]
     for name, module in list(sys.modules.items()):
-        if _is_fetched(str(getattr(module, "__dict__", {}).get("__file__") or "")):  # without waking lazy modules
+        if f"/{FETCHED}" in str(getattr(module, "__dict__", {}).get("__file__") or ""):  # without waking lazy modules
             del sys.modules[name]
-
-
-def _is_fetched(path: str) -> bool:
-    return f"/{FETCHED}" in path

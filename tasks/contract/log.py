@@ -108,7 +108,8 @@ def log_predictive_model(
     predictor = _predictor(model, preprocess, method, family)
     exposures = None if exposure is None else exposure_in(input_example, exposure)
     input_example = _without_exposure(predictor, input_example, exposure)
-    predictor.categories = _categories(input_example)
+    kinds = input_example.dtypes.items()
+    predictor.categories = {str(name): kind for name, kind in kinds if isinstance(kind, pd.CategoricalDtype)}
     defaults = _known_settings(model, predictor, input_example)
     given = {
         "family": family,
@@ -121,12 +122,17 @@ def log_predictive_model(
     chosen = {key: value for key, value in given.items() if value is not None}
     output = _ask(predictor, input_example)
     if "family" not in chosen and "family" not in defaults:
-        _require_readable(output, len(input_example), name, levels)
+        try:
+            read_output(output, len(input_example), levels=levels)
+        except UnreadableOutputError as error:
+            example = "family='normal', columns={'loc': 'mu', 'scale': 'sigma'}"
+            raise ContractError(f"{name}: give family=..., for example {example}: {error}") from error
         defaults = {"family": AUTO}
     # An explicit family replaces what follows from the model altogether; without one its details may be refined.
     settings = PredictionSettings.model_validate(chosen if "family" in chosen else {**defaults, **chosen})
-    if isinstance(predictor, EstimatorPredictor):
-        settings = _with_its_mean(settings, output)
+    if isinstance(predictor, EstimatorPredictor) and list(output.columns) == ["loc"] and settings.family in _MEANS:
+        mean = {_MEANS[settings.family]: "loc"}  # a regressor's one output is the mean of a family of counts
+        settings = settings.model_copy(update={"columns": mean | settings.columns})
     law = read_distribution(output, settings, len(input_example))
     if exposures is not None:
         exposed(law, law.family, exposures)
@@ -199,10 +205,6 @@ def without_notices() -> Iterator[None]:
             logger.removeFilter(other)
 
 
-def _categories(example: pd.DataFrame) -> dict[str, pd.CategoricalDtype]:
-    return {str(name): kind for name, kind in example.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}
-
-
 def _predictor(model: Any, preprocess: Preprocess | None, method: str | None, family: str | None) -> Any:
     if isinstance(model, PythonModel):
         return model
@@ -237,21 +239,6 @@ def _known_settings(model: Any, predictor: Any, example: pd.DataFrame) -> dict[s
     if isinstance(predictor, EstimatorPredictor) and returns_std(model):
         return {"family": "normal"}
     return {}
-
-
-def _with_its_mean(settings: PredictionSettings, output: pd.DataFrame) -> PredictionSettings:
-    """A regressor's one output, called ``loc``, is the mean of a family of counts."""
-    if list(output.columns) != ["loc"] or settings.family not in _MEANS:
-        return settings
-    return settings.model_copy(update={"columns": {_MEANS[settings.family]: "loc", **settings.columns}})
-
-
-def _require_readable(output: Any, rows: int, name: str, levels: Sequence[float] | None) -> None:
-    try:
-        read_output(output, rows, levels=levels)
-    except UnreadableOutputError as error:
-        given = "family='normal', columns={'loc': 'mu', 'scale': 'sigma'}"
-        raise ContractError(f"{name}: give family=..., for example {given}: {error}") from error
 
 
 def _frame(output: Any, rows: int) -> pd.DataFrame | None:

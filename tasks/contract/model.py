@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,25 +28,14 @@ from congruence.tasks.readers.read import answer_of, said_of
 from congruence.tasks.runtime.errors import ContractError
 
 
-@runtime_checkable  # flows that are given models make a schema of their arguments
-class AskedModel(Protocol):
-    """A model that was loaded, in this process or another: MLflow's ``PyFuncModel``, or one that is asked like it."""
-
-    @property
-    def metadata(self) -> Any:
-        """What its ``MLmodel`` file says."""
-
-    def predict(self, data: Any) -> Any:
-        """Its output for a frame or a matrix."""
-
-
 @dataclass(frozen=True)
 class PredictiveModel:
     """A model version with the settings that turn its output into distributions."""
 
     identity: ModelVersion
     settings: PredictionSettings
-    pyfunc: AskedModel = field(repr=False)
+    pyfunc: Any = field(repr=False)
+    """MLflow's ``PyFuncModel``, or what has its ``metadata`` and ``predict``: a model in a process of its own."""
     given: tuple[str, ...] | None = None
     """The columns that it is given, where that is said; its signature chooses among them, else it has all."""
     casts: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
@@ -92,7 +81,8 @@ class PredictiveModel:
         """
         label, rows = self.identity.label, _rows(start, frame)
         with ExitStack() as opened:
-            folder = Path(opened.enter_context(TemporaryDirectory())) if _holds_bytes(frame) else None
+            holds_bytes = len(frame) > 0 and any(isinstance(cell, bytes) for cell in frame.iloc[0])
+            folder = Path(opened.enter_context(TemporaryDirectory())) if holds_bytes else None
             try:
                 inputs = self._inputs(frame, folder)
             except Exception as error:  # values of any kind, in conversions of pandas
@@ -176,10 +166,6 @@ def _listed(frame: pd.DataFrame) -> str:
     return ", ".join(map(repr, frame.columns))
 
 
-def _holds_bytes(frame: pd.DataFrame) -> bool:
-    return len(frame) > 0 and any(isinstance(cell, bytes) for cell in frame.iloc[0])
-
-
 def _rows(start: int, frame: pd.DataFrame) -> str:
     return f"rows {start} to {start + len(frame) - 1}"
 
@@ -212,18 +198,12 @@ def check_contract(model: PredictiveModel, frame: pd.DataFrame, targets: Any = N
         warnings += _row_dependence(model, predictive, alone)
     if targets is not None:
         warnings += _check_targets(model, predictive, require_targets(targets, "targets", len(frame)))
-    family, found = _found(model, frame, predictive)
-    return ContractReport(model.identity.label, family, len(frame), (*found, *model.casts.values(), *warnings))
-
-
-def _found(model: PredictiveModel, frame: pd.DataFrame, predictive: Distribution) -> tuple[str, list[str]]:
-    """The family that was read, and what a reader of native objects noted."""
-    if model.settings.family != AUTO and model.settings.method is None:
-        return model.settings.family, []
-    output = model.output(frame.iloc[:1])
-    note = [output.note] if isinstance(output, Spec) and output.note else []
-    how = model.asked_by()
-    return predictive.family + (f", read from {how}" if how else ""), note
+    family, notes = model.settings.family, list(model.casts.values())
+    if family == AUTO or model.settings.method is not None:
+        output, how = model.output(frame.iloc[:1]), model.asked_by()
+        family = predictive.family + (f", read from {how}" if how else "")
+        notes[:0] = [output.note] if isinstance(output, Spec) and output.note else []
+    return ContractReport(model.identity.label, family, len(frame), (*notes, *warnings))
 
 
 def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distribution) -> list[str]:

@@ -55,7 +55,10 @@ class ImageFolder:
         """
         path = self._resolve(name)
         try:
-            return self._read_local(path, name) if self.local else self._read_remote(path, name)
+            if not self.local:
+                self._require_bounded(int(self.filesystem.info(path)["size"]), name)
+                return bytes(self.filesystem.cat_file(path))
+            return self._read_local(path, name)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise InvalidRow(f"file {name!r} does not exist") from error
         except IsADirectoryError as error:
@@ -122,10 +125,6 @@ class ImageFolder:
                 raise InvalidRow(f"{name!r} is not a regular file")
             self._require_bounded(state.st_size, name)
             return stream.read()
-
-    def _read_remote(self, path: str, name: str) -> bytes:
-        self._require_bounded(int(self.filesystem.info(path)["size"]), name)
-        return bytes(self.filesystem.cat_file(path))
 
     def _require_bounded(self, size: int, name: str) -> None:
         if size > self.max_bytes:
@@ -236,8 +235,10 @@ class Pictures(InputColumns):
         paths = batch.column(self.columns[0])
         if pa.types.is_struct(paths.type):
             paths = _paths_alone(paths)
+        known = paths.to_pylist()
         with ThreadPoolExecutor(max_workers=1 if self._folder.local else 32) as threads:
-            return b"".join(threads.map(self._state, paths.to_pylist()))
+            states = threads.map(lambda path: b"" if path is None else self._folder.state(path).encode(), known)
+            return b"".join(map(digest_of, states))
 
     def _left_there(self, column: Any) -> Any:
         """The column without the bytes of pictures, which stay in the source; paths are kept."""
@@ -246,9 +247,6 @@ class Pictures(InputColumns):
         paths = _paths_alone(column)
         without = [paths if each.name == "path" else pa.nulls(len(column), each.type) for each in column.type]
         return pa.StructArray.from_arrays(without, fields=list(column.type))
-
-    def _state(self, path: str | None) -> bytes:
-        return digest_of(b"" if path is None else self._folder.state(path).encode())
 
     def _read(self, value: Any, digest: bytes | None) -> RawInput:
         if pa.types.is_struct(self._kind) and self._kind != REFERENCE and value.is_valid:

@@ -46,7 +46,13 @@ def require_measurable(split: Split, max_invalid: float = 0.01, *, missing: str 
     """
     inputs, targets = _lacking(split, missing)
     lacking = inputs.rows + targets.rows
-    left_out = _left_out(split, inputs, targets)
+    left_out = None
+    if lacking:
+        left_out = (
+            f"split {split.name!r}: {lacking} of {split.rows} rows lack a finite number and are left out "
+            f"({inputs.rows} in the features, {targets.rows} in the targets): "
+            f"{_listed(split, [*inputs.first, *targets.first], lacking)}"
+        )
     where = f"split {split.name!r} ({split.settings.uri})"
     if left_out is not None and lacking > max_invalid * split.rows:
         remedy = "repair these rows, or raise max_invalid"
@@ -66,7 +72,14 @@ def require_measurable(split: Split, max_invalid: float = 0.01, *, missing: str 
             f"{where}, {split.place(0)} and all rows after it: the target {values} in every row, so that there is "
             "nothing to predict; check the target column, or choose rows that differ"
         )
-    return "\n".join(text for text in (left_out, _staying(split, missing)) if text is not None) or None
+    staying = None
+    if missing != "leave_out" and split.facts.missing.rows:
+        staying = (
+            f"split {split.name!r}: {split.facts.missing.rows} of {split.rows} rows lack a feature and stay: the "
+            f"models are given them as they are, and for nearness {_STAND_INS[missing]} (encoder.missing: {missing}): "
+            f"{_listed(split, split.facts.missing.first, split.facts.missing.rows)}"
+        )
+    return "\n".join(text for text in (left_out, staying) if text is not None) or None
 
 
 def rows_left_out(split: Split, missing: str = "leave_out") -> int:
@@ -81,30 +94,6 @@ def _lacking(split: Split, missing: str) -> tuple[Lacking, Lacking]:
         return facts.inputs, facts.targets
     first = sorted([*facts.inputs.first, *facts.missing.first])[:FIRST_ROWS]
     return Lacking(facts.inputs.rows + facts.missing.rows, first), facts.targets
-
-
-def _left_out(split: Split, inputs: Lacking, targets: Lacking) -> str | None:
-    """One sentence on the rows that lack a finite number: how many, and the first three; None where none does."""
-    rows = inputs.rows + targets.rows
-    if not rows:
-        return None
-    return (
-        f"split {split.name!r}: {rows} of {split.rows} rows lack a finite number and are left out "
-        f"({inputs.rows} in the features, {targets.rows} in the targets): "
-        f"{_listed(split, [*inputs.first, *targets.first], rows)}"
-    )
-
-
-def _staying(split: Split, missing: str) -> str | None:
-    """One sentence on the rows that stay without all their features; None where there are none."""
-    found = split.facts.missing
-    if missing == "leave_out" or not found.rows:
-        return None
-    return (
-        f"split {split.name!r}: {found.rows} of {split.rows} rows lack a feature and stay: the models are given them "
-        f"as they are, and for nearness {_STAND_INS[missing]} (encoder.missing: {missing}): "
-        f"{_listed(split, found.first, found.rows)}"
-    )
 
 
 def _listed(split: Split, places: list[tuple[int, str]], rows: int) -> str:

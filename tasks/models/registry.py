@@ -113,26 +113,16 @@ def matching_versions(
     uris = [pattern for pattern in patterns if not _NAME.match(pattern)]
     names = [pattern.removeprefix("models:/") for pattern in patterns if pattern not in uris]
     found = [version for uri in uris for version in select(uri)]
-    for name, holders in _registered_models(client):
+    for model in all_pages(lambda token: client.search_registered_models(max_results=200, page_token=token)):
+        name, holders = str(model.name), dict(model.aliases)
         if not any(fnmatchcase(name, pattern) for pattern in names):
             continue
         for entry in _ready(client, name):
             held = sorted(alias for alias, version in holders.items() if str(version) == str(entry.version))
             found.append(replace(_registered(client, entry), aliases=tuple(held)))
     distinct = {version.uri: version for version in found}.values()
-    return [version for version in distinct if _is_wanted(version, aliases, tags or {})]
-
-
-def _is_wanted(version: ModelVersion, aliases: Collection[str], tags: Mapping[str, str]) -> bool:
-    if aliases and not set(aliases) & set(version.aliases):
-        return False
-    return all(version.tags.get(key) == value for key, value in tags.items())
-
-
-def _registered_models(client: MlflowClient) -> Iterator[tuple[str, dict[str, str]]]:
-    """The names of all registered models, and which version each alias of theirs is on."""
-    for model in all_pages(lambda token: client.search_registered_models(max_results=200, page_token=token)):
-        yield str(model.name), dict(model.aliases)
+    chosen = [version for version in distinct if not aliases or set(aliases) & set(version.aliases)]
+    return [version for version in chosen if (tags or {}).items() <= version.tags.items()]
 
 
 def _ready(client: MlflowClient, name: str) -> list[RegistryEntry]:

@@ -103,7 +103,7 @@ def _damage(path: Path, whose: str) -> str | None:
         trouble_there = database_trouble(error)  # none where another process has locked it: opening it waits
         return None if trouble_there is None else f"{whose} database cannot be used: {trouble_there}"
     if found != "ok" or not tables:
-        return f"{whose} database is damaged ({_first_line(found)}); {_RESTORE}"
+        return f"{whose} database is damaged ({found.strip().splitlines()[-1][:120]}); {_RESTORE}"
     return None
 
 
@@ -111,15 +111,13 @@ _CHECKED_BYTES = 64 * 2**20
 """Up to this size a database is read through once: a tenth of a second."""
 
 
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[-1][:120]
-
-
 def _of_the_disk(error: OSError) -> str | None:
     name = error.filename2 or error.filename  # of a file that is put in place: where it should go
     path = Path(str(name)) if name else None
     if error.errno in _FULL:
-        return f"the disk {_free(path)}is full; make room; {_KEPT}"
+        place = next((part for part in (path, *path.parents) if part.exists()), None) if path is not None else None
+        free = f"that holds {place} ({shutil.disk_usage(place).free / 2**20:.0f} MiB free) " if place else ""
+        return f"the disk {free}is full; make room; {_KEPT}"
     if error.errno == errno.EFBIG:
         return f"{path or 'a file'} would be larger than files may be here (see ulimit -f); allow more; {_KEPT}"
     if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -135,11 +133,6 @@ def _of_the_disk(error: OSError) -> str | None:
         if path.is_dir() and error.errno == errno.EISDIR:
             return f"{path} is a folder where a file is needed; move it away, and run again"
     return None
-
-
-def _free(path: Path | None) -> str:
-    place = next((part for part in (path, *path.parents) if part.exists()), None) if path is not None else None
-    return "" if place is None else f"that holds {place} ({shutil.disk_usage(place).free / 2**20:.0f} MiB free) "
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

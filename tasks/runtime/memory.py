@@ -12,7 +12,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import Generic, TypeVar
@@ -63,42 +63,30 @@ def memory_limit(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | No
 
     cgroup v1 writes a number beyond every machine's memory where there is no limit: compare with the machine's.
     """
-    return _least(_folders(membership, root), _memory)
+    return min((limit for limit, _ in _groups(membership, root)), default=None)
 
 
 def memory_left(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | None:
     """Bytes until the first limit is met, page cache counted as free; None where nothing limits them."""
-    return _least(_folders(membership, root), _memory_left)
+    return min((left for _, left in _groups(membership, root) if left is not None), default=None)
 
 
-def _least(folders: list[Path], limit: Callable[[Path], int | None]) -> int | None:
-    return min((found for folder in folders if (found := limit(folder)) is not None), default=None)
-
-
-def _folders(membership: Path, root: Path) -> list[Path]:
-    """The folders of this process's group and of those above it."""
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        return []
+def _groups(membership: Path, root: Path) -> Iterator[tuple[int, int | None]]:
+    """The limits of this process's group and of those above it, and what is left of each, where that is told."""
     folders: list[Path] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "" or "memory" in controllers.split(","):
-            base = root if controllers == "" else root / "memory"
-            group = base / path.strip("/")
-            # In a container the path is the host's: what it sees of its own group lies at the root.
-            folders += [folder for folder in (group, *group.parents) if folder == base or base in folder.parents]
-    return list(dict.fromkeys(folders))
-
-
-def _memory(folder: Path) -> int | None:
-    return _number(folder / "memory.max", folder / "memory.limit_in_bytes")
-
-
-def _memory_left(folder: Path) -> int | None:
-    limit, used = _memory(folder), _number(folder / "memory.current", folder / "memory.usage_in_bytes")
-    return None if limit is None or used is None else max(0, limit - used + _page_cache(folder))
+    with suppress(OSError):
+        for line in membership.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers == "" or "memory" in controllers.split(","):
+                base = root if controllers == "" else root / "memory"
+                group = base / path.strip("/")
+                # In a container the path is the host's: what it sees of its own group lies at the root.
+                folders += [folder for folder in (group, *group.parents) if folder == base or base in folder.parents]
+    for folder in dict.fromkeys(folders):
+        limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
+        used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
+        if limit is not None:
+            yield limit, None if used is None else max(0, limit - used + _page_cache(folder))
 
 
 def _number(*files: Path) -> int | None:

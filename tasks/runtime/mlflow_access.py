@@ -33,7 +33,10 @@ def is_transient(error: BaseException) -> bool:
     if trouble(error) is not None:
         return False
     if isinstance(error, MlflowException):
-        return error.error_code in _CODES or _is_race(error)
+        text = str(error).lower()
+        # Two writers, such as two commands on one split, insert the same dataset: the second finds it at its next try.
+        is_race = error.error_code == "BAD_REQUEST" and ("unique" in text or "duplicate" in text)
+        return error.error_code in _CODES or is_race
     response = getattr(error, "response", None)
     if response is not None:
         return bool(response.status_code >= 500 or response.status_code == 429)
@@ -54,12 +57,6 @@ def is_unknown_login(error: BaseException) -> bool:
     if isinstance(error, MlflowException):
         return error.error_code in ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED")
     return getattr(getattr(error, "response", None), "status_code", None) == 401
-
-
-def _is_race(error: MlflowException) -> bool:
-    # Two writers, such as two commands on one split, insert the same dataset: the second finds it at its next try.
-    text = str(error).lower()
-    return error.error_code == "BAD_REQUEST" and ("unique" in text or "duplicate" in text)
 
 
 ARTIFACTS = "mlartifacts"

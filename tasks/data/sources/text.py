@@ -73,14 +73,14 @@ def kind_of_texts(texts: Any, decimal_comma: bool = False) -> str:
 def _kind_as_written(texts: Any, decimal_comma: bool) -> str:
     if texts.null_count == len(texts):
         return "null"
-    if _all(pc.match_substring_regex(texts, _INTEGER)):
+    if pc.all(pc.match_substring_regex(texts, _INTEGER)).as_py():
         return "int" if _casts(texts, pa.int64()) else "text"
-    if not _any(pc.match_substring_regex(texts, _CODE)):
+    if not pc.any(pc.match_substring_regex(texts, _CODE)).as_py():
         if _casts(texts, pa.float64()):
             return "float"
         if decimal_comma and _casts(pc.replace_substring(texts, ",", "."), pa.float64()):
             return "decimal comma"
-    return "bool" if _all(pc.is_in(pc.utf8_lower(texts.drop_null()), _BOOLS)) else "text"
+    return "bool" if pc.all(pc.is_in(pc.utf8_lower(texts.drop_null()), _BOOLS)).as_py() else "text"
 
 
 def texts_as(texts: Any, kind: str) -> Any:
@@ -156,14 +156,6 @@ def _casts(texts: Any, kind: Any) -> bool:
     return True
 
 
-def _all(mask: Any) -> bool:
-    return bool(pc.all(mask).as_py())
-
-
-def _any(mask: Any) -> bool:
-    return bool(pc.any(mask).as_py())
-
-
 def _join(left: str, right: str) -> str:
     if left == right or right == "null":
         return left
@@ -194,7 +186,8 @@ def read_csv(file: SourceFile) -> Iterator[pa.RecordBatch]:
                 kinds.observe(name, kind)
         for name in file.as_text.intersection(header):
             kinds[name] = "text"
-        yield _converted(pa.RecordBatch.from_pylist([], _as_written(header)), file.wanted(header), kinds, threads)
+        nothing = pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in header]))
+        yield _converted(nothing, file.wanted(header), kinds, threads)
         for block in islice(_texts(file, delimiter, header), 1 if file.only_first else None):
             yield _converted(block, file.wanted(header), kinds, threads)
 
@@ -204,10 +197,6 @@ def _converted(
 ) -> pa.RecordBatch:
     arrays = list(threads.map(lambda name: texts_as(block.column(name), kinds[name]), names))
     return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def _as_written(header: list[str]) -> pa.Schema:
-    return pa.schema([(name, pa.string()) for name in header])
 
 
 def _header(file: SourceFile) -> tuple[str, list[str]]:
@@ -232,7 +221,7 @@ def _texts(file: SourceFile, delimiter: str, header: list[str]) -> Iterator[pa.R
     types = dict.fromkeys(header, pa.string())
     convert = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""])
     read = pa.csv.ReadOptions(block_size=_BLOCK)
-    with _bytes(file) as stream:
+    with file.open(compression="infer") as stream:
         try:
             yield from pa.csv.open_csv(stream, read, parse, convert)
         except pa.ArrowInvalid as error:
@@ -262,12 +251,8 @@ def _is_utf8(fields: list[str]) -> bool:
     return not any("\udc80" <= character <= "\udcff" for field in fields for character in field)
 
 
-def _bytes(file: SourceFile) -> Any:
-    return file.open(compression="infer")
-
-
 def _decoded(file: SourceFile) -> io.TextIOWrapper:
-    return io.TextIOWrapper(_bytes(file), encoding="utf-8-sig", errors="surrogateescape", newline="")
+    return io.TextIOWrapper(file.open(compression="infer"), encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
 def _lines(stream: io.TextIOWrapper) -> Iterator[str]:
@@ -296,7 +281,7 @@ def read_json_lines(file: SourceFile) -> Iterator[pa.RecordBatch]:
 def _blocks_of_lines(file: SourceFile) -> Iterator[tuple[int, bytes]]:
     """Whole lines of some megabytes, each block with the number of its first row."""
     start = 0
-    with _bytes(file) as stream:
+    with file.open(compression="infer") as stream:
         while block := stream.read(_BLOCK):
             block += stream.readline()
             if start == 0:
