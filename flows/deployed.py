@@ -42,7 +42,7 @@ from congruence.tasks.evaluate.plan import Plan, VersionOutcome, requested_versi
 from congruence.tasks.evaluate.splits import use_tracking
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.folders import SERVED_HOME, default_home
+from congruence.tasks.runtime.files import SERVED_HOME, default_home
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 DAY = 24 * 3600

@@ -27,7 +27,7 @@ from congruence.tasks.evaluate.executors import DaskExecutor, dask_executor
 from congruence.tasks.evaluate.observer import Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.evaluate.splits import local_folders
-from congruence.tasks.runtime.folders import in_use
+from congruence.tasks.runtime.files import in_use
 from congruence.tasks.runtime.json_logging import log_fields
 from congruence.tasks.scores.metrics.registry import shown
 from congruence.tasks.settings.evaluation import EvaluationSettings

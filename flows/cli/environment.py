@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.folders import keep_temporary_files_in
+from congruence.tasks.runtime.files import keep_temporary_files_in
 from congruence.tasks.runtime.json_logging import is_json, require_known_kind, use_json_lines
 
 _QUIET = {

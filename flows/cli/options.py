@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from congruence.flows.cli.environment import embed_servers
-from congruence.tasks.runtime.folders import DEFAULT_HOME, HOME_VARIABLE, tracking_uri
+from congruence.tasks.runtime.files import DEFAULT_HOME, HOME_VARIABLE, tracking_uri
 from congruence.tasks.runtime.json_logging import LOGGER, is_json, use_json_lines
 
 if TYPE_CHECKING:

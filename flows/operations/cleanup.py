@@ -11,7 +11,7 @@ from congruence.tasks.embeddings.worker import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.splits import open_planned, store_uri, with_fitted_encoder
 from congruence.tasks.evaluate.stored import opened
-from congruence.tasks.runtime.folders import alone
+from congruence.tasks.runtime.files import alone
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.store.layout import group_folder
 from congruence.tasks.store.objects import ObjectStore

@@ -27,7 +27,7 @@ from congruence.tasks.models.registry import RegistryError, select
 from congruence.tasks.monitor.best import MayBeBest
 from congruence.tasks.recalibration.rows import has_seen
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

@@ -16,8 +16,7 @@ from congruence.flows.prefect.session import run_evaluation
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.hourly.dataset import INPUTS, hourly_counts
 from congruence.tasks.hourly.models import DESCRIPTIONS, MODEL_NAME, register_versions
-from congruence.tasks.runtime.files import whole_file
-from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.files import tracking_uri, whole_file
 from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings
 

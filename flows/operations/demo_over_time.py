@@ -22,7 +22,7 @@ from congruence.flows.watching.watch import check_once
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.streams import stream
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 

@@ -27,7 +27,7 @@ from congruence.flows.cli.options import home_folder
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 

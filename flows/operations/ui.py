@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.files import tracking_uri
 
 
 def serve_ui(home: Path, host: str, port: int) -> int:

@@ -42,7 +42,7 @@ from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings,
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import is_columns, known, read_output
 from congruence.tasks.runtime.errors import ContractError
-from congruence.tasks.runtime.folders import default_home, home_store
+from congruence.tasks.runtime.files import default_home, home_store
 from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 
 logger = logging.getLogger(__name__)

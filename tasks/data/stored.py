@@ -14,9 +14,10 @@ the predictions of all. So they are compared as models are, row by row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -198,15 +199,11 @@ def read_stored(source: StoredSource) -> StoredTable:
     read, columns = SplitSource.of(source.split), _Columns(source)
     files = [(path, read.state(path)) for path in read.paths()]
     labels = None if source.labels is None else _read_labels(source, source.labels)
-    starts = [0]
-    for path, _ in files:
-        rows = 0
-        for batch in read.batches(path, columns=columns.names):
-            require_columns(columns.names, batch, read, path)
-            columns.take(batch, path, rows)
-            rows += batch.num_rows
-        starts.append(starts[-1] + rows)
-    return columns.table(files, starts, labels)
+    counts = dict.fromkeys((path for path, _ in files), 0)
+    for path, start, batch in batches_of(read, counts, columns.names):
+        columns.take(batch, path, start)
+        counts[path] = start + batch.num_rows
+    return columns.table(files, [0, *accumulate(counts.values())], labels)
 
 
 def stored_in_frame(frame: pd.DataFrame, source: StoredSource) -> StoredTable:
@@ -299,17 +296,13 @@ def _read_labels(source: StoredSource, labels: SplitSettings) -> _Labels:
     read, targets = SplitSource.of(labels), labels.target_columns
     wanted = tuple(dict.fromkeys([source.label_key, *targets, *([source.label_time] if source.label_time else [])]))
     keys, values, times, shown = [], [], [], ""
-    for path in read.paths():
-        rows = 0
-        for batch in read.batches(path, columns=wanted):
-            require_columns(wanted, batch, read, path)
-            column = batch.column(source.label_key)
-            shown = shown or (str(column[0]) if len(column) else "")
-            keys.append(_key_numbers(column, source.label_key, path, rows))
-            values.append(np.column_stack([as_numbers(batch.column(name)) for name in targets]))
-            if source.label_time is not None:
-                times.append(_as_times(batch.column(source.label_time), source.label_time, path))
-            rows += batch.num_rows
+    for path, start, batch in batches_of(read, read.paths(), wanted):
+        column = batch.column(source.label_key)
+        shown = shown or (str(column[0]) if len(column) else "")
+        keys.append(_key_numbers(column, source.label_key, path, start))
+        values.append(np.column_stack([as_numbers(batch.column(name)) for name in targets]))
+        if source.label_time is not None:
+            times.append(_as_times(batch.column(source.label_time), source.label_time, path))
     found, given = np.concatenate(keys), np.concatenate(values)
     known = np.flatnonzero(np.isfinite(given).all(axis=1))
     if times:
@@ -326,15 +319,22 @@ def _read_labels(source: StoredSource, labels: SplitSettings) -> _Labels:
     return _Labels(found, given, corrected, repeated, shown)
 
 
-def require_columns(names: Sequence[str], batch: pa.RecordBatch, read: SplitSource, path: str) -> None:
-    """Refuse a file that lacks one of these columns.
+def batches_of(
+    read: SplitSource, paths: Iterable[str], names: Sequence[str]
+) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """The rows of files with some of their columns: of each batch its file, and its first row's number there.
 
     Raises:
-        SplitError: it does.
+        SplitError: a file lacks one of the columns.
     """
-    for name in names:
-        if name not in batch.schema.names:
-            raise unknown_column(name, "stored predictions", read.full_schema(path).names, path)
+    for path in paths:
+        start = 0
+        for batch in read.batches(path, columns=tuple(names)):
+            for name in names:
+                if name not in batch.schema.names:
+                    raise unknown_column(name, "stored predictions", read.full_schema(path).names, path)
+            yield path, start, batch.select(list(names))
+            start += batch.num_rows
 
 
 def _key_numbers(column: Any, name: str, path: str, start: int) -> npt.NDArray[np.uint64]:

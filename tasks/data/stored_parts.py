@@ -14,7 +14,7 @@ from congruence.tasks.data.columns import needed_columns
 from congruence.tasks.data.digests import ContentDigest, combine
 from congruence.tasks.data.settings import SplitSettings, StoredColumns
 from congruence.tasks.data.sources import SplitSource
-from congruence.tasks.data.stored import StoredPart, StoredTable, require_columns
+from congruence.tasks.data.stored import StoredPart, StoredTable, batches_of
 
 _DIGESTS = b"congruence"
 
@@ -157,10 +157,8 @@ def _kept_columns(table: StoredTable) -> list[str]:
 def _batches(table: StoredTable, read: SplitSource, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of the table with some of its columns, and the number of the first row of each batch."""
     for (path, state), start in zip(table.files, table.starts, strict=False):
-        for batch in read.batches(path, columns=tuple(names)):
-            require_columns(names, batch, read, path)
-            yield start, batch.select(list(names))
-            start += batch.num_rows
+        for _, inside, batch in batches_of(read, [path], names):
+            yield start + inside, batch
         read.require_unchanged(path, state)
 
 

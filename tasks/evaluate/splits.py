@@ -7,7 +7,7 @@ from pathlib import Path
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.embeddings.standardisation import with_statistics
-from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 

@@ -78,10 +78,10 @@ def _tell_of_ended(answers: dict[int, int]) -> None:
         while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             _end_session(found.si_pid)  # before it is waited for: its number cannot be another's yet
             _, status = os.waitpid(found.si_pid, 0)
-            answer = answers.pop(found.si_pid)
-            with suppress(OSError):
-                os.write(answer, b'{"ended": %d}\n' % os.waitstatus_to_exitcode(status))
-            os.close(answer)
+            if (answer := answers.pop(found.si_pid, None)) is not None:  # else of what an import had started
+                with suppress(OSError):
+                    os.write(answer, b'{"ended": %d}\n' % os.waitstatus_to_exitcode(status))
+                os.close(answer)
 
 
 def _end_session(pid: int) -> None:

@@ -16,8 +16,7 @@ from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.settings import ModelEntry, PredictSettings
 from congruence.tasks.monitor.settings import WatchSettings
-from congruence.tasks.runtime.files import digest_of
-from congruence.tasks.runtime.folders import default_home
+from congruence.tasks.runtime.files import default_home, digest_of
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
 from congruence.tasks.settings.computing import ClusterSettings, ProtocolSettings, SolverSettings, TlsSettings
 from congruence.tasks.settings.strict import Strict, checked, read_keys

@@ -21,8 +21,7 @@ from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.runtime.files import ENDING
-from congruence.tasks.runtime.folders import InUseError, in_use
+from congruence.tasks.runtime.files import ENDING, InUseError, in_use
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.store.embeddings import EmbeddingStore
 
@@ -167,7 +166,7 @@ def test_other_encoders_of_the_same_split_go_and_several_files_are_all_kept(data
 def test_nothing_goes_while_a_run_works_or_that_was_just_written(data: Path, home: Path) -> None:
     before = files(home)
     script = (
-        "import sys, time\nfrom congruence.tasks.runtime.folders import in_use\n"
+        "import sys, time\nfrom congruence.tasks.runtime.files import in_use\n"
         "with in_use(sys.argv[1]):\n    print('here', flush=True)\n    time.sleep(60)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(home)], stdout=subprocess.PIPE, text=True)

@@ -11,7 +11,7 @@ import typer
 
 from congruence.flows.cli.environment import embed_servers
 from congruence.flows.cli.options import FAILED, AsJson, Debug, Errors, Home, print_json, start
-from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.files import tracking_uri
 
 DemoData: TypeAlias = Literal["digits", "hourly"]
 

@@ -9,7 +9,7 @@ import typer
 
 from congruence.flows.cli.environment import log_to_prefect
 from congruence.flows.cli.options import FAILED, Debug, Errors, File, Home, announce, leave_by, open_file, start
-from congruence.tasks.runtime.folders import SERVED_HOME
+from congruence.tasks.runtime.files import SERVED_HOME
 
 
 def watch(

@@ -35,7 +35,7 @@ from congruence.flows.deployed import (
 )
 from congruence.flows.evaluate import STAGES
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.folders import HOME_VARIABLE
+from congruence.tasks.runtime.files import HOME_VARIABLE
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 INFRA = Path(__file__).parents[3] / "infra"

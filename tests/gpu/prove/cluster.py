@@ -16,7 +16,7 @@ COMPARED = "cce_mean"
 def run(record: Any, name: str, device: str, small: bool) -> None:
     """Landmarks are named, so that both clusters make the same answer."""
     from congruence.flows.cli.environment import embed_servers
-    from congruence.tasks.runtime.folders import tracking_uri
+    from congruence.tasks.runtime.files import tracking_uri
 
     kinds = ("cuda", "local") if device == "cuda" else ("threads", "local")
     with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from databases import mlflow_database
 from congruence.flows.cli.options import home_folder
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.runtime.folders import tracking_uri
+from congruence.tasks.runtime.files import tracking_uri
 
 
 @pytest.fixture
