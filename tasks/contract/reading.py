@@ -8,7 +8,7 @@ gamma about the predicted one, and which policies never claim is no matter of ti
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,8 +134,8 @@ def _read(columns: dict[str, Array], settings: PredictionSettings, rows: int, st
     parameters: dict[str, Array] = {}
     sources: dict[str, str] = {}
     for name in settings.parameters:
-        if name == "tail_share" and name not in settings.columns and name not in columns:
-            continue  # a histogram without tails
+        if _is_left_out(name, settings, columns):
+            continue
         values, sources[name] = _parameter(name, settings, columns, rows, start)
         parameters[name] = _transformed(values, name, settings, sources[name], start)
     try:
@@ -176,17 +176,10 @@ def distribution_columns(predictive: Distribution) -> pd.DataFrame:
 def _parameter(
     name: str, settings: PredictionSettings, columns: dict[str, Array], rows: int, start: int
 ) -> tuple[Array, str]:
-    where = settings.columns.get(name, name)
-    if isinstance(where, (int, float)):
-        return np.full(rows, float(where)), f"the constant {where}"
-    if isinstance(where, str) and where in columns:
-        return numeric(columns[where], where, start), f"column {where!r}"
-    if isinstance(where, str) and name in settings.columns:
-        raise ContractError(_missing(name, where, columns))
-    where = parameter_columns(name, settings, columns) or []
-    absent = [column for column in where if column not in columns]
-    if absent or not where:
-        raise ContractError(_missing(name, absent[0] if absent else name, columns))
+    where = _required_columns(name, settings, columns)
+    if where is None:
+        constant = settings.columns[name]
+        return np.full(rows, constant, dtype=np.float64), f"the constant {constant}"
     parts = [numeric(columns[column], column, start) for column in where]
     if len(where) == 1:
         return parts[0], f"column {where[0]!r}"
@@ -199,7 +192,7 @@ def _parameter(
     return np.stack(parts, axis=1), f"columns {where[0]!r} to {where[-1]!r}"
 
 
-def parameter_columns(name: str, settings: PredictionSettings, columns: Mapping[str, Array]) -> list[str] | None:
+def parameter_columns(name: str, settings: PredictionSettings, columns: Collection[str]) -> list[str] | None:
     """The output columns that hold a parameter, in their order; None where it is a constant of the settings."""
     where = settings.columns.get(name, name)
     if isinstance(where, (int, float)):
@@ -207,6 +200,30 @@ def parameter_columns(name: str, settings: PredictionSettings, columns: Mapping[
     if isinstance(where, list):
         return where
     return [where] if where in columns else _default_columns(name, settings, columns)
+
+
+def _required_columns(name: str, settings: PredictionSettings, columns: Collection[str]) -> list[str] | None:
+    """The same, where all of them are there.
+
+    Raises:
+        ContractError: one is not.
+    """
+    where = settings.columns.get(name)
+    found = [where] if isinstance(where, str) else parameter_columns(name, settings, columns)
+    absent = [column for column in found or () if column not in columns]
+    if not absent and found != []:
+        return found
+    shown = ", ".join(repr(column) for column in list(columns)[:12]) + (", ..." if len(columns) > 12 else "")
+    raise ContractError(
+        f"output column {(absent[0] if absent else name)!r} for parameter {name!r} is missing; the output has {shown}; "
+        f"name the right column under predictions.columns.{name} in the evaluation file, or as columns={{{name!r}: "
+        "...} where it is logged"
+    )
+
+
+def _is_left_out(name: str, settings: PredictionSettings, columns: Collection[str]) -> bool:
+    """A histogram may be without tails."""
+    return name == "tail_share" and name not in settings.columns and name not in columns
 
 
 def output_columns_among(settings: PredictionSettings, names: Sequence[str]) -> list[str]:
@@ -224,20 +241,12 @@ def output_columns_among(settings: PredictionSettings, names: Sequence[str]) -> 
             f"{', '.join(map(repr, names))}; say how they are read, for example family: normal and columns: "
             "{loc: ..., scale: ...}"
         )
-    held = {name: np.empty(0) for name in names}
-    found: list[str] = []
-    for parameter in settings.parameters:
-        columns = parameter_columns(parameter, settings, held)
-        absent = [name for name in columns or () if name not in held]
-        if absent or columns == []:
-            if parameter == "tail_share" and parameter not in settings.columns:
-                continue
-            raise ContractError(_missing(parameter, absent[0] if absent else parameter, held))
-        found += columns or []
+    asked = [name for name in settings.parameters if not _is_left_out(name, settings, names)]
+    found = [column for name in asked for column in _required_columns(name, settings, names) or ()]
     return list(dict.fromkeys(found))
 
 
-def _default_columns(name: str, settings: PredictionSettings, columns: Mapping[str, Array]) -> list[str]:
+def _default_columns(name: str, settings: PredictionSettings, columns: Collection[str]) -> list[str]:
     numbered = sorted(
         (int(match[1]), column) for column in columns if (match := re.fullmatch(rf"{re.escape(name)}_(\d+)", column))
     )
@@ -249,14 +258,6 @@ def _default_columns(name: str, settings: PredictionSettings, columns: Mapping[s
     if unnamed and settings.family != "mixture":  # a bare matrix: the parameters in the order of the family
         return [str(settings.parameters.index(name))]
     return []
-
-
-def _missing(name: str, column: str, columns: dict[str, Array]) -> str:
-    shown = ", ".join(repr(column) for column in list(columns)[:12]) + (", ..." if len(columns) > 12 else "")
-    return (
-        f"output column {column!r} for parameter {name!r} is missing; the output has {shown}; name the right column "
-        f"under predictions.columns.{name} in the evaluation file, or as columns={{{name!r}: ...}} where it is logged"
-    )
 
 
 def _transformed(values: Array, name: str, settings: PredictionSettings, source: str, start: int) -> Array:
