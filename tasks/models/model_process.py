@@ -41,8 +41,9 @@ def nursery(descriptor: int) -> None:
     signal.set_wakeup_fd(bell)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     answers: dict[int, int] = {}
+    watched: list[Any] = [asked, rung]
     while True:
-        ready, _, _ = select.select([asked, rung], [], [])
+        ready, _, _ = select.select(watched, [], [])
         if rung in ready:
             os.read(rung, 4096)
             _tell_of_ended(answers)
