@@ -208,15 +208,15 @@ class RowFacts:
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> RowFacts:
         """The facts that ``to_json`` wrote."""
-        lacking = (
+        inputs, missing, targets = (
             Lacking(said[name]["rows"], [(row, reason) for row, reason in said[name]["first"]])
             for name in ("inputs", "missing", "targets")
         )
         kept = (said[name] for name in ("complete", "present"))
-        moments = (None if each is None else Moments.from_json(each) for each in kept)
+        complete, present = (None if each is None else Moments.from_json(each) for each in kept)
         ranges = {name: (low, high) for name, (low, high) in said["ranges"].items()}
         total, squares = said["weights"]
-        return cls(said["rows"], *lacking, ranges, (total, squares), *moments)
+        return cls(said["rows"], inputs, missing, targets, ranges, (total, squares), complete, present)
 
 
 def _sum(first: Moments | None, second: Moments | None) -> Moments | None:
