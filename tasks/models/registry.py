@@ -221,8 +221,9 @@ def _found(otherwise: Callable[[MlflowException], str]) -> Iterator[None]:
 def _known(client: MlflowClient, uri: str) -> str:
     names = sorted(model.name for model in client.search_registered_models(max_results=20))
     wanted = re.split(r"[/@]", uri.removeprefix("models:/"))[0]
-    if wanted in names:
-        versions = sorted(int(entry.version) for entry in _search(client, wanted))
+    entries = [] if "'" in wanted else _search(client, wanted)
+    if entries or wanted in names:
+        versions = sorted(int(entry.version) for entry in entries)
         aliases = sorted(client.get_registered_model(wanted).aliases)
         return f"{wanted} has versions {versions or 'none'} and aliases {aliases or 'none'}"
     return f"registered models: {', '.join(names) or 'none'}; set tracking.uri or MLFLOW_TRACKING_URI to another server"

@@ -84,7 +84,8 @@ def is_local(filesystem: Any) -> bool:
 def abandoned(folder: str | Path) -> list[Path]:
     """Files in ``folder`` that a writer began and will never finish: its lock on them has ended with it.
 
-    Where nothing can be locked, those that nobody has written to for a day.
+    Of others than ours (Zarr's, which locks nothing), and where nothing can be locked, those that nobody has written to
+    for a day.
     """
     try:
         found = [Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(ENDING)]
@@ -95,13 +96,18 @@ def abandoned(folder: str | Path) -> list[Path]:
 
 def _is_abandoned(path: Path) -> bool:
     try:
-        with path.open("r+b") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.name.startswith("."):  # as ours are called
+            with path.open("r+b") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
     except (BlockingIOError, FileNotFoundError):
         return False
     except OSError:
+        pass
+    try:
         return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
-    return True
+    except FileNotFoundError:
+        return False
 
 
 _DIGITS = 32
