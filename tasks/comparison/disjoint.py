@@ -72,15 +72,25 @@ def _cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[st
 def _square_beyond_noise(version: ComparedVersion) -> Array | None:
     """The mean CCE^2 less its noise, and the ends of its interval, (3,); None where the evaluation lacks them.
 
-    Residuals of an ensemble have its own errors in them, and so must the mean from which they are taken.
+    Residuals of an ensemble have its own errors in them, and so must the mean from which they are taken. The interval
+    of an evaluation is of new targets at the same inputs; other rows have other inputs, too, and other targets to whose
+    variance the output kernel is scaled: CCE^2 goes about with that scale.
     """
     metric, noise, scores = version.metrics.get(SQUARED_CCE), version.influence_noise, version.scores
     if noise is None or metric is None or metric.low is None or metric.high is None:
         return None
     valid = scores["valid"].to_numpy(bool)
     weights = scores[ROW_WEIGHT].to_numpy(np.float64)[valid] if ROW_WEIGHT in scores else None
-    whole = float(np.average(scores["cce"].to_numpy(np.float64)[valid] ** 2, weights=weights))
-    return np.array([0.0, metric.low - metric.value, metric.high - metric.value]) + whole - float(np.mean(noise))
+    squares = scores["cce"].to_numpy(np.float64)[valid] ** 2
+    beyond = float(np.average(squares, weights=weights)) - float(np.mean(noise))
+    of_scale = 0.0
+    if "target" in scores:
+        apart = pd.to_numeric(scores["target"], errors="coerce").to_numpy(np.float64)[valid]
+        apart = (apart - apart.mean()) ** 2
+        of_scale = float(np.std(apart) / np.mean(apart)) if np.mean(apart) > 0.0 else 0.0
+    more = REACH * math.hypot(float(np.std(squares)), max(beyond, 0.0) * of_scale) / math.sqrt(len(squares))
+    low, high = (math.hypot(end - metric.value, more) for end in (metric.low, metric.high))
+    return np.array([beyond, beyond - low, beyond + high])
 
 
 def shared_keys(first: ComparedVersion, second: ComparedVersion) -> int:
