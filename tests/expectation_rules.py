@@ -42,7 +42,8 @@ def by_quantiles(law, row, breaks=None):
     if isinstance(law, Mixture):
         return _mixed([by_quantiles(part, row, breaks) for part in law.components], law.weights[row])
     one = law[[row]]
-    jumps = np.concatenate([one.cdf(breaks[None, :])[0], one.cdf_left(breaks[None, :])[0], law.kinks()])
+    jumps = np.concatenate([one.cdf(breaks[None, :])[0], one.cdf_left(breaks[None, :])[0]])
+    jumps = np.append(jumps, [] if law.quantile_levels is None else law.quantile_levels)
     scores = np.clip(ndtri(np.append(jumps, 0.5)), -8.25, 8.25)
     values, weights = _composite(np.union1d(np.linspace(-8.25, 8.25, 20), scores), *GAUSS)
     return one.quantile(ndtr(values)[None, :])[0], weights * np.exp(-0.5 * values**2) / np.sqrt(2 * np.pi)

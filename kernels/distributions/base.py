@@ -94,7 +94,10 @@ class Distribution(ABC):
 
     @property
     def quantile_levels(self) -> Array | None:
-        """The levels (K,) at which all rows state a quantile, where they state nothing else; None otherwise."""
+        """The levels (K,) at which all rows state a quantile, where they state nothing else; None otherwise.
+
+        Between them quantile functions are smooth.
+        """
         return None
 
     @property
@@ -222,10 +225,6 @@ class Distribution(ABC):
     def breaks(self) -> Array:
         """Values (n, m) at which each row's cdf jumps or bends, where they are known; one that is infinite is none."""
         return np.empty((len(self), 0))
-
-    def kinks(self) -> Array:
-        """Levels (m,) between which every row's quantile function is smooth."""
-        return np.empty(0)
 
     def cdf_left(self, y: Any) -> Array:
         """P(Y < y): equal to ``cdf`` where there are no atoms."""

@@ -53,6 +53,9 @@ class _Law(Protocol):
     def is_discrete(self) -> bool: ...
 
     @property
+    def quantile_levels(self) -> Array | None: ...
+
+    @property
     def _probability_nodes(self) -> Array: ...
 
     def __len__(self) -> int: ...
@@ -70,8 +73,6 @@ class _Law(Protocol):
     def raw_moments(self, order: int) -> Array: ...
 
     def knots(self) -> Array: ...
-
-    def kinks(self) -> Array: ...
 
 
 @lru_cache(maxsize=4)
@@ -180,8 +181,9 @@ def expectation(distribution: _Law, function: Integrand, *, cuts: Array | None =
         cuts: values (r,) at which g_j may have a kink.
         least: the sum of panels that tolerances refer to, at least.
     """
-    levels = distribution.kinks()
-    edges = np.union1d(np.linspace(-_SCORES, _SCORES, _PANELS + 1), np.clip(ndtri(levels), -_SCORES, _SCORES))
+    edges = np.linspace(-_SCORES, _SCORES, _PANELS + 1)
+    if distribution.quantile_levels is not None:
+        edges = np.union1d(edges, np.clip(ndtri(distribution.quantile_levels), -_SCORES, _SCORES))
     half, middle = np.diff(edges) / 2.0, (edges[1:] + edges[:-1]) / 2.0
     z = middle[:, None] + half[:, None] * _NODES
     weights = half[:, None] * np.exp(-0.5 * z * z) / _ROOT_2_PI

@@ -186,7 +186,3 @@ class Quantiles(PiecewiseLinear):
                 "it has no density; leave the log score out, or use crps"
             )
         return super()._log_prob(y)
-
-    def kinks(self) -> Array:
-        """See Distribution: the levels."""
-        return self.levels

@@ -68,7 +68,8 @@ def rule(name: str, row: int) -> tuple[Array, Array]:
     """Values and weights of E g(Y), for a g that bends at ``NODES`` only: Gauss-Legendre over normal scores."""
     law = ORDINARY[name]
     one, points = law[[row]], np.union1d(points_of(law, row), NODES)
-    levels = np.unique(np.concatenate([one.cdf(points[None, :])[0], one.cdf_left(points[None, :])[0], law.kinks()]))
+    levels = np.concatenate([one.cdf(points[None, :])[0], one.cdf_left(points[None, :])[0]])
+    levels = np.union1d(levels, [] if law.quantile_levels is None else law.quantile_levels)
     scores = np.clip(ndtri(levels), -8.25, 8.25)
     edges = np.union1d(np.linspace(-8.25, 8.25, 40), scores)
     nodes, weights = np.polynomial.legendre.leggauss(10)
