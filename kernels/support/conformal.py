@@ -28,9 +28,8 @@ from congruence.kernels.printed import printed
 from congruence.kernels.streams import stream
 from congruence.kernels.support.columns import ColumnRanges
 from congruence.kernels.support.levels import UNUSUAL, held_out_rows
-from congruence.kernels.support.neighbours import NeighbourIndex, most_rows
+from congruence.kernels.support.neighbours import NeighbourIndex, Whitening, most_rows
 from congruence.kernels.support.pictures import blank
-from congruence.kernels.support.whitening import Whitening
 
 if TYPE_CHECKING:
     import pandas as pd

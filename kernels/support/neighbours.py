@@ -1,4 +1,10 @@
-"""Nearest rows of a split: a tree where inputs have few features, all pairs elsewhere; in long splits, of a sample."""
+"""Distances between inputs: the space in which they are taken, and the nearest rows of a split there.
+
+Features that go together (temperature and felt temperature, the units of an encoder) leave a combination that no row
+has close to rows in plain distance. In units of the rows' own covariance it is far: directions in which rows vary
+little count as much as others. Neighbours are found by a tree where inputs have few features, among all pairs
+elsewhere, and in long splits among a sample.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
+from sklearn.covariance import ledoit_wolf
 from sklearn.neighbors import NearestNeighbors
 
 from congruence.kernels.arrays import Array
@@ -17,6 +24,40 @@ TREE_FEATURES = 8
 
 MOST_ROWS = {TREE_FEATURES: 2**15, 64: 2**13, 2**31: 2**12}
 """By the number of features at most: rows that inputs are compared with, so that 10,000 inputs take about a second."""
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """x -> (x - mean) W with W W' the inverse of a covariance, shrunk towards a multiple of the identity by as much as
+    its rows are too few to know it (Ledoit and Wolf 2004).
+
+    Attributes:
+        mean: (d,).
+        matrix: W, (d, d).
+    """
+
+    mean: Array = field(repr=False)
+    matrix: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, rows: Array) -> Whitening:
+        """By the covariance of ``rows``, (n, d)."""
+        scale = np.std(rows, axis=0, dtype=np.float64)
+        scale[~(scale > 0.0)] = 1.0
+        covariance = ledoit_wolf(np.asarray(rows, dtype=np.float64) / scale)[0]
+        variances, directions = np.linalg.eigh(covariance)
+        floor = np.finfo(rows.dtype).eps * max(float(variances[-1]), np.finfo(np.float64).tiny)
+        whitened = directions / np.sqrt(np.maximum(variances, floor))
+        mean = np.mean(rows, axis=0, dtype=np.float64).astype(rows.dtype)
+        return cls(mean, np.asarray(whitened / scale[:, None], dtype=rows.dtype))
+
+    def __call__(self, x: Array) -> Array:
+        """``x`` (m, d) in this space, (m, d)."""
+        return np.asarray((x - self.mean) @ self.matrix, dtype=self.matrix.dtype)
+
+    def shares(self, difference: Array) -> Array:
+        """What each feature of a difference (d,) adds to its squared length in this space, (d,)."""
+        return np.asarray(difference * (self.matrix @ (difference @ self.matrix)))
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from congruence.kernels.rejection import RejectionCurve, rejection_curve
 from congruence.kernels.scores import absolute_error, crps, negative_log_likelihood
 from congruence.kernels.streams import stream
 from congruence.kernels.support.conformal import NEIGHBOUR
-from congruence.kernels.support.neighbours import NeighbourIndex, most_rows
-from congruence.kernels.support.whitening import Whitening
+from congruence.kernels.support.neighbours import NeighbourIndex, Whitening, most_rows
 from congruence.kernels.withholding.local_faults import RowScores, local_faults
 from congruence.kernels.withholding.rule import WithholdingRule
 
