@@ -262,7 +262,7 @@ def reading_pass(
     regressions: Mapping[str, BlockSums],
     smoothings: Mapping[str, ScoreSmoothing | None],
     places: RegionCenters | None,
-    write: Write,
+    write: Write | None,
 ) -> Pass:
     """Returns what the effects of versions need. Where there are ``places``, columns of every row are written, too.
 
@@ -291,7 +291,7 @@ def reading_pass(
                 reading = LocalReading.at(smoothing, vectors[:, bases.smoothing[0]])
                 columns = {f"{INFLUENCE}{order}": influence[:, j] for j, order in enumerate(ORDERS)}
                 written[plan.name].append(columns | reading.by_row())
-    if places is not None:
+    if places is not None and write is not None:
         region = {f"{PREFIX}region": places.labels(x).astype(np.float64)}
         for name, parts in written.items():
             columns = {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}

@@ -17,15 +17,18 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, to_numpy
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, bases_pass, sample_positions
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
-from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalDistribution, LocalReading
-from congruence.kernels.conditional_calibration.passes import INFLUENCE, VersionPlan, quantiles_pass
-from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions, number_of_regions
-from congruence.kernels.conditional_calibration.score_test import SharedNull, tested_versions
+from congruence.kernels.conditional_calibration.passes import VersionPlan, quantiles_pass
+from congruence.kernels.conditional_calibration.regions import RegionCenters, number_of_regions
+from congruence.kernels.conditional_calibration.score_test import SharedNull, VersionCalibration, tested_versions
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.conditional_calibration.vector_targets import VectorBasis, vector_test
+from congruence.kernels.conditional_calibration.vector_targets import (
+    VECTOR_DRAWS,
+    VectorBasis,
+    vector_rows,
+    vector_test,
+)
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
@@ -36,7 +39,6 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.scores import matched_targets
-from congruence.kernels.streams import stream
 from congruence.kernels.weights import mean_one
 
 REGULARIZATION = 0.1
@@ -44,11 +46,6 @@ REGULARIZATION = 0.1
 
 FEWEST_ROWS = 30
 """Of fewer rows nothing can be said of a place."""
-
-VECTOR_ROWS = 4_000
-"""Of more rows with vector targets, so many are tested: their null is drawn from each version anew, 3 ms a row."""
-
-VECTOR_DRAWS = 199
 
 
 @dataclass(frozen=True)
@@ -73,59 +70,6 @@ class KeyedRows(HeldRows):
     def keys(self, block: int) -> Array:
         """Returns one number or text per row of a block, (rows,)."""
         return (np.arange(len(self.x)) if self.named is None else self.named)[self._of(block)]
-
-
-@dataclass(frozen=True)
-class VersionCalibration:
-    """Whether a version is calibrated given the input, and where it is not.
-
-    Attributes:
-        test: over the whole split, with effects by order; of vector targets over ``rows`` of it, without effects.
-        mixing: see ``LocalReading``.
-        medoids: the row nearest to the centre of each region of the inputs, among the sampled ones; the same for all
-            versions. None without a reading, of vector targets, which have no PIT.
-        curves: the local P-P plot at each of them.
-        rows: that were tested, where these are not all.
-        by_row: columns of every row, named ``calibration_...``; none where they lie block by block.
-    """
-
-    test: ConditionalCalibrationTest
-    mixing: float = 0.0
-    medoids: Array | None = None
-    curves: LocalDistribution | None = field(default=None, repr=False)
-    rows: int | None = None
-    by_row: Mapping[str, Array] = field(default_factory=dict, repr=False)
-
-    def whole(self, columns: Mapping[str, Array]) -> VersionCalibration:
-        """Returns it with those of some columns of all rows that are its own."""
-        return replace(self, by_row={name: each for name, each in columns.items() if name.startswith(PREFIX)})
-
-    def at_rows(self, chosen: Array) -> VersionCalibration:
-        """Returns it with the columns of some rows alone."""
-        return replace(self, by_row={name: each[chosen] for name, each in self.by_row.items()})
-
-    @cached_property
-    def reading(self) -> LocalReading | None:
-        """What is wrong around every row; None of vector targets."""
-        return LocalReading.of_rows(self.by_row, self.mixing) if self.by_row else None
-
-    @property
-    def regions(self) -> Regions | None:
-        """A partition of the rows, unnamed; None without a reading."""
-        if self.medoids is None or not self.by_row:
-            return None
-        names = tuple(f"region {k + 1}" for k in range(len(self.medoids)))
-        return Regions(self.by_row[f"{PREFIX}region"].astype(np.int16), self.medoids, names)
-
-    @property
-    def influence(self) -> Array | None:
-        """Of every row on the effects, (n, 4), see ``effects``; None without a reading."""
-        return np.column_stack([self.by_row[f"{INFLUENCE}{order}"] for order in ORDERS]) if self.by_row else None
-
-    def columns(self) -> dict[str, Array]:
-        """What is known of every row, by the names of the scores; ``calibration_fault`` is text."""
-        found = {} if self.reading is None else self.reading.columns()
-        return found | {name: column for name, column in self.by_row.items() if name.startswith(INFLUENCE)}
 
 
 @dataclass(frozen=True)
@@ -215,15 +159,8 @@ class PreparedCalibration:
         positions, seed = sample_positions(self.n, bases.plan.seed), bases.plan.seed if seed is None else seed
         found = run("calibration quantiles", quantiles_pass, self.settings, list(versions), positions)
         plans = [VersionPlan.of(bases, name, found[name], blocks.get(name), seed) for name in versions]
-        if write is None or bases.smoothing is None:
-            tested = tested_versions(run, bases, plans, self.known, None, _nowhere)
-            return {name: VersionCalibration(test) for name, (_, test) in tested.items()}
-        tested = tested_versions(run, bases, plans, self.known, self.places, write)
-        medoids, made = bases.vectors(self.places.points), {}
-        for name, (version, test) in tested.items():
-            mixing = 0.0 if version.smoothing is None else version.smoothing.mixing
-            made[name] = VersionCalibration(test, mixing, self.places.medoids, version.curves(medoids))
-        return made
+        places = None if write is None or bases.smoothing is None else self.places
+        return tested_versions(run, bases, plans, self.known, places, write)
 
     def test_version(
         self,
@@ -296,15 +233,6 @@ class PreparedCalibration:
             )
 
 
-def _nowhere(block: int, version: str, columns: dict[str, Array]) -> None:
-    """Takes nothing."""
-
-
-def can_be_tested(protocol: EvaluationProtocol, targets: Array, query: Array | None) -> bool:
-    """Whether calibration given the input is measured: of targets judged at their own rows, all of them, once."""
-    return query is None and not protocol.is_repeated and len(targets) >= FEWEST_ROWS
-
-
 def calibrate(
     run: Passes,
     n: int,
@@ -351,11 +279,6 @@ def calibrate(
         test = prepared.test_vectors(kept.y, predictive, None if own is None else own.of_rows(rows))
         found[name] = VersionCalibration(test, rows=len(rows) if len(rows) < n else None)
     return found
-
-
-def vector_rows(n: int, seed: int) -> Array:
-    """Sorted numbers of the rows that are tested where targets are vectors."""
-    return np.sort(stream(seed, "rows of vector targets").choice(n, min(n, VECTOR_ROWS), replace=False))
 
 
 def prepare_calibration(

@@ -6,7 +6,7 @@ The passes are over blocks of rows wherever these are (``engine.blocks.Passes``)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,9 @@ from congruence.kernels.conditional_calibration.effects import (
 )
 from congruence.kernels.conditional_calibration.local_reading import (
     LEVELS,
+    PREFIX,
     LocalDistribution,
+    LocalReading,
     ScoreSmoothing,
     smoothed_shares,
 )
@@ -35,13 +37,14 @@ from congruence.kernels.conditional_calibration.null import (
     draw_blocks,
 )
 from congruence.kernels.conditional_calibration.passes import (
+    INFLUENCE,
     VersionPlan,
     jumps_pass,
     null_pass,
     reading_pass,
     scores_pass,
 )
-from congruence.kernels.conditional_calibration.regions import RegionCenters
+from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.engine.blocks import BlockSums, Pass, Passes, Write
@@ -94,6 +97,59 @@ class VersionEvidence:
             null_statistics=np.max(null, axis=(0, 1)),
             blocks=blocks,
         )
+
+
+@dataclass(frozen=True)
+class VersionCalibration:
+    """Whether a version is calibrated given the input, and where it is not.
+
+    Attributes:
+        test: over the whole split, with effects by order; of vector targets over ``rows`` of it, without effects.
+        mixing: see ``LocalReading``.
+        medoids: the row nearest to the centre of each region of the inputs, among the sampled ones; the same for all
+            versions. None without a reading, of vector targets, which have no PIT.
+        curves: the local P-P plot at each of them.
+        rows: that were tested, where these are not all.
+        by_row: columns of every row, named ``calibration_...``; none where they lie block by block.
+    """
+
+    test: ConditionalCalibrationTest
+    mixing: float = 0.0
+    medoids: Array | None = None
+    curves: LocalDistribution | None = field(default=None, repr=False)
+    rows: int | None = None
+    by_row: Mapping[str, Array] = field(default_factory=dict, repr=False)
+
+    def whole(self, columns: Mapping[str, Array]) -> VersionCalibration:
+        """Returns it with those of some columns of all rows that are its own."""
+        return replace(self, by_row={name: each for name, each in columns.items() if name.startswith(PREFIX)})
+
+    def at_rows(self, chosen: Array) -> VersionCalibration:
+        """Returns it with the columns of some rows alone."""
+        return replace(self, by_row={name: each[chosen] for name, each in self.by_row.items()})
+
+    @cached_property
+    def reading(self) -> LocalReading | None:
+        """What is wrong around every row; None of vector targets."""
+        return LocalReading.of_rows(self.by_row, self.mixing) if self.by_row else None
+
+    @property
+    def regions(self) -> Regions | None:
+        """A partition of the rows, unnamed; None without a reading."""
+        if self.medoids is None or not self.by_row:
+            return None
+        names = tuple(f"region {k + 1}" for k in range(len(self.medoids)))
+        return Regions(self.by_row[f"{PREFIX}region"].astype(np.int16), self.medoids, names)
+
+    @property
+    def influence(self) -> Array | None:
+        """Of every row on the effects, (n, 4), see ``effects``; None without a reading."""
+        return np.column_stack([self.by_row[f"{INFLUENCE}{order}"] for order in ORDERS]) if self.by_row else None
+
+    def columns(self) -> dict[str, Array]:
+        """What is known of every row, by the names of the scores; ``calibration_fault`` is text."""
+        found = {} if self.reading is None else self.reading.columns()
+        return found | {name: column for name, column in self.by_row.items() if name.startswith(INFLUENCE)}
 
 
 @dataclass(frozen=True)
@@ -228,17 +284,27 @@ class ScoredVersion:
         within = regression.within(self.sums, inside, n)
         return effects_by_blocks(effects, sums / n, within, regression.noise(inside, n))
 
-    def test(self, evidence: VersionEvidence, found: BlockSums) -> ConditionalCalibrationTest:
-        """The outcome, with effects from what ``reading_pass`` added up."""
-        means = (self.sums.added["scores"] / self.bases.plan.n).tolist()
-        blocks = None if self.plan.dependent is None else self.plan.dependent.count
-        return evidence.test(self.effects(found), dict(zip(ORDERS, means, strict=True)), blocks)
+    def calibration(
+        self, evidence: VersionEvidence, found: BlockSums, places: RegionCenters | None, medoids: Array | None
+    ) -> VersionCalibration:
+        """The outcome, with effects from what ``reading_pass`` added up.
 
-    def curves(self, vectors: Array) -> LocalDistribution:
-        """The local P-P plot where the directions U of all bases are ``vectors``, (m, k)."""
-        assert self.bases.smoothing is not None
-        (place, directions), added = self.bases.smoothing, self.sums.added
-        return smoothed_shares(directions, added["below"], added["shares"] / directions.n, vectors[:, place], LEVELS)
+        Args:
+            evidence: of the version.
+            found: by ``reading_pass``.
+            places: centres of the regions; None where nothing is read.
+            medoids: the directions U of all bases at their medoids, (m, k).
+        """
+        added, n = self.sums.added, self.bases.plan.n
+        blocks = None if self.plan.dependent is None else self.plan.dependent.count
+        test = evidence.test(
+            self.effects(found), dict(zip(ORDERS, (added["scores"] / n).tolist(), strict=True)), blocks
+        )
+        if places is None or medoids is None or self.bases.smoothing is None or self.smoothing is None:
+            return VersionCalibration(test)
+        place, directions = self.bases.smoothing
+        curves = smoothed_shares(directions, added["below"], added["shares"] / n, medoids[:, place], LEVELS)
+        return VersionCalibration(test, self.smoothing.mixing, places.medoids, curves)
 
 
 def tested_versions(
@@ -247,8 +313,8 @@ def tested_versions(
     plans: Sequence[VersionPlan],
     known: SharedNull,
     places: RegionCenters | None,
-    write: Write,
-) -> dict[str, tuple[ScoredVersion, ConditionalCalibrationTest]]:
+    write: Write | None,
+) -> dict[str, VersionCalibration]:
     """Test some versions; every row is read, and written, where there are ``places``.
 
     Args:
@@ -268,10 +334,10 @@ def tested_versions(
     smoothings = {name: version.smoothing for name, version in versions.items()}
     regressions = {name: version.regression for name, version in versions.items()}
     effects = run("calibration reading", reading_pass, bases, plans, regressions, smoothings, places, write)
-    tested = {}
+    medoids, tested = None if places is None else bases.vectors(places.points), {}
     for name, version in versions.items():
         found = evidence.get(name) or version.evidence_by_own_null(run)
-        tested[name] = version, version.test(found, effects[name])
+        tested[name] = version.calibration(found, effects[name], places, medoids)
     return tested
 
 

@@ -12,7 +12,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.calibration import pit_values
 from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import PREFIX
-from congruence.kernels.conditional_calibration.prepared import VersionCalibration
+from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import (
     CongruenceInfluence,

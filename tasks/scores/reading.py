@@ -10,9 +10,9 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.conditional_calibration.prepared import VersionCalibration
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading
 from congruence.kernels.conditional_calibration.regions import Regions, read_regions
+from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution

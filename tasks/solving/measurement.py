@@ -8,12 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.conditional_calibration.prepared import (
-    KeyedRows,
-    VersionCalibration,
-    calibrate,
-    can_be_tested,
-)
+from congruence.kernels.conditional_calibration.prepared import KeyedRows, calibrate
+from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import LocalPasses
@@ -102,7 +98,7 @@ def measure(
 
     It is measured at the same points, or at the embeddings ``query`` (m, d). ``keys`` name the rows for the randomised
     PIT of counts, as in the scores; ``weights`` are what each point counts in means over them. Calibration given the
-    input is measured at the targets' own rows under protocols without repeats (``can_be_tested``). ``dependence`` says
+    input is measured at the targets' own rows under protocols without repeats. ``dependence`` says
     which rows may depend on each other; ``accuracy``, how many landmarks the answers stand on.
     """
     targets, started = require_targets(targets, "y", len(embeddings)), time.perf_counter()
@@ -113,7 +109,7 @@ def measure(
     seconds = {"solve": time.perf_counter() - started}
     started = time.perf_counter()
     calibration: dict[str, VersionCalibration] = {}
-    if "calibration" in requested_metrics(settings.metrics) and can_be_tested(protocol, targets, query):
+    if "calibration" in requested_metrics(settings.metrics) and query is None and not protocol.is_repeated:
         rows, columns = KeyedRows.of(embeddings, targets, versions, weights=counted, keys=keys), Columns()
         blocks = {name: blocks_of_version(dependence, targets, predictive) for name, predictive in versions.items()}
         calibration = calibrate(

@@ -13,7 +13,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest, Effect
 from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalDistribution
-from congruence.kernels.conditional_calibration.prepared import VersionCalibration
+from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.engine.dependence import BlocksInference
 from congruence.kernels.engine.driver import Measured
 from congruence.kernels.engine.results import (

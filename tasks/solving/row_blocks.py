@@ -13,7 +13,8 @@ from functools import partial
 import numpy as np
 from distributed import Client
 
-from congruence.kernels.conditional_calibration.prepared import VersionCalibration, calibrate
+from congruence.kernels.conditional_calibration.prepared import calibrate
+from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.engine.blocks import Passes, RowBlocks, Write
 from congruence.kernels.engine.driver import Accuracy, Ask, Driver
 from congruence.kernels.engine.system import EXACT_ROWS, Factorize, local_factor
