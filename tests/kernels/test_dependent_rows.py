@@ -10,6 +10,7 @@ from scipy.stats import poisson
 
 from congruence.kernels import RBF, Normal, Poisson, ScoreStatistics, calibration_test, prepare
 from congruence.kernels.calibration.pit_scores import pit_scores
+from congruence.kernels.conditional_calibration import passes
 from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test, prepare_calibration
 from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
@@ -259,6 +260,30 @@ def test_an_effect_that_is_near_zero_by_chance_knows_how_far_it_may_be() -> None
 def test_blocks_are_a_partition() -> None:
     blocks = DependentBlocks(np.array([0, 1, 0]), 2, "groups")
     np.testing.assert_array_equal(blocks.sums(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])), [[6.0, 8.0], [3.0, 4.0]])
+
+
+def test_products_are_summed_within_blocks_and_neighbouring_blocks_are_joined() -> None:
+    rng, labels = np.random.default_rng(0), np.array([4, 0, 2, 2, 1, 3, 0, 4, 4])
+    blocks, vectors, values = DependentBlocks(labels, 5, "groups"), rng.random((9, 3)), rng.random((9, 2))
+    total = np.zeros((5, 3, 2))
+    for rows in (slice(0, 4), slice(4, 9)):
+        blocks.at(rows).add_products(total, vectors[rows], values[rows])
+    expected = [np.einsum("nk,nr->kr", vectors[labels == b], values[labels == b]) for b in range(5)]
+    np.testing.assert_allclose(total, expected)
+    joined = blocks.joined(2)
+    assert joined.count == 2
+    assert np.array_equal(joined.labels, [1, 0, 0, 0, 0, 1, 0, 1, 1])
+    assert blocks.joined(5) is blocks
+
+
+def test_of_many_blocks_neighbouring_ones_are_taken_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "MOST_BLOCKS", 40)
+    x, y, groups = slow_inputs(240), autoregressive(240, 0.0, 3), np.arange(240) // 2
+    prepared = prepare_calibration(x, settings=CalibrationSettings(draws=49, directions=20, own_directions=5))
+    law = Normal(np.zeros(240), 1.0)
+    test = prepared.test_version(y, law, groups=groups)
+    assert (test.null, test.blocks) == ("blocks", 40)
+    assert test.p_value == prepared.test_version(y, law, groups=np.arange(240) // 6).p_value
 
 
 def test_a_true_law_on_a_split_of_hours_keeps_its_level_band_and_difference() -> None:
