@@ -139,7 +139,7 @@ def rows_of(name: str, n: int, splits: int, of_log: bool) -> None:
         blocks = version_blocks(case.dependence, case.y, case.first, case.second)
         parts = score_parts(*columns(case, blocks, split, of_log), weights=case.weights, blocks=blocks)
         pairs = ((parts.honesty, honesty), (parts.knowledge, knowledge))
-        held.append(tuple(part.low - 1e-12 <= truth <= part.high + 1e-12 for part, truth in pairs))
+        held.append(tuple(part.low - 1e-8 <= truth <= part.high + 1e-8 for part, truth in pairs))
     row(name, f"{n:,}", splits, f"{honesty:+.4f}", f"{knowledge:+.4f}", *(share(np.array(held)[:, k]) for k in (0, 1)))
 
 
