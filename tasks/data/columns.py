@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,30 +15,10 @@ from congruence.tasks.data.digests import is_list, is_number, is_text, row_codes
 from congruence.tasks.data.inputs import ImageFolder, InputColumns, input_columns
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.shards import SampleDesign
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.sources.text import kind_of_texts
 from congruence.tasks.runtime.errors import SplitError, unknown_column
-
-
-@dataclass(frozen=True)
-class SampleDesign:
-    """Columns of some rows, (n,) each, None where the split names none.
-
-    Attributes:
-        groups: int64 codes, equal where rows belong together, in every part of the split alike.
-        time: int64 (microseconds, or the whole numbers of the column) or float64: rows are ordered by it.
-        weight: float64, at least 0.
-        exposure: float64, above 0.
-    """
-
-    groups: Array | None = None
-    time: Array | None = None
-    weight: Array | None = None
-    exposure: Array | None = None
-
-    def rows(self, chosen: Array | slice) -> SampleDesign:
-        """Of some of the rows, by a mask, their numbers or a slice."""
-        return SampleDesign(**{role: None if values is None else values[chosen] for role, values in vars(self).items()})
 
 
 def key_of(settings: SplitSettings, source: SplitSource) -> str | None:

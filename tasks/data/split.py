@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,36 +16,17 @@ import pyarrow.compute as pc
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.data.columns import SampleDesign, as_numbers, key_of, read_design
+from congruence.tasks.data.columns import as_numbers, key_of, read_design
 from congruence.tasks.data.digests import ROW_BYTES, digest_of
 from congruence.tasks.data.ingest import ingest, kept, load, own_folder, rows_without_target
 from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader
 from congruence.tasks.data.rows import Ingested, RowFacts
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.shards import SampleDesign, Shard
 from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.errors import InvalidRow
 from congruence.tasks.runtime.errors import SplitError, unknown_column
 from congruence.tasks.runtime.memory import MadeOnce
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Rows ``start`` to ``stop`` of a split. ``digest`` covers the content of their encoder inputs, nothing else.
-
-    So the embeddings of a shard are found again under its digest after rows were appended to the split, after a target
-    was corrected, or when the split was moved. (A row whose target is not a number counts as one without an input.)
-    """
-
-    index: int
-    start: int
-    rows: int
-    digest: str
-
-    @property
-    def stop(self) -> int:
-        """One past the last row."""
-        return self.start + self.rows
-
 
 logger = logging.getLogger(__name__)
 

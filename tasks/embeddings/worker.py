@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from distributed import Client, get_worker
 
 from congruence.kernels.threads import usable_cores
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.shard import ShardReport, embed_each
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder

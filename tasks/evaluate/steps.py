@@ -19,7 +19,8 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.contract import ContractError, ContractReport, PredictionSettings
 from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.standardisation import require_features
 from congruence.tasks.embeddings.worker import decode_threads, embed_shards, find_batch_size, open_store

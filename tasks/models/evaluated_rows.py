@@ -17,8 +17,8 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.weights import require_weights
 from congruence.tasks.contract.loading import contract_digest
-from congruence.tasks.data.columns import SampleDesign
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import SampleDesign, Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.models.predictions import (
     NotPredictedError,
     PredictionAddress,

@@ -27,7 +27,8 @@ from congruence.kernels.distributions.recalibrated import Recalibrated, Recalibr
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.settings import families
 from congruence.tasks.data.digests import ContentDigest, combine
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import digest_of, from_npz, to_npz

@@ -17,9 +17,8 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import hashed_keys
 from congruence.kernels.weights import mean_one
-from congruence.tasks.data.columns import SampleDesign
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Shard
+from congruence.tasks.data.shards import SampleDesign, Shard
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.moments import Moments, statistics
 from congruence.tasks.encoders.settings import EncoderSettings

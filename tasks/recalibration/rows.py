@@ -6,7 +6,8 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.hold_out import HoldOut, hold_out
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Shard, Split
+from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.models.version import ModelVersion
 
 FITTED_ON = "congruence.fitted_on"

@@ -18,12 +18,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
-
-from congruence.kernels.arrays import Array
 from congruence.kernels.errors import CongruenceError
+
+if TYPE_CHECKING:  # every command finds its home here, and most load no arrays
+    from congruence.kernels.arrays import Array
 
 ENDING = ".partial"
 ABANDONED_SECONDS = 24 * 3600
@@ -135,6 +135,8 @@ def load_record(path: Path) -> dict[str, Any] | None:
 
 def to_npz(arrays: Mapping[str, Array]) -> bytes:
     """The file: the same bytes for the same arrays."""
+    import numpy as np
+
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=False, **arrays)
     return stream.getvalue()
@@ -146,6 +148,8 @@ def from_npz(data: bytes) -> dict[str, Array]:
     Raises:
         ValueError: it is none, or damaged.
     """
+    import numpy as np
+
     for attempt in reversed(range(_PARSED_AGAIN)):
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as file:

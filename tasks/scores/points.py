@@ -22,7 +22,7 @@ from congruence.kernels.engine.results import (
 )
 from congruence.kernels.rounding import resolution
 from congruence.kernels.scores import point_scores
-from congruence.tasks.data.split import Shard
+from congruence.tasks.data.shards import Shard
 from congruence.tasks.scores.evaluation import INFLUENCE
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_GROUP, ROW_TIME
 from congruence.tasks.scores.split_rows import SplitRows

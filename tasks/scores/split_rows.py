@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data.split import Shard
+from congruence.tasks.data.shards import Shard
 from congruence.tasks.scores.segments import searched_rows
 
 if TYPE_CHECKING:
     from congruence.kernels.dependence.blocks import RowDependence
     from congruence.kernels.distributions import Distribution
-    from congruence.tasks.data.columns import SampleDesign
     from congruence.tasks.data.settings import SplitSettings
+    from congruence.tasks.data.shards import SampleDesign
 
 MOST_VALUES = 30
 """Distinct values of a column of text beyond which it is a name rather than a feature."""

@@ -30,7 +30,7 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.score_parts import FEWEST_ROWS as FEWEST_HONEST
 from congruence.kernels.score_parts import recalibration_gains
 from congruence.kernels.streams import keyed_uniforms
-from congruence.tasks.data.split import Shard
+from congruence.tasks.data.shards import Shard
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -59,6 +58,8 @@ def read_keys(path: Path, source: str, kind: str, keys: str, *, where_it_is_data
     Raises:
         SettingsError: unreadable, not YAML, or without keys.
     """
+    import yaml  # a report in a notebook has settings of its own and reads no file
+
     try:
         content = yaml.safe_load(path.read_text())
     except IsADirectoryError as error:

@@ -20,7 +20,7 @@ import numpy as np
 import zarr
 from zarr.codecs import ZstdCodec
 
-from congruence.tasks.data.split import Shard
+from congruence.tasks.data.shards import Shard
 
 DType = Literal["float32", "float16"]
 ARRAYS = ("embeddings", "valid", "reason", "key", "target")
