@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python infra/install.py
 # Where it is set, every process compiles a thousand modules again: six seconds of each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint types unit exercise exercise-containers docs papers dist ui clean
+.PHONY: demo test lint types unit exercise exercise-containers docs papers record dist ui clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/congruence demo
@@ -41,6 +41,10 @@ docs: $(VENV)/.installed-docs
 # The papers' experiments, some ten minutes of one core: the tables and pictures of docs/papers.md. DATA names the folder of public data.
 papers: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python docs/papers $(if $(DATA),--data $(DATA))
+
+# Kinds of models on tables, judged: docs/record.md. It goes on where it was cut off. DATA as above.
+record: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python docs/record $(if $(DATA),--data $(DATA))
 
 # The same commit gives the same bytes.
 dist: $(VENV)/.installed-dev

@@ -1,0 +1,116 @@
+"""The page of the record: who is honest where, before and after recalibration, with what is learned by kind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from judged import TRUTH
+
+from congruence.tasks.plots.style import dress, new_figure, png
+
+DOCS = Path(__file__).resolve().parents[1]
+PAGE, PICTURE = DOCS / "record.md", DOCS / "record.png"
+MARK = "<!-- what follows is written by: make record -->"
+HONEST, MENDED, WRONG, NOT_JUDGED = "no fault", "after recalibration", "wrong", "not judged"
+COLORS = {HONEST: "#2a7f62", MENDED: "#8fc7a9", WRONG: "#d9764a", NOT_JUDGED: "#cccccc"}
+
+
+def write_page(tables: list[dict[str, Any]]) -> None:
+    """Write picture and page below what is written by hand."""
+    by_hand = PAGE.read_text().split(MARK)[0] if PAGE.exists() else "# The record\n\n"
+    _picture(tables)
+    parts = [by_hand + MARK, "", *_by_kind(tables), *_by_truth(tables)]
+    for table in tables:
+        parts += _of_table(table)
+    PAGE.write_text("\n".join(parts).rstrip() + "\n")
+
+
+def state(row: dict[str, Any]) -> str:
+    """Whether a kind of model is right on a table, or is after its recalibration."""
+    verdict = str(row.get("verdict", ""))
+    if verdict.startswith("no fault"):
+        return HONEST
+    if not verdict.startswith("wrong"):
+        return NOT_JUDGED
+    after = row.get("recalibrated") or {}
+    return MENDED if str(after.get("verdict", "")).startswith("no fault") else WRONG
+
+
+def _by_kind(tables: list[dict[str, Any]]) -> list[str]:
+    rows: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for table in tables:
+        for row in table["models"]:
+            if row["model"] != TRUTH:
+                rows.setdefault(row["model"], []).append((table, row))
+    lines = [f"## By kind, on {len(tables)} tables", "", "![state of each kind on each table](record.png)", ""]
+    lines += ["| kind | no fault | after recalibration | wrong | CRPS over the best, median | after | seconds to fit |"]
+    lines += ["|---|---:|---:|---:|---:|---:|---:|"]
+    for kind, found in rows.items():
+        states = Counter(state(row) for _, row in found)
+        ratios = [_crps(row) / _best(table) for table, row in found if "metrics" in row]
+        after = [
+            _crps(row.get("recalibrated", {}), _crps(row)) / _best(table) for table, row in found if "metrics" in row
+        ]
+        seconds = np.nanmedian([row["fit_seconds"] or np.nan for _, row in found])
+        counts = f"{states[HONEST]} | {states[MENDED]} | {states[WRONG]}"
+        middle = f"{np.median(ratios):.2f} | {np.median(after):.2f}" if ratios else " | "
+        lines.append(f"| {kind} | {counts} | {middle} | {seconds:.1f} |")
+    return [*lines, ""]
+
+
+def _by_truth(tables: list[dict[str, Any]]) -> list[str]:
+    truths = [row for table in tables for row in table["models"] if row["model"] == TRUTH]
+    right = sum(state(row) == HONEST for row in truths)
+    if not truths:
+        return []
+    return [f"Of {len(truths)} tables whose truth is known, the truth itself was found without fault on {right}.", ""]
+
+
+def _of_table(table: dict[str, Any]) -> list[str]:
+    lines = [f"## {table['name'].replace('-', ' ').capitalize()}", "", f"{table['about']}.", ""]
+    lines += ["| model | CRPS over the best | NLL | verdict and largest fault | recalibrated | CRPS then |"]
+    lines += ["|---|---:|---:|---|---|---:|"]
+    best = _best(table)
+    for row in sorted(table["models"], key=lambda each: _crps(each, np.inf)):
+        if "metrics" not in row:
+            lines.append(f"| {row['model']} | | | {row['failed']} | | |")
+            continue
+        after = row.get("recalibrated") or {}
+        said = after.get("verdict") or after.get("left") or ("could not be" if "failed" in after else "")
+        then = f"{_crps(after) / best:.3f}" if "metrics" in after else ""
+        nll = f"{row['metrics']['nll_mean']:.3f}" if "nll_mean" in row["metrics"] else ""
+        fault = row["fault"] or row["verdict"]
+        lines.append(f"| {row['model']} | {_crps(row) / best:.3f} | {nll} | {_cell(fault)} | {_cell(said)} | {then} |")
+    return [*lines, ""]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _crps(row: dict[str, Any], otherwise: float = float("nan")) -> float:
+    return float(row.get("metrics", {}).get("crps_mean", otherwise))
+
+
+def _best(table: dict[str, Any]) -> float:
+    return min(_crps(row, np.inf) for row in table["models"] if row["model"] != TRUTH)
+
+
+def _picture(tables: list[dict[str, Any]]) -> None:
+    kinds = list(dict.fromkeys(row["model"] for table in tables for row in table["models"]))
+    figure = new_figure(2.4 + 0.62 * len(tables), 1.6 + 0.3 * len(kinds))
+    axes = figure.add_subplot()
+    dress(axes, "What was found of each kind", "", "")
+    for column, table in enumerate(tables):
+        for row in table["models"]:
+            color = COLORS[state(row)]
+            axes.plot(column, len(kinds) - kinds.index(row["model"]), "s", markersize=11, color=color)
+    axes.set_xticks(range(len(tables)), [table["name"] for table in tables], rotation=40, ha="right")
+    axes.set_yticks(range(len(kinds), 0, -1), kinds)
+    for name, color in COLORS.items():
+        axes.plot([], [], "s", color=color, label=name)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    PICTURE.write_bytes(png(figure))
