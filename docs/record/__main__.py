@@ -41,7 +41,7 @@ def main() -> None:
     from page import write_page
     from table import modules
 
-    from congruence.tasks.runtime.folders import tracking_uri
+    from congruence.tasks.runtime.files import tracking_uri
     from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 
     point_mlflow_at(tracking_uri(home))

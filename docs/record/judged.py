@@ -13,7 +13,7 @@ import yaml
 from table import GROUPS, TARGET, TIME, Table
 
 from congruence.flows.operations.recalibrate import NothingToMendError, recalibrate
-from congruence.flows.prefect.session import run_evaluation
+from congruence.flows.prefect.session import run_evaluation, session
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.plan import VersionOutcome
@@ -36,13 +36,16 @@ def judged_table(table: Table, kinds: dict[str, Any], home: Path) -> dict[str, A
     outcomes = run_evaluation(settings.model_copy(update={"models": list(uris.values()), "splits": test}))
     by_uri = {f"models:/{outcome.label}": outcome for outcome in outcomes}
     rows = []
-    for name, found in made.items():
-        row = {"model": TRUTH if name == "truth" else kinds[name].NAME, "fit_seconds": found.get("seconds")}
-        if "uri" not in found:
-            rows.append(row | {"failed": found["failed"]})
-            continue
-        row |= _of_outcome(by_uri[found["uri"]])
-        rows.append(row if name == "truth" else row | {"recalibrated": _recalibrated(settings, found["uri"])})
+    with session():
+        for name, found in made.items():
+            row = {"model": TRUTH if name == "truth" else kinds[name].NAME, "fit_seconds": found.get("seconds")}
+            if "uri" not in found:
+                rows.append(row | {"failed": found["failed"]})
+                continue
+            row |= _of_outcome(by_uri[found["uri"]])
+            if name != "truth" and "failed" not in row:
+                row["recalibrated"] = _recalibrated(settings, found["uri"])
+            rows.append(row)
     return {"name": table.name, "about": table.about, "truth": table.truth is not None, "models": rows}
 
 
