@@ -54,10 +54,14 @@ def _by_kind(tables: list[dict[str, Any]]) -> list[str]:
         after = [
             _crps(row.get("recalibrated", {}), _crps(row)) / _best(table) for table, row in found if "metrics" in row
         ]
-        seconds = np.nanmedian([row["fit_seconds"] or np.nan for _, row in found])
+        seconds = [row["fit_seconds"] for _, row in found if row["fit_seconds"] is not None]
         counts = f"{states[HONEST]} | {states[MENDED]} | {states[WRONG]}"
         middle = f"{np.median(ratios):.2f} | {np.median(after):.2f}" if ratios else " | "
-        lines.append(f"| {kind} | {counts} | {middle} | {seconds:.1f} |")
+        lines.append(
+            f"| {kind} | {counts} | {middle} | {np.median(seconds):.1f} |"
+            if seconds
+            else f"| {kind} | {counts} | {middle} | |"
+        )
     return [*lines, ""]
 
 
