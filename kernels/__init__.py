@@ -3,14 +3,6 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.kernels.calibration import CountFrequencies as CountFrequencies
-    from congruence.kernels.calibration import chi_square as chi_square
-    from congruence.kernels.calibration import count_frequencies as count_frequencies
-    from congruence.kernels.calibration import cramer_von_mises as cramer_von_mises
-    from congruence.kernels.calibration import expected_calibration_error as expected_calibration_error
-    from congruence.kernels.calibration import kolmogorov_smirnov as kolmogorov_smirnov
-    from congruence.kernels.calibration import pit_values as pit_values
-    from congruence.kernels.calibration import reliability_curve as reliability_curve
     from congruence.kernels.conditional_calibration import ConditionalCalibrationTest as ConditionalCalibrationTest
     from congruence.kernels.conditional_calibration import conditional_calibration_test as conditional_calibration_test
     from congruence.kernels.conditional_calibration.local_reading import LocalDistribution as LocalDistribution
@@ -77,6 +69,14 @@ if TYPE_CHECKING:
     from congruence.kernels.kernel_functions import median_gamma as median_gamma
     from congruence.kernels.kernel_functions import multiscale_rbf as multiscale_rbf
     from congruence.kernels.kernel_functions import variance_gamma as variance_gamma
+    from congruence.kernels.marginal_calibration import CountFrequencies as CountFrequencies
+    from congruence.kernels.marginal_calibration import count_frequencies as count_frequencies
+    from congruence.kernels.marginal_calibration import expected_calibration_error as expected_calibration_error
+    from congruence.kernels.marginal_calibration import reliability_curve as reliability_curve
+    from congruence.kernels.pit import chi_square as chi_square
+    from congruence.kernels.pit import cramer_von_mises as cramer_von_mises
+    from congruence.kernels.pit import kolmogorov_smirnov as kolmogorov_smirnov
+    from congruence.kernels.pit import pit_values as pit_values
     from congruence.kernels.pit_interpreter import Interpretation as Interpretation
     from congruence.kernels.pit_interpreter import interpret_pit as interpret_pit
     from congruence.kernels.protocol import ECAI as ECAI
@@ -84,8 +84,6 @@ if TYPE_CHECKING:
     from congruence.kernels.protocol import PREPRINT as PREPRINT
     from congruence.kernels.protocol import Downsampling as Downsampling
     from congruence.kernels.protocol import EvaluationProtocol as EvaluationProtocol
-    from congruence.kernels.rejection import RejectionCurve as RejectionCurve
-    from congruence.kernels.rejection import rejection_curve as rejection_curve
     from congruence.kernels.resampling.aggregation import Estimate as Estimate
     from congruence.kernels.resampling.aggregation import ScoreStatistics as ScoreStatistics
     from congruence.kernels.scores import absolute_error as absolute_error
@@ -99,6 +97,8 @@ if TYPE_CHECKING:
     from congruence.kernels.split import conditional_congruence_error as conditional_congruence_error
     from congruence.kernels.split import congruence_test as congruence_test
     from congruence.kernels.split import prepare as prepare
+    from congruence.kernels.trust.judgement import RejectionCurve as RejectionCurve
+    from congruence.kernels.trust.judgement import rejection_curve as rejection_curve
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 

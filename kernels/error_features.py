@@ -16,7 +16,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.gaussian_expectations import (
+from congruence.kernels.distributions.expectations import (
     gaussian_expectation,
     has_gaussian_expectation,
     point_values,

@@ -25,8 +25,7 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.moments import coefficients
-from congruence.kernels.distributions.waves import waves
+from congruence.kernels.distributions.expectations import coefficients, waves
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Polynomial, Sum
 from congruence.kernels.streams import stream

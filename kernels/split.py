@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_matrix, require_targets
-from congruence.kernels.calibration.pit import pit_values
+from congruence.kernels.arrays import Array, mean_one, printed, require_matrix, require_targets
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
@@ -29,11 +28,9 @@ from congruence.kernels.engine.system import System
 from congruence.kernels.engine.targets import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, OutputScale, require_kernel
-from congruence.kernels.printed import printed
+from congruence.kernels.pit import pit_values
 from congruence.kernels.protocol import EXACT, EvaluationProtocol
-from congruence.kernels.weights import mean_one
-from congruence.kernels.withholding.input_scores import InputScores
-from congruence.kernels.withholding.scorer import InputScorer, input_scorer
+from congruence.kernels.trust.scorer import InputScorer, InputScores, input_scorer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -294,7 +291,7 @@ class Split:
         return scorer.score(self._as_inputs(x_new, "x_new"), raw=new, columns=asked, keys=keys)
 
     def input_scorer(self, y: Any, predictive: Distribution, **settings: Any) -> InputScorer:
-        """Does what ``score_inputs`` does once for all inputs; see ``kernels.withholding.scorer.input_scorer``."""
+        """Does what ``score_inputs`` does once for all inputs; see ``kernels.trust.scorer.input_scorer``."""
         if self.query is not None:
             raise InvalidInputError("query: prepare the split without query points, and give the inputs to score")
         dependence = self.dependence

@@ -10,15 +10,16 @@ import torch
 from train_pit_interpreter import Output, Prior, SyntheticHistograms, distance, draw
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.pit_interpreter.histogram import (
+from congruence.kernels.pit_interpreter.shape import (
+    COMPONENTS,
     HISTOGRAM_BINS,
     SUPPORT,
+    decompose,
     histogram,
     mixture_cdf,
     refine,
     wasserstein,
 )
-from congruence.kernels.pit_interpreter.network import COMPONENTS, decompose
 
 
 class PaperNetwork(torch.nn.Module):

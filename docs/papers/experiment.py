@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from congruence.kernels import Distribution, expected_calibration_error
-from congruence.kernels.calibration import calibration_error_of_pit
+from congruence.kernels.marginal_calibration import calibration_error_of_pit
 
 Array: TypeAlias = NDArray[Any]
 

@@ -21,18 +21,23 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from scipy.special import gammainc, ndtr, stdtr
 
-from congruence.kernels.pit_interpreter.histogram import NORMAL_EDGES, SPACING, SUPPORT, mixture_cdf
-from congruence.kernels.pit_interpreter.network import (
+from congruence.kernels.pit_interpreter.shape import (
     COMPONENTS,
     FEATURES,
     LARGEST_ROWS,
     LOG_SCALE_LIMITS,
     MEAN_LIMIT,
+    NORMAL_EDGES,
     OUTPUTS,
     SMALLEST_ROWS,
+    SPACING,
+    SUPPORT,
+    faults,
     features,
+    is_calibrated,
+    measure,
+    mixture_cdf,
 )
-from congruence.kernels.pit_interpreter.shape import faults, is_calibrated, measure
 
 Array: TypeAlias = NDArray[Any]
 PAPER_ROWS = 10_000

@@ -8,7 +8,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.hold_out import sample
+from congruence.kernels.dependence.correlation import sample
 from congruence.kernels.streams import stream
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split

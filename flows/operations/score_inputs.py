@@ -15,8 +15,8 @@ from rich.table import Table
 from congruence.flows.cli.console import results, say
 from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.support.levels import held_out_rows
-from congruence.kernels.withholding.rule import WithholdingRule
+from congruence.kernels.trust.local_faults import WithholdingRule
+from congruence.kernels.trust.support import held_out_rows
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.usable import in_words, new_inputs, rows_without_features, rows_without_integers

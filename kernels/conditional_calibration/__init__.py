@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.kernels.calibration.pit_scores import ORDERS as ORDERS
     from congruence.kernels.conditional_calibration.effects import (
         ConditionalCalibrationTest as ConditionalCalibrationTest,
     )
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     )
     from congruence.kernels.conditional_calibration.prepared import prepare_calibration as prepare_calibration
     from congruence.kernels.conditional_calibration.settings import CalibrationSettings as CalibrationSettings
+    from congruence.kernels.pit import ORDERS as ORDERS
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 

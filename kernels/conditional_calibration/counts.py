@@ -31,11 +31,11 @@ import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.calibration.pit_scores import ORDERS, mean_scores
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.engine.results import benjamini_hochberg
+from congruence.kernels.pit import ORDERS, mean_scores
 
 TAIL = 1e-7
 """Of a distribution, beyond which on either side its jumps are taken as one."""

@@ -37,14 +37,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import scipy.special
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import ORDERS
+from congruence.kernels.arrays import Array, printed
 from congruence.kernels.conditional_calibration.bases import InputBases, product
-from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
-from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
+from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks, t_quantile
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.engine.tiles import weighted_squares
-from congruence.kernels.printed import printed
+from congruence.kernels.pit import ORDERS
 
 if TYPE_CHECKING:
     import pandas as pd

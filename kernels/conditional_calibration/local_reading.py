@@ -41,16 +41,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit import require_pit
-from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
+from congruence.kernels.arrays import Array, printed
 from congruence.kernels.conditional_calibration.reading import faults, sidak
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.engine.results import benjamini_hochberg
 from congruence.kernels.engine.spectrum import SpectralSmoother, relative_eigenvalues, validated_filters
 from congruence.kernels.engine.tiles import squares_at
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.printed import printed
+from congruence.kernels.pit import ORDERS, pit_scores, require_pit
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,9 +24,9 @@ import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.pit import ORDERS
 from congruence.kernels.streams import positioned_stream
 
 TESTED = len(ORDERS) + 1  # each order alone, then all together

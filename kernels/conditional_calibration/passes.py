@@ -16,8 +16,6 @@ from functools import partial
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.bases import (
     Basis,
     BasisKernel,
@@ -38,6 +36,7 @@ from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Write, chosen_in
 from congruence.kernels.engine.tiles import weighted_squares
+from congruence.kernels.pit import ORDERS, pit_scores, pit_values
 from congruence.kernels.threads import map_on_threads
 
 INFLUENCE = f"{PREFIX}influence_"

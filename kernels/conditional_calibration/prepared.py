@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_matrix, to_numpy
+from congruence.kernels.arrays import Array, mean_one, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, bases_pass, sample_positions
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.passes import VersionPlan, quantiles_pass
@@ -39,7 +39,6 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.scores import matched_targets
-from congruence.kernels.weights import mean_one
 
 REGULARIZATION = 0.1
 """lambda of the protocol's kernel, where it is not that of a prepared split: with it rows are read."""

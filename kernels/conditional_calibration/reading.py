@@ -31,11 +31,10 @@ import scipy.special
 from scipy.special import ndtr, ndtri, owens_t
 
 from congruence.kernels.arrays import Array, require_matrix, row_slices, to_numpy
-from congruence.kernels.calibration.pit import require_pit
-from congruence.kernels.calibration.pit_scores import ORDERS, mean_scores, pit_scores
 from congruence.kernels.conditional_calibration.counts import JumpScores, by_group
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile, two_sided_p_value
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit import ORDERS, mean_scores, pit_scores, require_pit
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.bases import Basis, InputBases
 from congruence.kernels.conditional_calibration.effects import (
     ConditionalCalibrationTest,
@@ -48,6 +47,7 @@ from congruence.kernels.conditional_calibration.regions import RegionCenters, Re
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.engine.blocks import BlockSums, Pass, Passes, Write
+from congruence.kernels.pit import ORDERS
 from congruence.kernels.threads import map_on_threads
 
 SharedNull = dict[int, Array]

@@ -24,10 +24,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.null import evidence_by_others
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
+from congruence.kernels.pit import ORDERS, pit_scores
 from congruence.kernels.streams import stream
 
 FEWEST = 10

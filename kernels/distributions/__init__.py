@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions.count_families import DoublePoisson as DoublePoisson
     from congruence.kernels.distributions.count_families import NegativeBinomial as NegativeBinomial
     from congruence.kernels.distributions.count_families import Poisson as Poisson
-    from congruence.kernels.distributions.histogram import Histogram as Histogram
     from congruence.kernels.distributions.mixture import Mixture as Mixture
-    from congruence.kernels.distributions.multivariate_normal import MultivariateNormal as MultivariateNormal
+    from congruence.kernels.distributions.mixture import MultivariateNormal as MultivariateNormal
+    from congruence.kernels.distributions.quantiles import Histogram as Histogram
     from congruence.kernels.distributions.quantiles import Quantiles as Quantiles
     from congruence.kernels.distributions.samples import Deterministic as Deterministic
     from congruence.kernels.distributions.samples import Samples as Samples

@@ -19,7 +19,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.arguments import align
 from congruence.kernels.distributions.cells import Cells
-from congruence.kernels.distributions.moments import polynomial_diagonal
+from congruence.kernels.distributions.expectations import polynomial_diagonal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.streams import stream

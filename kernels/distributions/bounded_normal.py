@@ -20,8 +20,8 @@ from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.arguments import require
+from congruence.kernels.distributions.expectations import average_wave
 from congruence.kernels.distributions.scalar import Parametric
-from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.kernel_functions import Kernel
 
 _LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)

@@ -15,11 +15,14 @@ import scipy.special
 import scoringrules
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions import moments
-from congruence.kernels.distributions.gaussian_expectations import gaussian_expectation, has_gaussian_expectation
+from congruence.kernels.distributions.expectations import (
+    average_wave,
+    gaussian_expectation,
+    has_gaussian_expectation,
+    of_symmetric,
+)
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.scalar import LocationScale, ScipyFamily
-from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 
@@ -70,7 +73,7 @@ class Normal(LocationScale):
 
     def _standard_moments(self, order: int) -> Array:
         absolute = [scipy.special.factorial2(k - 1) if k > 1 else 1.0 for k in range(order + 1)]
-        return moments.of_symmetric(np.array(absolute))
+        return of_symmetric(np.array(absolute))
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,7 +101,7 @@ class Laplace(LocationScale):
         return self.loc[:, None]
 
     def _standard_moments(self, order: int) -> Array:
-        return moments.of_symmetric(scipy.special.factorial(np.arange(order + 1)))
+        return of_symmetric(scipy.special.factorial(np.arange(order + 1)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,7 +126,7 @@ class Logistic(LocationScale):
     def _standard_moments(self, order: int) -> Array:
         power = np.arange(order + 1)
         bernoulli = scipy.special.bernoulli(max(order, 2))[: order + 1]
-        return moments.of_symmetric(np.abs((2.0**power - 2.0) * np.pi**power * bernoulli))
+        return of_symmetric(np.abs((2.0**power - 2.0) * np.pi**power * bernoulli))
 
 
 @dataclass(frozen=True, repr=False)

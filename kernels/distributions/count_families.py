@@ -12,10 +12,10 @@ import scoringrules
 from scipy.special import betainc, betaincc, expm1, gammaln, log1p, xlog1py, xlogy
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import moments
 from congruence.kernels.distributions.arguments import require
 from congruence.kernels.distributions.base import Seed
 from congruence.kernels.distributions.counts import TAIL_MASS, Count, similar_windows
+from congruence.kernels.distributions.expectations import from_factorial
 from congruence.kernels.streams import stream
 
 _MOST_TRIALS = 2.0**53  # beyond, float64 has not every whole number
@@ -64,7 +64,7 @@ class Poisson(Count):
         return np.maximum((y - rate) * (2.0 * self._cdf(y) - 1.0) + rate * (2.0 * edge - spread), 0.0)
 
     def raw_moments(self, order: int) -> Array:
-        return moments.from_factorial([self.rate**k for k in range(order + 1)], len(self))
+        return from_factorial([self.rate**k for k in range(order + 1)], len(self))
 
     def characteristic_function(self, t: Array) -> Array:
         return np.asarray(np.exp(self.rate[:, None] * expm1(1j * np.asarray(t))))
@@ -113,7 +113,7 @@ class Binomial(Count):
 
     def raw_moments(self, order: int) -> Array:
         steps = np.cumprod((self.n[:, None] - np.arange(order)) * self.p[:, None], axis=1)
-        return moments.from_factorial([np.ones(len(self)), *steps.T], len(self))
+        return from_factorial([np.ones(len(self)), *steps.T], len(self))
 
     def characteristic_function(self, t: Array) -> Array:
         n, p = self._columns
@@ -189,7 +189,7 @@ class NegativeBinomial(Count):
 
     def raw_moments(self, order: int) -> Array:
         steps = np.cumprod(self.mu[:, None] * (1.0 + np.arange(order) * self.dispersion[:, None]), axis=1)
-        return moments.from_factorial([np.ones(len(self)), *steps.T], len(self))
+        return from_factorial([np.ones(len(self)), *steps.T], len(self))
 
     def characteristic_function(self, t: Array) -> Array:
         mean, dispersion = self._columns

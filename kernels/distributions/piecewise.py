@@ -17,8 +17,8 @@ from scipy.special import ndtr, ndtri, wofz
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.arguments import as_numbers, require
 from congruence.kernels.distributions.base import KNOT_LEVELS
+from congruence.kernels.distributions.expectations import average_wave
 from congruence.kernels.distributions.scalar import ScalarDistribution
-from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 
 SUM_TOLERANCE = 1e-4

@@ -12,9 +12,9 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, row_slices, to_numpy
 from congruence.kernels.distributions.base import refuse
+from congruence.kernels.distributions.expectations import average_wave
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.scalar import ScalarDistribution
-from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 

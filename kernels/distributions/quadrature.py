@@ -15,8 +15,7 @@ import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.moments import polynomial_expectation
-from congruence.kernels.distributions.waves import average_wave
+from congruence.kernels.distributions.expectations import average_wave, polynomial_expectation
 from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
 
 BLOCK_ENTRIES = 2_000_000  # numbers per temporary array: 16 MB in float64

@@ -11,11 +11,11 @@ import numpy as np
 import scipy
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions import moments, quadrature
+from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.arguments import align_levels, as_rows, equal_rows, require
 from congruence.kernels.distributions.base import Distribution, Seed
+from congruence.kernels.distributions.expectations import shifted, waves
 from congruence.kernels.distributions.quadrature import smallest_reaching
-from congruence.kernels.distributions.waves import waves
 from congruence.kernels.streams import stream
 
 
@@ -189,4 +189,4 @@ class LocationScale(ScipyFamily):
         return type(self)(**self.parameters() | {"loc": self.loc + by})
 
     def raw_moments(self, order: int) -> Array:
-        return moments.shifted(self.loc, self.scale, self._standard_moments(order))
+        return shifted(self.loc, self.scale, self._standard_moments(order))

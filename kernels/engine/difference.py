@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, printed
 from congruence.kernels.dependence.blocks import DependentBlocks, p_value_kind, t_quantile, two_sided_p_value
 from congruence.kernels.engine.results import CongruenceInfluence
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.printed import printed
 
 if TYPE_CHECKING:
     import pandas as pd

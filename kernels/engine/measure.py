@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_matrix, require_targets
+from congruence.kernels.arrays import Array, mean_one, require_matrix, require_targets
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
@@ -23,7 +23,6 @@ from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.uncertainty import repeated_uncertainty, spread_over
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol, ReferenceChoice, reference_choices
-from congruence.kernels.weights import mean_one
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, mean_over
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargement, widening
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockSums
@@ -46,7 +46,6 @@ from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import row_uniforms
 from congruence.kernels.threads import available_threads, map_on_threads
-from congruence.kernels.weights import mean_over
 
 DRAWS = 999
 DRAWS_OF_MANY = 199

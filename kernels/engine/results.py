@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, mean_over, printed
 from congruence.kernels.dependence.blocks import p_value_kind, t_quantile
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.printed import printed
-from congruence.kernels.weights import mean_over
 
 if TYPE_CHECKING:
     import pandas as pd

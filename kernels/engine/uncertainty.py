@@ -38,7 +38,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, mean_over
 from congruence.kernels.dependence.blocks import FOLDS, DependentBlocks
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.engine.coded_draws import row_codes, sums_by_code, walsh_hadamard
@@ -46,7 +46,6 @@ from congruence.kernels.engine.results import CongruenceInfluence, CongruenceUnc
 from congruence.kernels.engine.spectrum import relative_eigenvalues, validated_filters
 from congruence.kernels.engine.tiles import projected, squares_at, weighted_squares
 from congruence.kernels.streams import stream
-from congruence.kernels.weights import mean_over
 
 SUMMED_ROWS = 4096
 """Of a tile where sums of hundreds of codes are added, which take as long for a few rows as for many."""

@@ -25,10 +25,8 @@ from typing import Self
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
-from congruence.kernels.weights import mean_one
+from congruence.kernels.arrays import Array, mean_one
+from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks
 
 LEVEL = 0.05
 _LEAST_P = 1e-300

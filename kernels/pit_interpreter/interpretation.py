@@ -14,30 +14,28 @@ from scipy.signal import find_peaks
 from scipy.special import expit, logit
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit import require_pit
-from congruence.kernels.calibration.uniformity import UniformityTest, smooth_test
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.mixture import Mixture
-from congruence.kernels.pit_interpreter.histogram import (
+from congruence.kernels.pit import UniformityTest, require_pit, smooth_test
+from congruence.kernels.pit_interpreter.shape import (
     HISTOGRAM_BINS,
+    KINDS,
     NORMAL_EDGES,
+    SMALLEST_ROWS,
     SUPPORT,
+    VALLEY_TOLERANCE,
+    Shape,
+    UnimodalityTest,
     count,
+    decompose,
+    faults,
     histogram,
+    is_calibrated,
+    measure,
     merge,
     mixture_cdf,
     mixture_density,
     refine,
-)
-from congruence.kernels.pit_interpreter.network import SMALLEST_ROWS, decompose
-from congruence.kernels.pit_interpreter.shape import (
-    KINDS,
-    VALLEY_TOLERANCE,
-    Shape,
-    UnimodalityTest,
-    faults,
-    is_calibrated,
-    measure,
     unimodality_test,
     valley_depth,
 )

@@ -28,8 +28,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
-from congruence.kernels.dependence.correlation import version_blocks
-from congruence.kernels.dependence.hold_out import folds
+from congruence.kernels.dependence.correlation import folds, version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.recalibrated import score_intervals
 from congruence.kernels.engine.difference import difference_of_influences
@@ -53,8 +52,7 @@ from congruence.kernels.recalibration.recalibration_map import (
     input_features,
     normal_score_map,
 )
-from congruence.kernels.rounding import resolution
-from congruence.kernels.scores import empirical_crps, matched_targets, negative_log_likelihood
+from congruence.kernels.scores import empirical_crps, matched_targets, negative_log_likelihood, resolution
 from congruence.kernels.streams import keyed_uniforms
 
 FOLDS = 5

@@ -9,20 +9,28 @@ another kind: ``mean_absolute_deviation``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.dependence.blocks import DependentBlocks, widening
-from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks, without_each
+from congruence.kernels.arrays import Array, too_few_rows
+from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks, widening, without_each
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.resampling.groups import bootstrap_weights, group_sums
 from congruence.kernels.streams import keyed_uniforms, stream
-from congruence.kernels.weights import too_few_rows
+
+
+def group_sums(groups: Array, columns: Iterable[Array], count: int) -> Array:
+    """The sum of each column (n,) over the rows of each of ``count`` groups, (count, k); ``groups`` (n,) numbers."""
+    return np.stack([np.bincount(groups, weights=column, minlength=count) for column in columns], axis=1)
+
+
+def bootstrap_weights(count: int, resamples: int, rng: np.random.Generator) -> Array:
+    """How often each of ``count`` groups is drawn in each bootstrap sample, (resamples, count)."""
+    return rng.multinomial(count, np.full(count, 1.0 / count), size=resamples).astype(np.float64)
+
 
 BUCKETS = 1024
 RESAMPLES = 1000

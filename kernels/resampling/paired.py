@@ -19,10 +19,9 @@ from functools import cached_property
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix
-from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks, without_each
+from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks, without_each
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.resampling.groups import bootstrap_weights, group_sums
+from congruence.kernels.resampling.aggregation import bootstrap_weights, group_sums
 from congruence.kernels.streams import stream
 
 GROUPS = 2000

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.reading import group_reading
+from congruence.kernels.pit import ORDERS
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.evaluation import verdict_of

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import pit_scores
+from congruence.kernels.arrays import Array, effective_rows, mean_one, too_few_rows
 from congruence.kernels.dependence.blocks import (
     DependentBlocks,
     TooFewBlocksError,
@@ -25,9 +24,9 @@ from congruence.kernels.dependence.blocks import (
 from congruence.kernels.engine.difference import LEVEL, difference_of_influences
 from congruence.kernels.engine.results import CongruenceInfluence
 from congruence.kernels.errors import ProtocolError
+from congruence.kernels.pit import pit_scores
 from congruence.kernels.resampling.aggregation import LARGEST_BLOCK, too_large_block
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric
-from congruence.kernels.weights import effective_rows, mean_one, too_few_rows
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.scores.dependence import dependence_of
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns

@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.dependence.blocks import two_sided_p_value
-from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks, without_each
+from congruence.kernels.dependence.blocks import SumOfBlocks, two_sided_p_value, without_each
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import CCE, REACH, SQUARED_CCE, MetricDifference, pair_blocks
 from congruence.tasks.scores.metrics.metric import Metric

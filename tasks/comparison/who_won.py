@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, mean_one
 from congruence.kernels.dependence.blocks import DependentBlocks, TooFewBlocksError
 from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be_best, score_parts
-from congruence.kernels.weights import mean_one
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import MetricDifference, pair_blocks
 from congruence.tasks.scores.metrics.definitions import RECALIBRATED

@@ -1,4 +1,4 @@
-"""The pictures of a split: as numbers, which ``congruence.kernels.support.pictures`` measures, and as thumbnails."""
+"""The pictures of a split: as numbers, which ``congruence.kernels.trust.columns`` measures, and as thumbnails."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pandas as pd
 from PIL import Image
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.support.pictures import PICTURE_COLUMNS, PICTURE_SIDE, picture_statistics
 from congruence.kernels.threads import available_threads
+from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, picture_statistics
 from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.errors import InvalidRow

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from congruence.kernels.support.pictures import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
+from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
 from congruence.tasks.data.digests import combine
 from congruence.tasks.data.pictures import picture_table
 from congruence.tasks.data.split import Split

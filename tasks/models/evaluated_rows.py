@@ -12,10 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, require_weights
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.weights import require_weights
 from congruence.tasks.contract.loading import contract_digest
 from congruence.tasks.data.shards import SampleDesign, Shard
 from congruence.tasks.data.split import Split

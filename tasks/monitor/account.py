@@ -15,8 +15,8 @@ import numpy as np
 from mlflow.entities import Run
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.monitoring import Look, Monitor, ScoreSums, score_bet
+from congruence.kernels.pit import pit_scores
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
 from congruence.tasks.mlflow.connection import connect, with_retries

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, mean_one
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import hashed_keys
-from congruence.kernels.weights import mean_one
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import SampleDesign, Shard
 from congruence.tasks.encoders.features import FeatureEncoder

@@ -9,13 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from congruence.kernels.calibration.frequencies import CountFrequencies
-from congruence.kernels.calibration.pit import require_pit
-from congruence.kernels.calibration.regression import calibration_error_of_pit, reliability_curve
+from congruence.kernels.arrays import effective_rows, require_weights
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.marginal_calibration import CountFrequencies, calibration_error_of_pit, reliability_curve
+from congruence.kernels.pit import require_pit
 from congruence.kernels.pit_interpreter import Interpretation
-from congruence.kernels.weights import effective_rows, require_weights
 from congruence.tasks.plots.maps import show_image
 from congruence.tasks.plots.style import BLUE, GREEN, INK, MUTED, ORANGE, RED, dress, dressed, figure_or_new, legend
 from congruence.tasks.sentences.interpreter import interpretation_sentence

@@ -14,7 +14,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
 from congruence.kernels.engine.results import excess_over
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.rejection import RejectionCurve
+from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.plots.errors import Errors, errors_of, require_rows
 from congruence.tasks.plots.style import BLUE, GREEN, INK, MUTED, ORANGE, dress, dressed, figure_or_new, legend, shorten
 

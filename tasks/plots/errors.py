@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from congruence.kernels.arrays import Array, require_matrix, require_targets
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit import ORDERS
 from congruence.tasks.plots.style import BLUE, FLOOR_LABEL, GREEN, INK, MUTED, RED, dressed, legend, spread
 
 if TYPE_CHECKING:

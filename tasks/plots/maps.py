@@ -12,10 +12,10 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure
 
 from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import ExpectedCongruence
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit import ORDERS
 from congruence.tasks.plots.errors import Errors, Readings, errors_of, faults_of, place_of
 from congruence.tasks.plots.style import (
     CYCLE,

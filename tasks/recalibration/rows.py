@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.hold_out import HoldOut, hold_out
+from congruence.kernels.dependence.correlation import HoldOut, hold_out
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.data.split import Split

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.calibration.totals import actual_over_expected, deciles, has_total, poisson_deviance
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.quantiles import TAILS
+from congruence.kernels.marginal_calibration import actual_over_expected, deciles, has_total, poisson_deviance
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.registry import REGION
 from congruence.tasks.sentences.calibration import significant

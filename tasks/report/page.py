@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.decomposition import QUANTILE_LEVELS
-from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
-from congruence.kernels.calibration.totals import actual_over_expected, has_total
 from congruence.kernels.conditional_calibration.regions import GroupCalibrations, calibration_by_group
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.marginal_calibration import actual_over_expected, has_total
+from congruence.kernels.pit import ORDERS, pit_scores
+from congruence.kernels.score_parts import QUANTILE_LEVELS
 from congruence.kernels.streams import stream
 from congruence.tasks.report.packing import (
     LETTERS,

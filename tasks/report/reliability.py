@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.rejection import RejectionCurve
+from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.plots.comparison import SHOWN_SHARE, risk_coverage
 from congruence.tasks.plots.evaluation import rejection_panels
 from congruence.tasks.plots.style import png

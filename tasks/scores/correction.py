@@ -17,7 +17,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError
-from congruence.kernels.dependence.hold_out import hold_out
+from congruence.kernels.dependence.correlation import hold_out
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.recalibration.fit import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.frequencies import CountFrequencies, count_frequencies
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.marginal_calibration import CountFrequencies, count_frequencies
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.rows import COVERAGE_LEVELS
 

@@ -9,8 +9,6 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration import pit_values
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import PREFIX
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.distributions import Distribution
@@ -20,8 +18,8 @@ from congruence.kernels.engine.results import (
     CongruenceTest,
     benjamini_hochberg,
 )
-from congruence.kernels.rounding import resolution
-from congruence.kernels.scores import point_scores
+from congruence.kernels.pit import ORDERS, pit_values
+from congruence.kernels.scores import point_scores, resolution
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.scores.evaluation import INFLUENCE
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_GROUP, ROW_TIME

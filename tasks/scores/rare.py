@@ -10,7 +10,7 @@ from congruence.kernels.conditional_calibration.rare import Extremes, Masses, ex
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import FoundBlocks
-from congruence.kernels.rounding import resolution
+from congruence.kernels.scores import resolution
 from congruence.tasks.scores.evaluation import MetricValue, finite_metrics
 from congruence.tasks.sentences.calibration import is_off
 from congruence.tasks.sentences.findings import Finding

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading
 from congruence.kernels.conditional_calibration.regions import Regions, read_regions
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
@@ -18,6 +17,7 @@ from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import BlocksInference
 from congruence.kernels.engine.results import benjamini_hochberg
+from congruence.kernels.pit import pit_values
 from congruence.kernels.pit_interpreter import interpret_pit
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
 from congruence.tasks.scores.rows_read import SCORES, Place, RowsRead

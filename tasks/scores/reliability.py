@@ -11,12 +11,10 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.kernels.rejection import RejectionCurve, rejection_curve
-from congruence.kernels.rounding import resolution
-from congruence.kernels.scores import point_scores
-from congruence.kernels.withholding.input_scores import COLUMNS, InputScores
-from congruence.kernels.withholding.judgement import WithholdingJudgement
-from congruence.kernels.withholding.rule import WithholdingRule
+from congruence.kernels.scores import point_scores, resolution
+from congruence.kernels.trust.judgement import RejectionCurve, WithholdingJudgement, rejection_curve
+from congruence.kernels.trust.local_faults import WithholdingRule
+from congruence.kernels.trust.scorer import COLUMNS, InputScores
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.metrics.registry import METRICS

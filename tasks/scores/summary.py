@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, mean_over, too_few_rows
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.distributions import Distribution
@@ -34,7 +34,6 @@ from congruence.kernels.resampling.aggregation import (
     sliced_statistics,
     too_large_block,
 )
-from congruence.kernels.weights import mean_over, too_few_rows
 from congruence.tasks.scores.dependence import blocks_of_means
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue, finite_metrics
 from congruence.tasks.scores.metrics.metric import Metric

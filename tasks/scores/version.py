@@ -22,8 +22,7 @@ from congruence.kernels.conditional_calibration.prepared import FEWEST_ROWS
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.correlation import Correlation
-from congruence.kernels.dependence.hold_out import sample
+from congruence.kernels.dependence.correlation import Correlation, sample
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import FoundBlocks, blocks_of_version
 from congruence.kernels.protocol import EvaluationProtocol

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
 from congruence.kernels.dependence.blocks import p_value_kind
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.engine.dependence import BlocksInference
+from congruence.kernels.pit import ORDERS
 
 LEVEL = 0.05
 NEGLIGIBLE = 0.05

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import LocalReading
-from congruence.kernels.support.columns import Column, ColumnRanges
-from congruence.kernels.support.conformal import Support, SupportReading
-from congruence.kernels.support.pictures import PICTURE_COLUMNS, blank, is_of_pictures
-from congruence.kernels.withholding.input_scores import InputScores
-from congruence.kernels.withholding.judgement import BEYOND, WithholdingJudgement
+from congruence.kernels.pit import ORDERS
+from congruence.kernels.trust.columns import PICTURE_COLUMNS, Column, ColumnRanges, blank, is_of_pictures
+from congruence.kernels.trust.judgement import BEYOND, WithholdingJudgement
+from congruence.kernels.trust.scorer import InputScores
+from congruence.kernels.trust.support import Support, SupportReading
 
 if TYPE_CHECKING:
     import pandas as pd

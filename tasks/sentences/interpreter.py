@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from congruence.kernels.pit_interpreter import Estimate, Interpretation
 from congruence.kernels.pit_interpreter.interpretation import MISFIT_LIMIT, Reason
-from congruence.kernels.pit_interpreter.network import SMALLEST_ROWS
+from congruence.kernels.pit_interpreter.shape import SMALLEST_ROWS
 
 
 def interpretation_sentence(found: Interpretation) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.arrays import Array, mean_one, require_targets
 from congruence.kernels.conditional_calibration.prepared import KeyedRows, calibrate
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.dependence.blocks import RowDependence
@@ -18,7 +18,6 @@ from congruence.kernels.engine.driver import Accuracy, Ask, Columns
 from congruence.kernels.engine.measure import HeldSplit, MeasuredVersion, measure_held
 from congruence.kernels.engine.results import CongruenceResult, CongruenceTest, ExpectedCongruence
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.kernels.weights import mean_one
 from congruence.tasks.scores.metrics.asked import MetricName
 from congruence.tasks.scores.metrics.registry import requested_metrics
 

@@ -14,9 +14,8 @@ from congruence.kernels.engine.spectrum import LEADING
 from congruence.kernels.engine.system import EXACT_ROWS
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.kernels.support.conformal import FEWEST_ROWS
-from congruence.kernels.withholding.input_scores import InputScores
-from congruence.kernels.withholding.scorer import input_scorer
+from congruence.kernels.trust.scorer import InputScores, input_scorer
+from congruence.kernels.trust.support import FEWEST_ROWS
 from congruence.tasks.data.split import Split
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.sentences.inputs import Rows, reasons

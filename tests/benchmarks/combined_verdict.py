@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels import EXACT, Distribution, Normal, Poisson, Samples, prepare
-from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.conditional_calibration import CalibrationSettings, prepare_calibration
+from congruence.kernels.pit import pit_values
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
 from congruence.tasks.scores.reading import read_what_is_wrong

@@ -37,12 +37,12 @@ from congruence.kernels import (
     pit_values,
     prepare,
 )
-from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.pit import ORDERS, pit_scores
 from congruence.kernels.split import Split
 
 SPLITS_PER_INPUTS = 20

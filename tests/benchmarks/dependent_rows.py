@@ -22,9 +22,6 @@ from scipy.signal import lfilter
 from simulations import AT, head, machine, row, share
 
 from congruence.kernels import RBF, Distribution, MultivariateNormal, Normal, Poisson, Samples, Split, prepare
-from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.calibration.pit_scores import pit_scores
-from congruence.kernels.calibration.regression import even_levels
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
@@ -33,6 +30,8 @@ from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence,
 from congruence.kernels.dependence.correlation import correlations, version_blocks
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.marginal_calibration import even_levels
+from congruence.kernels.pit import pit_scores, pit_values
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.scores import point_scores
 from congruence.tasks.comparison.compared import ComparedVersion

@@ -24,7 +24,7 @@ from congruence.kernels import EXACT, RBF, Normal, negative_log_likelihood, prep
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.features import output_features
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
-from congruence.kernels.rounding import resolution
+from congruence.kernels.scores import resolution
 from congruence.kernels.split import Split as PreparedSplit
 from congruence.tasks.comparison.gate_settings import Margin
 from congruence.tasks.scores.metrics.registry import METRICS

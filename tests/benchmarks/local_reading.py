@@ -13,13 +13,13 @@ from scipy.special import ndtr, ndtri
 from simulations import head, machine, row
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import ORDERS
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.reading import group_readings
 from congruence.kernels.conditional_calibration.regions import regions
 from congruence.kernels.engine.results import benjamini_hochberg
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
+from congruence.kernels.pit import ORDERS
 from congruence.kernels.split import prepare
 
 Fault = tuple[str, str, Callable[[Array, np.random.Generator], tuple[Array, Array, Array, Array]]]

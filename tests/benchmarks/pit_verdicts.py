@@ -12,8 +12,8 @@ import numpy as np
 from scipy.special import ndtr
 from simulations import head, machine, row
 
-from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import Poisson
+from congruence.kernels.pit import pit_values
 from congruence.kernels.pit_interpreter import interpret_pit
 from congruence.kernels.pit_interpreter.shape import KINDS
 

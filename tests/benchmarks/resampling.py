@@ -13,9 +13,9 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 from simulations import AT, head, machine, row
 
-from congruence.kernels.calibration import pit_values
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Normal, Poisson
+from congruence.kernels.pit import pit_values
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
 

@@ -13,11 +13,10 @@ from scipy import stats
 
 from congruence.kernels import Poisson, Quantiles, Samples
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.segments import Feature, SearchedRows, faulty_segments
 from congruence.kernels.dependence.blocks import blocks_of_groups, blocks_of_time
+from congruence.kernels.pit import pit_scores, pit_values
 
 LEVELS = np.array([0.1, 0.5, 0.9])
 

@@ -17,9 +17,9 @@ import pandas as pd
 from simulations import machine
 
 from congruence.kernels import RBF, Laplace, MultivariateNormal, Normal, Poisson, Polynomial, Samples, prepare
-from congruence.kernels.support.conformal import Support
-from congruence.kernels.support.pictures import PICTURE_COLUMNS
-from congruence.kernels.withholding.input_scores import InputScores
+from congruence.kernels.trust.columns import PICTURE_COLUMNS
+from congruence.kernels.trust.scorer import InputScores
+from congruence.kernels.trust.support import Support
 from congruence.tasks.sentences.inputs import Rows, reasons, unusual_reason, withholding_sentence
 
 LABELLED, ORDINARY, PLANTED = 20_000, 4_000, 40

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import Normal, Poisson
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit import pit_values
 from congruence.kernels.resampling.aggregation import ScoreStatistics, sliced_statistics
 
 RNG = np.random.default_rng(3)

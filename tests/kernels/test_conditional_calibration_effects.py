@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut, _interval
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.kernel_functions import RBF
+from congruence.kernels.pit import ORDERS, pit_scores
 
 
 @dataclass(frozen=True)

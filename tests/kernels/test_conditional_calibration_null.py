@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from congruence.kernels import Poisson
-from congruence.kernels.calibration.pit_scores import mean_scores
 from congruence.kernels.conditional_calibration import null as null_module
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.null import (
@@ -17,6 +16,7 @@ from congruence.kernels.conditional_calibration.null import (
     own_draws,
     projected_draws,
 )
+from congruence.kernels.pit import mean_scores
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import pytest
 import scipy.integrate
 
 from congruence.kernels import NegativeBinomial, Normal, Poisson, ZeroInflated
-from congruence.kernels.calibration.pit_scores import mean_scores, pit_scores
 from congruence.kernels.conditional_calibration.counts import TAIL, JumpScores
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.kernel_functions import RBF
+from congruence.kernels.pit import mean_scores, pit_scores
 
 
 def test_mean_scores_are_integrals_over_the_jump() -> None:

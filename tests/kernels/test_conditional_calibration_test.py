@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from congruence.kernels import RBF, Beta, Normal, Poisson, Polynomial, Samples, pit_values, prepare
-from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.bases import own_quantiles, typical_gamma
 from congruence.kernels.conditional_calibration.null import (
     SCORES_OF_MONOMIALS,
@@ -22,6 +21,7 @@ from congruence.kernels.conditional_calibration.null import (
 from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test, prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit import ORDERS, pit_scores
 
 CUBIC = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 FEW = CalibrationSettings(draws=199)

@@ -9,7 +9,10 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import poisson
 
 from congruence.kernels import RBF, Normal, Poisson, ScoreStatistics, calibration_test, prepare
-from congruence.kernels.calibration.pit_scores import pit_scores
+from congruence.kernels.arrays import (
+    effective_rows,
+    require_weights,
+)
 from congruence.kernels.conditional_calibration import passes
 from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test, prepare_calibration
 from congruence.kernels.conditional_calibration.reading import group_reading
@@ -17,6 +20,7 @@ from congruence.kernels.conditional_calibration.settings import CalibrationSetti
 from congruence.kernels.dependence.blocks import (
     DependentBlocks,
     RowDependence,
+    SumOfBlocks,
     TooFewBlocksError,
     block_length,
     blocks_of_groups,
@@ -27,13 +31,9 @@ from congruence.kernels.dependence.blocks import (
     t_quantile,
 )
 from congruence.kernels.dependence.correlation import correlations, version_blocks
-from congruence.kernels.dependence.sums_of_blocks import SumOfBlocks
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit import pit_scores
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
-from congruence.kernels.weights import (
-    effective_rows,
-    require_weights,
-)
 
 FEW = CalibrationSettings(draws=199, directions=20, own_directions=5)
 LAW = Normal(np.zeros(500), 1.0)

@@ -11,10 +11,10 @@ from scipy.special import ndtr
 from congruence.kernels import RBF, scores
 from congruence.kernels import calibration as cal
 from congruence.kernels import distributions as families
-from congruence.kernels.calibration.pit_scores import mean_scores, pit_scores
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.reading import group_reading, rank_scores
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
+from congruence.kernels.pit import mean_scores, pit_scores
 
 N = 6000
 SIZES = pytest.mark.parametrize("size", [1, 2, 5, 10, 50])

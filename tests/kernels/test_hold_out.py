@@ -12,7 +12,7 @@ from congruence.kernels.dependence.blocks import (
     RowDependence,
     blocks_of_groups,
 )
-from congruence.kernels.dependence.hold_out import folds, hold_out, sample
+from congruence.kernels.dependence.correlation import folds, hold_out, sample
 from congruence.kernels.recalibration.fit import fit_recalibration
 from congruence.kernels.recalibration.recalibration_map import input_features
 

@@ -7,14 +7,13 @@ import pytest
 import scipy.stats
 
 from congruence.kernels import RBF, Histogram, Normal, Quantiles, Samples, prepare
-from congruence.kernels.calibration.pit import pit_values
-from congruence.kernels.calibration.pit_scores import mean_scores
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.coverage import LevelRows, level_reading, level_readings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.pit import mean_scores, pit_values
 from congruence.tasks.sentences.counts import level_fault, level_finding
 from congruence.tasks.sentences.findings import told
 

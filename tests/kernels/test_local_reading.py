@@ -10,7 +10,6 @@ import scipy.stats
 from scipy.special import ndtr, owens_t
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import ORDERS, pit_scores
 from congruence.kernels.conditional_calibration.local_reading import (
     Directions,
     ScoreSmoothing,
@@ -30,6 +29,7 @@ from congruence.kernels.conditional_calibration.regions import number_of_regions
 from congruence.kernels.engine.spectrum import SpectralSmoother, relative_eigenvalues
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Polynomial
+from congruence.kernels.pit import ORDERS, pit_scores
 from congruence.kernels.split import prepare
 from congruence.tasks.sentences.calibration import (
     change,

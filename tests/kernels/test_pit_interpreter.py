@@ -8,10 +8,10 @@ from scipy.optimize import minimize
 from scipy.special import ndtr
 from scipy.stats import wasserstein_distance
 
-from congruence.kernels.calibration.pit import pit_values
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.count_families import Poisson
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit import pit_values
 from congruence.kernels.pit_interpreter import interpret_pit, shape
 from congruence.kernels.pit_interpreter.interpretation import ABSTAINED, CALIBRATED
 from congruence.tasks.sentences.interpreter import interpretation_sentence

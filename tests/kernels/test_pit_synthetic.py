@@ -6,17 +6,17 @@ import scipy.stats
 from scipy.special import ndtr, ndtri
 from train_pit_interpreter import draw
 
-from congruence.kernels.calibration.uniformity import smooth_test
-from congruence.kernels.pit_interpreter import histogram, shape
-from congruence.kernels.pit_interpreter.network import FEATURES, decompose, features
+from congruence.kernels.pit import smooth_test
+from congruence.kernels.pit_interpreter import shape
+from congruence.kernels.pit_interpreter.shape import FEATURES, decompose, features
 
 
 def test_bins_are_the_twenty_of_the_paper_with_the_outer_two_split() -> None:
     values = np.random.default_rng(0).random(5000)
-    counts = histogram.count(values)
+    counts = shape.count(values)
     assert counts.sum() == 5000
-    np.testing.assert_array_equal(histogram.merge(counts), np.histogram(values, 20, (0.0, 1.0))[0])
-    assert histogram.histogram(counts).mean() == pytest.approx(1.0)
+    np.testing.assert_array_equal(shape.merge(counts), np.histogram(values, 20, (0.0, 1.0))[0])
+    assert shape.histogram(counts).mean() == pytest.approx(1.0)
 
 
 def test_the_paper_s_prior_is_the_paper_s() -> None:
@@ -32,7 +32,7 @@ def test_the_paper_s_prior_is_the_paper_s() -> None:
 def test_counts_follow_the_truth_that_comes_with_them() -> None:
     drawn = draw(np.random.default_rng(2), 200, rows=1_000_000)
     below = np.cumsum(drawn.counts, axis=1)[:, :-1] / 1_000_000
-    truth = np.stack([np.interp(histogram.NORMAL_EDGES, histogram.SUPPORT, row) for row in drawn.cdf])
+    truth = np.stack([np.interp(shape.NORMAL_EDGES, shape.SUPPORT, row) for row in drawn.cdf])
     assert np.abs(below - truth).max() < 0.01
 
 
@@ -47,19 +47,19 @@ def test_wide_prior_covers_the_sizes_the_faults_and_calibration() -> None:
 
 def test_measures_are_the_l_moments() -> None:
     """A normal has none of the faults; an exponential has L-skewness 1/3 and L-kurtosis 1/6 (Hosking, 1990)."""
-    exponential = scipy.stats.expon(loc=-1.0).cdf(histogram.SUPPORT)
-    measured = shape.measure(np.stack([ndtr(histogram.SUPPORT), ndtr((histogram.SUPPORT - 0.4) / 1.3), exponential]))
+    exponential = scipy.stats.expon(loc=-1.0).cdf(shape.SUPPORT)
+    measured = shape.measure(np.stack([ndtr(shape.SUPPORT), ndtr((shape.SUPPORT - 0.4) / 1.3), exponential]))
     np.testing.assert_allclose(measured.location[:2], [0.0, 0.4], atol=1e-4)
     np.testing.assert_allclose(measured.spread[:2], [1.0, 1.3], atol=1e-3)
     np.testing.assert_allclose(measured.skewness, [0.0, 0.0, 1.0 / 3.0], atol=0.01)
     np.testing.assert_allclose(measured.tails, [0.0, 0.0, 1.0 / 6.0 - shape.NORMAL_L_KURTOSIS], atol=0.01)
     np.testing.assert_allclose(measured.valley, 0.0, atol=1e-9)
-    assert shape.is_calibrated(ndtr(histogram.SUPPORT)[None]).all()
-    assert not shape.is_calibrated(ndtr(histogram.SUPPORT + 0.5)[None]).any()
+    assert shape.is_calibrated(ndtr(shape.SUPPORT)[None]).all()
+    assert not shape.is_calibrated(ndtr(shape.SUPPORT + 0.5)[None]).any()
 
 
 def test_features_are_zero_for_perfect_calibration() -> None:
-    exact = np.round(np.diff(histogram.EDGES) * 1e9)[None]
+    exact = np.round(np.diff(shape.EDGES) * 1e9)[None]
     seen = features(exact)
     assert seen.shape == (1, FEATURES)
     np.testing.assert_allclose(seen[:, :-1], 0.0, atol=1e-4)
@@ -69,23 +69,21 @@ def test_mixture_density_is_the_derivative_of_its_distribution_function() -> Non
     estimate = decompose(draw(np.random.default_rng(4), 20, rows=300).counts)
     parts = estimate.weights, estimate.means, estimate.scales
     at = np.linspace(-3.0, 3.0, 50)
-    slope = (histogram.mixture_cdf(*parts, at + 1e-5) - histogram.mixture_cdf(*parts, at - 1e-5)) / 2e-5
-    np.testing.assert_allclose(histogram.mixture_density(*parts, at), slope, atol=1e-5)
+    slope = (shape.mixture_cdf(*parts, at + 1e-5) - shape.mixture_cdf(*parts, at - 1e-5)) / 2e-5
+    np.testing.assert_allclose(shape.mixture_density(*parts, at), slope, atol=1e-5)
 
 
 def test_refinement_raises_the_likelihood_and_lowers_the_error_at_large_n() -> None:
     drawn = draw(np.random.default_rng(5), 300, rows=1_000_000)
     estimate = decompose(drawn.counts)
     before = estimate.weights, estimate.means, estimate.scales
-    after = histogram.refine(drawn.counts, *before)
-    errors = [
-        histogram.wasserstein(histogram.mixture_cdf(*p, histogram.SUPPORT), drawn.cdf).mean() for p in (before, after)
-    ]
+    after = shape.refine(drawn.counts, *before)
+    errors = [shape.wasserstein(shape.mixture_cdf(*p, shape.SUPPORT), drawn.cdf).mean() for p in (before, after)]
     assert errors[1] < 0.5 * errors[0]
     assert errors[1] < 0.01
 
     def log_likelihood(parts: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
-        at_edges = histogram.mixture_cdf(*parts, histogram.NORMAL_EDGES)
+        at_edges = shape.mixture_cdf(*parts, shape.NORMAL_EDGES)
         share = np.maximum(np.diff(at_edges, axis=1, prepend=0.0, append=1.0), 1e-12)
         return (drawn.counts * np.log(share)).sum(axis=1)
 

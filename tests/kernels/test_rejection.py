@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF
-from congruence.kernels.rejection import rejection_curve
 from congruence.kernels.split import prepare
+from congruence.kernels.trust.judgement import rejection_curve
 
 
 def test_by_hand():

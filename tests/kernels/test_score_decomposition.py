@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from congruence.kernels.calibration import crps_decomposition, marginal_crps, quantile_decomposition
 from congruence.kernels.distributions import Normal, Poisson, Samples
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.score_parts import crps_decomposition, marginal_crps, quantile_decomposition
 
 LEVELS = (0.1, 0.5, 0.8)
 

@@ -9,7 +9,7 @@ import scipy.stats
 import scoringrules as sr
 
 from congruence.kernels import distributions as families
-from congruence.kernels import rounding, scores
+from congruence.kernels import scores
 from congruence.kernels.errors import InvalidInputError
 
 RNG = np.random.default_rng(2)
@@ -162,13 +162,13 @@ def test_rounded_targets_are_scored_as_they_were_before(step: float | None, unit
     center = 2.0 * rng.normal(size=3000) * unit
     exact = center + rng.normal(size=3000) * unit
     y = exact if step is None else np.round(exact / step) * step
-    found = rounding.resolution(y)
+    found = scores.resolution(y)
     assert found == step
     law = families.Normal(center, unit)
     nll = scores.negative_log_likelihood(y, law, step=found)
     np.testing.assert_allclose(nll, scores.negative_log_likelihood(exact, law), atol=0.35)
     assert nll.mean() == pytest.approx(scores.negative_log_likelihood(exact, law).mean(), abs=5e-3)
-    assert rounding.marginal_log_score(y, found) - nll.mean() == pytest.approx(np.log(5.0) / 2.0, abs=0.04)
+    assert scores.marginal_log_score(y, found) - nll.mean() == pytest.approx(np.log(5.0) / 2.0, abs=0.04)
 
 
 def test_cells_keep_their_digits_in_both_tails_and_wherever_a_law_is_narrow() -> None:
@@ -196,13 +196,13 @@ def test_a_resolution_is_found_where_targets_are_rounded_and_nowhere_else() -> N
     counts = rng.poisson(3.0, 4000)
     some = np.where(rng.random(4000) < 0.005, y, np.round(y, 1))
     zeros = np.where(rng.random(4000) < 0.5, 0.0, y)
-    found = [rounding.resolution(each) for each in (y, y.astype(np.float32), zeros, np.round(y[:30], 1))]
+    found = [scores.resolution(each) for each in (y, y.astype(np.float32), zeros, np.round(y[:30], 1))]
     assert found == [None] * 4
-    assert [rounding.resolution(each) for each in (counts, some, np.round(y * 8) / 8)] == [1.0, 0.1, 0.125]
-    assert rounding.resolution((counts - 3.0) / 1.7) == pytest.approx(1.0 / 1.7, rel=1e-5)  # standardised whole numbers
+    assert [scores.resolution(each) for each in (counts, some, np.round(y * 8) / 8)] == [1.0, 0.1, 0.125]
+    assert scores.resolution((counts - 3.0) / 1.7) == pytest.approx(1.0 / 1.7, rel=1e-5)  # standardised whole numbers
     rare = np.where(rng.random(4000) < 0.99, 0.0, rng.poisson(2.0, 4000))
-    assert rounding.resolution(rare) in (None, 1.0)  # that most are 0 says nothing of steps
-    mixed = rounding.marginal_log_score(zeros)
+    assert scores.resolution(rare) in (None, 1.0)  # that most are 0 says nothing of steps
+    mixed = scores.marginal_log_score(zeros)
     assert mixed == pytest.approx(np.log(2.0) + 0.5 * 1.4189, abs=0.05)
 
 

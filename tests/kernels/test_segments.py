@@ -6,7 +6,6 @@ import numpy as np
 from scipy.special import ndtr
 
 from congruence.kernels import Poisson
-from congruence.kernels.calibration import pit_values
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.segments import (
     FEWEST,
@@ -16,6 +15,7 @@ from congruence.kernels.conditional_calibration.segments import (
     faulty_segments,
 )
 from congruence.kernels.dependence.blocks import blocks_of_groups
+from congruence.kernels.pit import pit_values
 
 RNG = np.random.default_rng(0)
 N = 300

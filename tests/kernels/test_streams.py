@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from congruence.kernels.calibration import pit_values
 from congruence.kernels.distributions import Normal, Poisson, Samples
 from congruence.kernels.engine.null_features import drawn_targets, features_of_split
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.pit import pit_values
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.streams import keyed_uniforms, stream
 

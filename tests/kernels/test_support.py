@@ -11,10 +11,8 @@ from scipy.stats import beta
 from sklearn.covariance import LedoitWolf
 
 from congruence.kernels import RBF, InvalidInputError, prepare
-from congruence.kernels.support.columns import ColumnRanges
-from congruence.kernels.support.conformal import NEIGHBOUR, Support
-from congruence.kernels.support.effective_rows import effective_rows
-from congruence.kernels.support.pictures import PICTURE_COLUMNS, SMALLEST, picture_statistics
+from congruence.kernels.trust.columns import PICTURE_COLUMNS, SMALLEST, ColumnRanges, picture_statistics
+from congruence.kernels.trust.support import NEIGHBOUR, Support, effective_rows
 from congruence.tasks.sentences.inputs import Rows, held, unusual_reason
 
 

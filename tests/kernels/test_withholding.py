@@ -13,11 +13,10 @@ from congruence.kernels.dependence.blocks import RowDependence, blocks_of_groups
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.scores import crps, negative_log_likelihood
-from congruence.kernels.support.levels import held_out_rows, rows_for
-from congruence.kernels.withholding.input_scores import COLUMNS
-from congruence.kernels.withholding.judgement import CCE, CRPS, ERROR, NLL, SPREAD, SUPPORT, excess_losses
-from congruence.kernels.withholding.local_faults import RowScores, ScoreFaults, fewest_false, local_faults
-from congruence.kernels.withholding.rule import WithholdingRule
+from congruence.kernels.trust.judgement import CCE, CRPS, ERROR, NLL, SPREAD, SUPPORT, excess_losses
+from congruence.kernels.trust.local_faults import RowScores, ScoreFaults, WithholdingRule, fewest_false, local_faults
+from congruence.kernels.trust.scorer import COLUMNS
+from congruence.kernels.trust.support import held_out_rows, rows_for
 from congruence.tasks.sentences.inputs import Rows, reasons, withholding_sentence
 
 

@@ -14,9 +14,9 @@ from comparable import as_compared
 from databases import mlflow_database
 from PIL import Image
 
-from congruence.kernels.calibration.regression import calibration_error_of_pit
 from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.distributions import Normal
+from congruence.kernels.marginal_calibration import calibration_error_of_pit
 from congruence.kernels.protocol import EXACT
 from congruence.kernels.split import conditional_congruence_error
 from congruence.tasks.models.version import ModelVersion

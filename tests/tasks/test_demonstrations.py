@@ -21,7 +21,6 @@ from train_compact_clip import DIGIT_NAMES, caption, probe, save, turn
 from train_compact_clip import train as train_clip
 
 from congruence.kernels import NegativeBinomial, Poisson, pit_values
-from congruence.kernels.calibration import expected_calibration_error
 from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test
 from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import lag_correlations
@@ -29,6 +28,7 @@ from congruence.kernels.dependence.correlation import correlations, dependence_s
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.marginal_calibration import expected_calibration_error
 from congruence.kernels.protocol import EXACT
 from congruence.kernels.split import prepare
 from congruence.tasks.compact_clip.location import WEIGHTS, model_name

@@ -24,7 +24,8 @@ from congruence.kernels import (
     StudentT,
     ZeroInflated,
 )
-from congruence.kernels.calibration import marginal_crps, pit_values
+from congruence.kernels.pit import pit_values
+from congruence.kernels.score_parts import marginal_crps
 from congruence.kernels.scores import point_scores
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.scores import coverage_risk as module

@@ -6,8 +6,7 @@ import torch
 from pit_networks import interpreter_distances, train_paper_network
 from train_pit_interpreter import InterpreterNetwork, TrainingSettings, draw, train_interpreter
 
-from congruence.kernels.pit_interpreter.histogram import SUPPORT, wasserstein
-from congruence.kernels.pit_interpreter.network import decompose
+from congruence.kernels.pit_interpreter.shape import SUPPORT, decompose, wasserstein
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from congruence.kernels.dependence.hold_out import hold_out
+from congruence.kernels.dependence.correlation import hold_out
 from congruence.kernels.distributions import Distribution, Histogram, Mixture, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated

@@ -16,10 +16,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from congruence.kernels.calibration import pit_values
-from congruence.kernels.calibration.pit_scores import pit_scores
 from congruence.kernels.conditional_calibration.regions import calibration_by_group
 from congruence.kernels.distributions import Gamma, NegativeBinomial, Normal, Poisson
+from congruence.kernels.pit import pit_scores, pit_values
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.mlflow import tables

@@ -21,6 +21,7 @@ from congruence.kernels import (
     Samples,
     prepare,
 )
+from congruence.kernels.arrays import mean_one
 from congruence.kernels.engine import driver as block_driver
 from congruence.kernels.engine.driver import Accuracy, Ask, Columns
 from congruence.kernels.engine.measure import HeldSplit
@@ -28,7 +29,6 @@ from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.resampling.keyed import row_choices, row_draws, row_signs, row_uniforms
 from congruence.kernels.streams import stream
-from congruence.kernels.weights import mean_one
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.settings.computing import SolverSettings
 from congruence.tasks.solving import pass_runner

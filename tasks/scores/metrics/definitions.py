@@ -8,15 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.pit_scores import ORDERS
-from congruence.kernels.calibration.regression import even_levels
-from congruence.kernels.calibration.totals import poisson_deviances
-from congruence.kernels.calibration.uniformity import chi_square, cramer_von_mises, kolmogorov_smirnov
+from congruence.kernels.arrays import Array, mean_over
+from congruence.kernels.marginal_calibration import even_levels, poisson_deviances
+from congruence.kernels.pit import ORDERS, chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.resampling.paired import root_of
-from congruence.kernels.rounding import marginal_log_score, resolution
-from congruence.kernels.scores import covered, sharpness_of
-from congruence.kernels.weights import mean_over
+from congruence.kernels.scores import covered, marginal_log_score, resolution, sharpness_of
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.rows import COVERAGE_LEVELS, Rows
 
@@ -49,7 +45,7 @@ def _beyond(means: Array) -> Array:
 
 
 def _mean_marginal_crps(y: Array) -> float:
-    from congruence.kernels.calibration.decomposition import marginal_crps
+    from congruence.kernels.score_parts import marginal_crps
 
     return float(np.mean(marginal_crps(y)))
 

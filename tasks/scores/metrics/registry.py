@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from congruence.kernels.calibration.pit_scores import ORDERS
+from congruence.kernels.pit import ORDERS
 from congruence.tasks.scores.metrics.definitions import DEFINITIONS
 from congruence.tasks.scores.metrics.metric import Metric, Place
 

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.calibration.totals import has_total
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.dependence import FoundBlocks
-from congruence.kernels.rounding import resolution
-from congruence.kernels.scores import central_intervals
+from congruence.kernels.marginal_calibration import has_total
+from congruence.kernels.scores import central_intervals, resolution
 from congruence.kernels.streams import stream
 
 if TYPE_CHECKING:
-    from congruence.kernels.calibration.decomposition import ScoreDecomposition
+    from congruence.kernels.score_parts import ScoreDecomposition
 
 COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)
 DECOMPOSED_ROWS = 10_000
@@ -98,7 +97,7 @@ class Rows:
     @cached_property
     def crps_of_all_targets(self) -> Array:
         """The CRPS at each of these rows of the law of their targets, (v,)."""
-        from congruence.kernels.calibration.decomposition import marginal_crps  # not where settings are read alone
+        from congruence.kernels.score_parts import marginal_crps  # not where settings are read alone
 
         return marginal_crps(self.targets, self.weights)
 
@@ -116,7 +115,7 @@ class Rows:
     @cached_property
     def decomposition(self) -> ScoreDecomposition:
         """The quantile scores taken apart by level; of more than 10,000 rows, of as many at random."""
-        from congruence.kernels.calibration.decomposition import crps_decomposition
+        from congruence.kernels.score_parts import crps_decomposition
 
         predictive, targets, weights = self.predictive, self.targets, self.weights
         if len(targets) > DECOMPOSED_ROWS:

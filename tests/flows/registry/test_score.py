@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from congruence.flows.cli.app import app
 from congruence.flows.operations import score_inputs
 from congruence.flows.operations.score_inputs import ScoredInputs, score
-from congruence.kernels.withholding.judgement import CCE, SPREAD, SUPPORT
+from congruence.kernels.trust.judgement import CCE, SPREAD, SUPPORT
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.images import encode_png

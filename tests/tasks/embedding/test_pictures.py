@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from congruence.kernels.support.pictures import PICTURE_COLUMNS, picture_statistics
+from congruence.kernels.trust.columns import PICTURE_COLUMNS, picture_statistics
 from congruence.tasks.data.pictures import measured_picture, picture_table, thumbnails
 from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.kept_pictures import KeptPictures

@@ -1,4 +1,4 @@
-r"""Whether withholding helps, by cross-fitting on the labelled split.
+r"""Whether withholding helps: rejection curves, and a rule judged by cross-fitting on the labelled split.
 
 The rows of a fold are judged as new inputs are, by the rows of the other folds. The directions U of the split's Gram
 matrix depend on no target; of a fold's complement c, U_c' U_c is close to its share of the identity, so that U scaled
@@ -10,22 +10,82 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, printed, require_targets
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.targets import TargetErrors
-from congruence.kernels.printed import printed
-from congruence.kernels.rejection import RejectionCurve, rejection_curve
+from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.scores import absolute_error, crps, negative_log_likelihood
 from congruence.kernels.streams import stream
-from congruence.kernels.support.conformal import NEIGHBOUR
-from congruence.kernels.support.neighbours import NeighbourIndex, Whitening, most_rows
-from congruence.kernels.withholding.local_faults import RowScores, local_faults
-from congruence.kernels.withholding.rule import WithholdingRule
+from congruence.kernels.trust.local_faults import RowScores, WithholdingRule, local_faults
+from congruence.kernels.trust.support import NEIGHBOUR, NeighbourIndex, Whitening, most_rows
+
+SHARES = 100
+
+
+@dataclass(frozen=True)
+class RejectionCurve:
+    """Mean loss of the kept rows against the share withheld.
+
+    Attributes:
+        withheld: share of rows withheld, (k,), rising from 0.
+        threshold: rows with a criterion above this are withheld, (k,).
+        kept_loss: mean loss of the rows that stay, (k,).
+        random_loss: what withholding at random gives at every share.
+        random_low, random_high: central 95 % of random rejection at each share, (k,), by the normal approximation.
+    """
+
+    withheld: Array = field(repr=False)
+    threshold: Array = field(repr=False)
+    kept_loss: Array = field(repr=False)
+    random_loss: float
+    random_low: Array = field(repr=False)
+    random_high: Array = field(repr=False)
+
+    @property
+    def gain(self) -> float:
+        """Mean of (random - kept) / random over the curve: 0 for a useless criterion, negative for a harmful one."""
+        return float(np.mean(self.random_loss - self.kept_loss) / abs(self.random_loss)) if self.random_loss else 0.0
+
+
+def rejection_curve(criterion: Any, loss: Any, *, shares: int = SHARES, largest: float = 0.99) -> RejectionCurve:
+    """Withhold rows by falling ``criterion`` and follow the mean loss of the rest (Young et al. 2025, appendix C.1).
+
+    Args:
+        criterion: what rejects a row when large, such as its CCE, (n,).
+        loss: what is averaged over the kept rows, (n,).
+        shares: points of the curve.
+        largest: largest share withheld; at least one row is always kept.
+
+    Raises:
+        InvalidInputError: values not finite, lengths that differ, fewer than two rows.
+    """
+    criterion = require_targets(criterion, "criterion")
+    loss = require_targets(loss, "loss", len(criterion))
+    n = len(loss)
+    if n < 2:
+        raise InvalidInputError(f"criterion: {n} row; a rejection curve needs at least two")
+    order = np.argsort(criterion, kind="stable")
+    running = loss[order]
+    np.cumsum(running, out=running)  # of millions of rows each copy counts
+    kept = np.unique(np.maximum(1, np.round(n * (1.0 - np.linspace(0.0, largest, shares)))).astype(int))[::-1]
+    mean = float(np.mean(loss))
+    # The mean of k rows drawn without replacement: variance s^2/k (1 - k/n).
+    error = 1.96 * np.sqrt(np.var(loss, ddof=1) / kept * (1.0 - kept / n))
+    return RejectionCurve(
+        withheld=1.0 - kept / n,
+        threshold=criterion[order[kept - 1]],
+        kept_loss=running[kept - 1] / kept,
+        random_loss=mean,
+        random_low=mean - error,
+        random_high=mean + error,
+    )
+
 
 FOLDS = 5
 JUDGED_ROWS = 20_000

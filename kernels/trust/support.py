@@ -1,13 +1,26 @@
-r"""How usual an input is: a conformal p-value of its distance to the k-th nearest row.
+r"""How usual an input is: a conformal p-value of its distance to the k-th nearest row; and how many rows speak there.
 
-Rows of the split are cut at random into neighbours and held-out rows. An input x has the score
+Features that go together (temperature and felt temperature, the units of an encoder) leave a combination that no row
+has close to rows in plain distance. In units of the rows' own covariance it is far: directions in which rows vary
+little count as much as others. Neighbours are found by a tree where inputs have few features, among all pairs
+elsewhere, and in long splits among a sample.
+
+How many labelled rows speak at an input is the effective number of the smoother's weights there. With a(x) = A^-1 k(x), a local mean :math:`\sum a_i \phi_i / \sum a_i` of independent values of variance 1 has the
+variance :math:`\sum a_i^2 / (\sum a_i)^2`, that of a plain mean of
+
+.. math::  n_{eff}(x) = \frac{(\sum_i a_i(x))^2}{\sum_i a_i(x)^2}
+
+values (Kish 1965). Far from all rows a stationary kernel gives every row next to no weight, which the ratio does not
+see: it is discounted by the square of how far the sum of weights falls short of its median over the rows of the split.
+
+For the p-value, rows of the split are cut at random into neighbours and held-out rows. An input x has the score
 
 .. math::  s(x) = \text{distance to the k-th nearest neighbour, in units of the neighbours' covariance,}
 
 or, above all distances, how far a column is outside of what the neighbours hold (a tenth of the range is less than the
 range, and a category never seen more than either), and
 :math:`p(x) = (1 + \#\{i \text{ held out}: s(x_i) \ge s(x)\}) / (1 + \#\text{held out})`. Of inputs that are
-exchangeable with the rows of the split at most a share a has p <= a, whatever their law (Vovk, Gammerman and Shafer
+exchangeable with the rows of the split at most a share a has p <= a, whatever their distribution (Vovk, Gammerman and Shafer
 2005, proposition 2.4; Bates et al. 2023), since neither the neighbours nor what columns hold knows of the held-out
 rows.
 
@@ -17,22 +30,130 @@ a row lies.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.spatial import cKDTree
+from sklearn.covariance import ledoit_wolf
+from sklearn.neighbors import NearestNeighbors
 
-from congruence.kernels.arrays import Array, require_matrix, to_numpy
+from congruence.kernels.arrays import Array, printed, require_matrix, to_numpy
+from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.printed import printed
 from congruence.kernels.streams import stream
-from congruence.kernels.support.columns import ColumnRanges
-from congruence.kernels.support.levels import UNUSUAL, held_out_rows
-from congruence.kernels.support.neighbours import NeighbourIndex, Whitening, most_rows
-from congruence.kernels.support.pictures import blank
+from congruence.kernels.threads import available_threads
+from congruence.kernels.trust.columns import ColumnRanges, blank
 
 if TYPE_CHECKING:
     import pandas as pd
+
+UNUSUAL = 0.01
+
+_TYPICAL_HELD_OUT, _HELD_OUT = 199, 10_000
+
+
+def held_out_rows(rows: int) -> int:
+    """How many of the labelled rows are held out from the neighbours: half of few, 199 of more, a third of many."""
+    return min(max(rows // 3, min(_TYPICAL_HELD_OUT, rows // 2)), _HELD_OUT)
+
+
+def rows_for(level: float) -> int:
+    """The labelled rows of which enough are held out for a p-value to reach ``level``."""
+    needed = math.ceil(1.0 / level - 1e-9) - 1
+    return (2 if needed <= _TYPICAL_HELD_OUT else 3) * needed
+
+
+TREE_FEATURES = 8
+"""A tree looks at nearly every row in more dimensions than this."""
+
+MOST_ROWS = {TREE_FEATURES: 2**15, 64: 2**13, 2**31: 2**12}
+"""By the number of features at most: rows that inputs are compared with, so that 10,000 inputs take about a second."""
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """x -> (x - mean) W with W W' the inverse of a covariance, shrunk towards a multiple of the identity by as much as
+    its rows are too few to know it (Ledoit and Wolf 2004).
+
+    Attributes:
+        mean: (d,).
+        matrix: W, (d, d).
+    """
+
+    mean: Array = field(repr=False)
+    matrix: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, rows: Array) -> Whitening:
+        """By the covariance of ``rows``, (n, d)."""
+        scale = np.std(rows, axis=0, dtype=np.float64)
+        scale[~(scale > 0.0)] = 1.0
+        covariance = ledoit_wolf(np.asarray(rows, dtype=np.float64) / scale)[0]
+        variances, directions = np.linalg.eigh(covariance)
+        floor = np.finfo(rows.dtype).eps * max(float(variances[-1]), np.finfo(np.float64).tiny)
+        whitened = directions / np.sqrt(np.maximum(variances, floor))
+        mean = np.mean(rows, axis=0, dtype=np.float64).astype(rows.dtype)
+        return cls(mean, np.asarray(whitened / scale[:, None], dtype=rows.dtype))
+
+    def __call__(self, x: Array) -> Array:
+        """``x`` (m, d) in this space, (m, d)."""
+        return np.asarray((x - self.mean) @ self.matrix, dtype=self.matrix.dtype)
+
+    def shares(self, difference: Array) -> Array:
+        """What each feature of a difference (d,) adds to its squared length in this space, (d,)."""
+        return np.asarray(difference * (self.matrix @ (difference @ self.matrix)))
+
+
+@dataclass(frozen=True)
+class NeighbourIndex:
+    """The rows (n, d) that neighbours are looked for among, ready to be asked."""
+
+    rows: Array = field(repr=False)
+    searched: cKDTree | NearestNeighbors = field(repr=False)
+
+    @classmethod
+    def of(cls, rows: Array) -> NeighbourIndex:
+        """The index of ``rows``, (n, d), finite."""
+        if rows.shape[1] <= TREE_FEATURES:
+            # An unbalanced tree takes repeated rows, of which tables are full, in its stride.
+            return cls(rows, cKDTree(rows, balanced_tree=False))
+        return cls(rows, NearestNeighbors(algorithm="brute").fit(rows))
+
+    def nearest(self, query: Array, k: int) -> tuple[Array, Array]:
+        """Euclidean distances to the ``k`` nearest rows, nearest first, and their numbers, (m, k) each."""
+        k = min(k, len(self.rows))
+        if not len(query):
+            return np.empty((0, k)), np.empty((0, k), dtype=np.intp)
+        found: Any
+        if isinstance(self.searched, cKDTree):
+            found = self.searched.query(query, k=range(1, k + 1), workers=available_threads())
+        else:
+            found = self.searched.kneighbors(query, n_neighbors=k)
+        return np.asarray(found[0], dtype=np.float64), np.asarray(found[1], dtype=np.intp)
+
+
+def most_rows(features: int) -> int:
+    """How many rows to look for neighbours among."""
+    return next(rows for most, rows in MOST_ROWS.items() if features <= most)
+
+
+_TYPICAL_ROWS = 4096
+
+
+def effective_rows(smoother: SpectralSmoother) -> Array:
+    """The effective number of rows at each of a smoother's m points, (m,); 0 where no row is near."""
+    analysis, filters = smoother.analysis, smoother.filters
+    total = filters * (analysis.T @ np.ones(len(analysis), dtype=analysis.dtype))
+    step = max(1, len(analysis) // _TYPICAL_ROWS)
+    typical = float(np.median(analysis[::step] @ total))
+    sums = np.asarray(smoother.synthesis @ total, dtype=np.float64)
+    squares = np.asarray(smoother.sum_of_squares, dtype=np.float64)
+    ratio = np.divide(sums**2, squares, out=np.zeros_like(sums), where=squares > 0.0)
+    discount = np.clip(np.abs(sums) / max(abs(typical), np.finfo(float).tiny), 0.0, 1.0) ** 2
+    return np.asarray(np.minimum(ratio, len(analysis)) * discount)
+
 
 NEIGHBOUR = 10
 """k: so many rows must be near, since a few impossible ones in the split itself must not vouch for others."""

@@ -1,4 +1,7 @@
-"""A version on a labelled split, made ready to score new inputs: what is slow is done once, inputs take moments."""
+"""What is said of every new input: support, effective rows, CCE where there is support, and whether to withhold it.
+
+A version on a labelled split is made ready to score new inputs: what is slow is done once, inputs take moments.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_matrix, require_targets, to_numpy
+from congruence.kernels.arrays import Array, printed, require_matrix, require_targets, to_numpy
+from congruence.kernels.conditional_calibration.local_reading import LocalReading
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
@@ -23,21 +27,68 @@ from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
 from congruence.kernels.engine.targets import output_kernel_or_marginal, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.printed import printed
-from congruence.kernels.support.conformal import Support, SupportReading
-from congruence.kernels.support.effective_rows import effective_rows
 from congruence.kernels.threads import single_threaded_blas
-from congruence.kernels.withholding.input_scores import InputScores
-from congruence.kernels.withholding.judgement import (
-    LabelledVersion,
-    WithholdingJudgement,
-    judged_withholding,
-)
-from congruence.kernels.withholding.local_faults import Faults, RowScores, local_faults
-from congruence.kernels.withholding.rule import WithholdingRule
+from congruence.kernels.trust.judgement import LabelledVersion, WithholdingJudgement, judged_withholding
+from congruence.kernels.trust.local_faults import Faults, RowScores, WithholdingRule, local_faults
+from congruence.kernels.trust.support import Support, SupportReading, effective_rows
 
 if TYPE_CHECKING:
     import pandas as pd
+
+COLUMNS = ("key", "support_p_value", "effective_rows", "cce", "cce_expected", "cce_p_value", "withhold", "reason")
+
+
+@dataclass(frozen=True)
+class InputScores:
+    """The scores of m inputs, in their order.
+
+    Attributes:
+        key: names of the inputs, (m,).
+        support: how usual they are among the labelled rows.
+        effective_rows: how many labelled rows speak there, (m,).
+        cce: estimated CCE, (m,); NaN without support, as the next two.
+        cce_expected: what the CCE of a true version would be there, (m,).
+        cce_p_value: of "the version is true around the input", (m,).
+        withhold: booleans, (m,).
+        reason: "unusual", the fault for which an input is withheld (one of ``ORDERS``, or "CCE"), or "", (m,).
+        wrong: whether the version is wrong there by enough to matter, (m,) booleans.
+        faults: what is wrong at the inputs that are withheld though they are usual, in their order; None of vectors.
+        rule: by which inputs are withheld.
+        judgement: whether withholding where the version is wrong helps on the labelled split.
+    """
+
+    key: Array = field(repr=False)
+    support: SupportReading = field(repr=False)
+    effective_rows: Array = field(repr=False)
+    cce: Array = field(repr=False)
+    cce_expected: Array = field(repr=False)
+    cce_p_value: Array = field(repr=False)
+    withhold: Array = field(repr=False)
+    reason: Array = field(repr=False)
+    wrong: Array = field(repr=False)
+    faults: LocalReading | None = field(repr=False)
+    rule: WithholdingRule
+    judgement: WithholdingJudgement
+
+    def __repr__(self) -> str:
+        return printed(self, inputs=len(self.withhold), unusual=self.unusual, withheld=int(self.withhold.sum()),
+                       helps=self.judgement.helps)  # fmt: skip
+
+    @property
+    def unusual(self) -> int:
+        """Number of inputs that are unusual at the rule's level."""
+        return int(self.support.unusual(self.rule.unusual).sum())
+
+    def columns(self) -> dict[str, Array]:
+        """``COLUMNS`` by name, (m,) each."""
+        return {name: self.support.p_values if name == "support_p_value" else getattr(self, name) for name in COLUMNS}
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with a row an input: its key, how usual it is, what is known of the version there, and the advice."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
+
 
 FEWEST_ROWS = 2.0
 """Effective rows below which nothing is said of the version at an input."""
