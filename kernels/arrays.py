@@ -1,8 +1,9 @@
 r"""Arrays as all rooms take them: where they are, what is checked, what each row counts, and how results print.
 
-Rows have weights where a split stands for a population, or was sampled. A mean over points then becomes sum w_i v_i / sum w_i, in which weight 2 is that row twice. For inference it is not: two
-copies are one observation, so the standard error is that of a ratio, sqrt(sum w_i^2 (v_i - mean)^2) / sum w_i, and
-(sum w)^2 / sum w^2 says of how many equal rows it is (Kish 1965).
+Rows have weights where a split stands for a population, or was sampled. A mean over points then becomes sum w_i v_i /
+sum w_i, in which weight 2 is that row twice. For inference it is not: two copies are one observation, so the standard
+error is that of a ratio, sqrt(sum w_i^2 (v_i - mean)^2) / sum w_i, and (sum w)^2 / sum w^2 says of how many equal rows
+it is (Kish 1965).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Probability integral transforms, their scores, and tests of their uniformity.
 
-F_i(y_i) is uniform if F_i is the distribution of y_i. Where F_i jumps at y_i (counts, censored distributions), F_i(y_i) alone is not uniform even for the true distribution; a
-point drawn uniformly from the jump is. Of l draws of F_i (ensembles), the rank of y_i among l + 1 is uniform: (rank +
-V) / (l + 1).
+F_i(y_i) is uniform if F_i is the distribution of y_i. Where F_i jumps at y_i (counts, censored distributions), F_i(y_i)
+alone is not uniform even for the true distribution; a point drawn uniformly from the jump is. Of l draws of F_i
+(ensembles), the rank of y_i among l + 1 is uniform: (rank + V) / (l + 1).
 
 Scores of PIT values have mean 0 and covariance I at every input, if the model is the truth:
 phi_j(u) = sqrt(2j + 1) P_j(2u - 1) with the Legendre polynomials P_j: orthonormal on [0, 1], and without the constant

@@ -1,6 +1,7 @@
 r"""Scores taken apart: what a version knows, and what it says of that.
 
-One version: score = miscalibration - discrimination + uncertainty. For the quantile score (pinball loss) at a level, with predicted quantiles q_i and targets y_i,
+One version: score = miscalibration - discrimination + uncertainty. For the quantile score (pinball loss) at a level,
+with predicted quantiles q_i and targets y_i,
 
 .. math::  \bar S(q) = \underbrace{\bar S(q) - \bar S(\hat q)}_{\text{miscalibration}}
    - \underbrace{\left(\bar S(r) - \bar S(\hat q)\right)}_{\text{discrimination}}
@@ -14,10 +15,11 @@ levels.
 Gneiting and Resin (2023), Regression diagnostics meets forecast evaluation, section 4; Dimitriadis, Gneiting and Jordan
 (2021). The isotonic fit is by recursive partition of the targets' values (Stout 2008), at once for all segments.
 
-Two versions: who won, and why, by knowledge or honesty; and which of several may still be the best. A version is *honest* where its predictions can be taken at their word: nothing is gained by reading its levels anew
-from what it says itself. What it would gain is found by a map of its levels, G_i(u) = Phi((Phi^{-1}(u) - b_i) / c_i),
-whose b and log c are linear in the ranks of its own means and spreads, fitted on other rows. The CRPS or log score of
-two versions a and b then differs by
+Two versions: who won, and why, by knowledge or honesty; and which of several may still be the best. A version is
+*honest* where its predictions can be taken at their word: nothing is gained by reading its levels anew from what it
+says itself. What it would gain is found by a map of its levels, G_i(u) = Phi((Phi^{-1}(u) - b_i) / c_i), whose b and
+log c are linear in the ranks of its own means and spreads, fitted on other rows. The CRPS or log score of two versions
+a and b then differs by
 
 .. math::  S_a - S_b = \big[(S_a - S_a') - (S_b - S_b')\big] + \big[S_a' - S_b'\big],
 

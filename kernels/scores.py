@@ -4,8 +4,9 @@ A log score can be infinite (an observation outside the support): ``negative_log
 unless ``infinite="keep"``, which returns +inf there. Distributions without a density (point forecasts, samples without
 spread) have no log score; ``has_density`` tells.
 
-Targets may be rounded. A density at a rounded target speaks of a point, where the data say an interval. With targets on a grid of step delta,
-every distribution, that of all targets included, is scored by the probability of the cell around the target,
+Targets may be rounded. A density at a rounded target speaks of a point, where the data say an interval. With targets on
+a grid of step delta, every distribution, that of all targets included, is scored by the probability of the cell around
+the target,
 
 .. math::  -\log \{F(y + \delta / 2) - F(y - \delta / 2)\} + \log \delta,
 

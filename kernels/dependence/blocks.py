@@ -1,8 +1,9 @@
 r"""Blocks of rows that are taken as independent of each other: groups that a user names, or runs of consecutive rows.
 
-Intervals and p-values come from such blocks, few, unequal and skewed as they may be. Student's t distribution of the sum of B contributions takes them as normal. Where they are skewed, an estimate that is
-too low comes with a standard error that is too small: intervals of ten groups whose levels have a chi-squared
-distribution cover .86 in the place of .95. With the skewness G of the contributions and a = G / (3 sqrt(B)),
+Intervals and p-values come from such blocks, few, unequal and skewed as they may be. Student's t distribution of the
+sum of B contributions takes them as normal. Where they are skewed, an estimate that is too low comes with a standard
+error that is too small: intervals of ten groups whose levels have a chi-squared distribution cover .86 in the place of
+.95. With the skewness G of the contributions and a = G / (3 sqrt(B)),
 
 .. math::  g(t) = t + a t^2 + \frac{a^2 t^3}{3} + \frac{a}{2} = \frac{(1 + a t)^3 - 1}{3 a} + \frac{a}{2}
 

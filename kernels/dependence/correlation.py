@@ -1,13 +1,13 @@
-"""How the dependence of rows is seen: by scores of outcomes beside predictions, and by a look that nobody asked for; and hold-outs.
+"""How the dependence of rows is seen: by scores of outcomes beside predictions, and by a look nobody asked for.
 
 The look is along time, along the order of the rows, and within groups.
 
 The PIT scores of independent rows are exchangeable if the model is the truth, so each look is an exact test by
 permutations of the rows; Bonferroni over the looks keeps false alarms at most 1 % in all.
 
-Rows that depend on each other are never on both sides of a hold-out. Every hold-out, fold and sample is drawn here. Groups stay whole. Time is cut at few places, and beside a cut a stretch
-is left out: of a tenth of the rows where the length of runs is not known, since with longer ones there are fewer than
-ten and nothing is judged.
+Rows that depend on each other are never on both sides of a hold-out. Every hold-out, fold and sample is drawn here.
+Groups stay whole. Time is cut at few places, and beside a cut a stretch is left out: of a tenth of the rows where the
+length of runs is not known, since with longer ones there are fewer than ten and nothing is judged.
 """
 
 from __future__ import annotations

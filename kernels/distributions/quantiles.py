@@ -1,6 +1,7 @@
 """Distributions given by some quantiles (quantile regression), or by the probabilities of bins (histograms).
 
-Beyond the outer quantiles of a row a normal or an exponential tail goes on through the outer two. Histograms are bar distributions, binned and ordinal regression.
+Beyond the outer quantiles of a row a normal or an exponential tail goes on through the outer two. Histograms are bar
+distributions, binned and ordinal regression.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""The squared kernel calibration error (SKCE) and the unnormalized calibration mean embedding (UCME): estimators, tests.
+r"""The squared kernel calibration error (SKCE) and the unnormalized calibration mean embedding (UCME).
 
 SKCE is the squared maximum mean discrepancy between (P_X, Y) and (P_X, Z) with Z ~ P_X: zero if and only if the model
 is calibrated, P(Y | P_X) = P_X (Widmann et al. 2021, definition 3). It conditions on the prediction; the conditional

@@ -5,7 +5,8 @@ r"""The terms of the kernel calibration error, pair by pair, without an n x n ar
 
 (Widmann et al. 2021, section 3.2, with k = k_P k_Y and k_Y(y, y') = psi(y).psi(y').)
 
-Products under Laplacian and Matern output kernels of one target are exact. Of mass 0, the measure mu_i = delta(y_i) - P_i has an error D_i with
+Products under Laplacian and Matern output kernels of one target are exact. Of mass 0, the measure mu_i = delta(y_i) -
+P_i has an error D_i with
 
 .. math::  \langle D_i, D_j \rangle = c^2 \int g_i(u) g_j(u) \, du, \qquad
            g_i(u) = \int_{t > u} (t - u)^{p-1} e^{-a (t - u)} \, \mu_i(dt), \quad p = \nu + 1/2,

@@ -1,4 +1,4 @@
-"""Normal mixtures as the data-generating distributions behind a PIT histogram: fitted, measured, and their modes tested.
+"""Normal mixtures as the data-generating distributions behind a PIT histogram, measured and tested for their modes.
 
 PIT values are counted in the twenty bins that people look at, with the two outer ones split for the tails. Mixtures are
 refined by expectation-maximisation towards the counts themselves.

@@ -1,8 +1,9 @@
 """What the columns of a split hold, which values of an input no row comes near, and columns of pictures.
 
 An encoder that never saw noise or blank pictures may put them in the midst of ordinary ones, where no distance finds
-them. Brightness, contrast, detail, roughness and colour of the pixels do, whatever the encoder: as columns of a table they have ranges as other columns have,
-in logarithms, since what is without contrast is infinitely far from any contrast.
+them. Brightness, contrast, detail, roughness and colour of the pixels do, whatever the encoder: as columns of a table
+they have ranges as other columns have, in logarithms, since what is without contrast is infinitely far from any
+contrast.
 
 A value is outside where a column of categories has never held it, where it is missing though it never was, where it is
 beyond the range by more than chance leaves to ordinary rows, or where 0/1 columns of which one always holds 1 hold none

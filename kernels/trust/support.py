@@ -5,8 +5,9 @@ has close to rows in plain distance. In units of the rows' own covariance it is 
 little count as much as others. Neighbours are found by a tree where inputs have few features, among all pairs
 elsewhere, and in long splits among a sample.
 
-How many labelled rows speak at an input is the effective number of the smoother's weights there. With a(x) = A^-1 k(x), a local mean :math:`\sum a_i \phi_i / \sum a_i` of independent values of variance 1 has the
-variance :math:`\sum a_i^2 / (\sum a_i)^2`, that of a plain mean of
+How many labelled rows speak at an input is the effective number of the smoother's weights there. With a(x) = A^-1 k(x),
+a local mean :math:`\sum a_i \phi_i / \sum a_i` of independent values of variance 1 has the variance :math:`\sum a_i^2 /
+(\sum a_i)^2`, that of a plain mean of
 
 .. math::  n_{eff}(x) = \frac{(\sum_i a_i(x))^2}{\sum_i a_i(x)^2}
 
@@ -18,11 +19,10 @@ For the p-value, rows of the split are cut at random into neighbours and held-ou
 .. math::  s(x) = \text{distance to the k-th nearest neighbour, in units of the neighbours' covariance,}
 
 or, above all distances, how far a column is outside of what the neighbours hold (a tenth of the range is less than the
-range, and a category never seen more than either), and
-:math:`p(x) = (1 + \#\{i \text{ held out}: s(x_i) \ge s(x)\}) / (1 + \#\text{held out})`. Of inputs that are
-exchangeable with the rows of the split at most a share a has p <= a, whatever their distribution (Vovk, Gammerman and Shafer
-2005, proposition 2.4; Bates et al. 2023), since neither the neighbours nor what columns hold knows of the held-out
-rows.
+range, and a category never seen more than either), and :math:`p(x) = (1 + \#\{i \text{ held out}: s(x_i) \ge s(x)\}) /
+(1 + \#\text{held out})`. Of inputs that are exchangeable with the rows of the split at most a share a has p <= a,
+whatever their distribution (Vovk, Gammerman and Shafer 2005, proposition 2.4; Bates et al. 2023), since neither the
+neighbours nor what columns hold knows of the held-out rows.
 
 Distances are to be taken in the encoder's space before it is normalised: vectors of unit length do not say how far away
 a row lies.
