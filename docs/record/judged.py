@@ -12,7 +12,7 @@ import mlflow
 import yaml
 from table import GROUPS, TARGET, TIME, Table
 
-from congruence.flows.operations.recalibrate import NothingToMendError, recalibrate
+from congruence.flows.operations.recalibrate import NothingToMendError, recalibrate_versions
 from congruence.flows.prefect.session import run_evaluation, session
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.contract import log_predictive_model
@@ -34,18 +34,18 @@ def judged_table(table: Table, kinds: dict[str, Any], home: Path) -> dict[str, A
     uris = {name: found["uri"] for name, found in made.items() if "uri" in found}
     test = [split for split in settings.splits if split.name.endswith("test")]
     outcomes = run_evaluation(settings.model_copy(update={"models": list(uris.values()), "splits": test}))
+    corrected = _recalibrated(settings, [uri for name, uri in uris.items() if name != "truth"])
     by_uri = {f"models:/{outcome.label}": outcome for outcome in outcomes}
     rows = []
-    with session():
-        for name, found in made.items():
-            row = {"model": TRUTH if name == "truth" else kinds[name].NAME, "fit_seconds": found.get("seconds")}
-            if "uri" not in found:
-                rows.append(row | {"failed": found["failed"]})
-                continue
-            row |= _of_outcome(by_uri[found["uri"]])
-            if name != "truth" and "failed" not in row:
-                row["recalibrated"] = _recalibrated(settings, found["uri"])
-            rows.append(row)
+    for name, found in made.items():
+        row = {"model": TRUTH if name == "truth" else kinds[name].NAME, "fit_seconds": found.get("seconds")}
+        if "uri" not in found:
+            rows.append(row | {"failed": found["failed"]})
+            continue
+        row |= _of_outcome(by_uri[found["uri"]])
+        if found["uri"] in corrected and "failed" not in row:
+            row["recalibrated"] = corrected[found["uri"]]
+        rows.append(row)
     return {"name": table.name, "about": table.about, "truth": table.truth is not None, "models": rows}
 
 
@@ -114,15 +114,19 @@ def _of_outcome(outcome: VersionOutcome) -> dict[str, Any]:
     return {"verdict": str(outcome.verdict), "fault": outcome.wrong[0] if outcome.wrong else "", "metrics": metrics}
 
 
-def _recalibrated(settings: EvaluationSettings, uri: str) -> dict[str, Any]:
-    """Returns what is said of a version after a recalibration on the rows kept for that."""
-    own = settings.model_copy(update={"models": [uri]})
+def _recalibrated(settings: EvaluationSettings, uris: list[str]) -> dict[str, dict[str, Any]]:
+    """Returns what is said of versions after a recalibration on the rows kept for that, by the versions' URIs."""
+    own = settings.model_copy(update={"models": uris})
     fit = next(split.name for split in settings.splits if split.name.endswith("recalibration"))
-    try:
-        found = recalibrate(own, uri, fit=fit)
-    except NothingToMendError:
-        return {"left": "nothing to recalibrate"}
-    except CongruenceError as error:
-        return {"failed": str(error)[:300]}
-    after = next(each for each in found.outcomes if each.label == found.version.label)
-    return _of_outcome(after) | {"said": found.said}
+    with session():
+        made = recalibrate_versions(own, uris, fit=fit)
+    rows: dict[str, dict[str, Any]] = {}
+    for uri, found in zip(uris, made, strict=True):
+        if isinstance(found, NothingToMendError):
+            rows[uri] = {"left": "nothing to recalibrate"}
+        elif isinstance(found, CongruenceError):
+            rows[uri] = {"failed": str(found)[:300]}
+        else:
+            after = next(each for each in found.outcomes if each.label == found.version.label)
+            rows[uri] = _of_outcome(after) | {"said": found.said}
+    return rows

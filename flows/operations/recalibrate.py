@@ -9,6 +9,7 @@ tests of calibration smooth targets over neighbours, so cross-fitting on the jud
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -34,7 +35,7 @@ from congruence.tasks.evaluate.evaluation import index
 from congruence.tasks.evaluate.executors import dask_executor
 from congruence.tasks.evaluate.plan import VersionOutcome, encoder_protocol
 from congruence.tasks.evaluate.splits import for_workers, open_planned, with_fitted_encoder
-from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
+from congruence.tasks.evaluate.steps import Steps, rows_of
 from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.corrected_versions import (
@@ -100,32 +101,89 @@ def recalibrate(
         NothingToMendError: no fault is found, or no correction pays.
         CongruenceError: settings, data or a version that cannot be recalibrated.
     """
+    (found,) = recalibrate_versions(settings, [version], fit=fit, force=force)
+    if isinstance(found, CongruenceError):
+        raise found
+    return found
+
+
+def recalibrate_versions(
+    settings: EvaluationSettings, versions: Sequence[str | None], *, fit: str | None = None, force: bool = False
+) -> list[RecalibratedVersion | CongruenceError]:
+    """Recalibrate each of some versions as ``recalibrate`` does one, with one pass of the rows for all of them.
+
+    Returns:
+        What came of each, in the order of ``versions``: an error where one could not be corrected or had no need.
+
+    Raises:
+        CongruenceError: settings or data for which no version can be recalibrated.
+    """
     require_models(settings, "recalibrate")
     settings = for_workers(settings)
     use_tracking(settings.tracking)
-    parent = with_retries("looking up the version", lambda: asked_version(settings, version), settings.tracking)
-    if not parent.version:
-        raise SettingsError(f"{parent.uri}: is not registered, so it can have no new version; register it first")
+    parents = [
+        with_retries("looking up the version", partial(asked_version, settings, version), settings.tracking)
+        for version in versions
+    ]
+    for parent in parents:
+        if not parent.version:
+            raise SettingsError(f"{parent.uri}: is not registered, so it can have no new version; register it first")
     labelled = _split_to_fit(settings, fit)
     settings = _indexed(settings, labelled)
     split = open_planned(labelled, settings)
+    made = _corrected(settings, split, parents, half=fit is None, force=force)
+    pairs = [(parent, found[0]) for parent, found in zip(parents, made, strict=True) if isinstance(found, tuple)]
+    outcomes = []
+    if pairs:
+        judged = _judged(settings, labelled, split, [version for pair in pairs for version in pair], half=fit is None)
+        name = " and ".join(version.label for version in pairs[0]) if len(pairs) == 1 else f"{len(pairs)} recalibrated"
+        outcomes = evaluate(judged, name)
+    found: list[RecalibratedVersion | CongruenceError] = []
+    for parent, item in zip(parents, made, strict=True):
+        if isinstance(item, CongruenceError):
+            found.append(item)
+            continue
+        version, said = item
+        own = [outcome for outcome in outcomes if outcome.label in (parent.label, version.label)]
+        fitted_on = version.tags.get("recalibrated_on", split.name)
+        judgements = _judgements(parent, version, own, settings)
+        found.append(RecalibratedVersion(parent, version, fitted_on, said, own, judgements))
+    return found
+
+
+def _corrected(
+    settings: EvaluationSettings, split: Split, parents: list[ModelVersion], *, half: bool, force: bool
+) -> list[tuple[ModelVersion, str | None] | CongruenceError]:
+    """The corrected version of each parent, found or made, and what its correction changes; or why there is none."""
     encoder = warm_encoder(settings.encoder)
     protocol = encoder_protocol(settings, encoder)
-    predictions = resolved_contract(parent, settings.predictions)
-    origin = Origin(parent, predictions, split, fit is None, protocol.digest, settings.seed)
-    made, said = find_recalibrated(origin, settings.tracking), None
-    if made is None:
-        fitted = _fitted(settings, protocol, split, parent, half=fit is None)
-        require_fault(parent, fitted, force=force)
-        require_inputs(split, fitted)
-        require_exposure(split, predictions)
-        embedding = _described(settings, protocol, split, encoder) if fitted.depends_on_input else None
-        made, said = register_recalibrated(settings, origin, fitted, embedding), fitted.said
-    judged = _judged(settings, labelled, split, [parent, made], half=fit is None)
-    outcomes = evaluate(judged, f"{parent.label} and {made.label}")
-    fitted_on = made.tags.get("recalibrated_on", split.name)
-    judgements = _judgements(parent, made, outcomes, settings)
-    return RecalibratedVersion(parent, made, fitted_on, said, outcomes, judgements)
+    found: dict[str, tuple[ModelVersion, str | None] | CongruenceError] = {}
+    origins: dict[str, Origin] = {}
+    for parent in parents:
+        try:
+            predictions = resolved_contract(parent, settings.predictions)
+        except CongruenceError as error:
+            found[parent.label] = error
+            continue
+        origin = Origin(parent, predictions, split, half, protocol.digest, settings.seed)
+        if (before := find_recalibrated(origin, settings.tracking)) is not None:
+            found[parent.label] = before, None
+        else:
+            origins[parent.label] = origin
+    missing = [origin.parent for origin in origins.values()]
+    fits = _fitted(settings, protocol, split, missing, half=half) if missing else {}
+    for label, origin in origins.items():
+        try:
+            if isinstance(fitted := fits[label], str):
+                raise CongruenceError(fitted)
+            require_fault(origin.parent, fitted, force=force)
+            require_inputs(split, fitted)
+            require_exposure(split, origin.predictions)
+            embedding = _described(settings, protocol, split, encoder) if fitted.depends_on_input else None
+            found[label] = register_recalibrated(settings, origin, fitted, embedding), fitted.said
+        except CongruenceError as error:
+            found[label] = error
+    return [found[parent.label] for parent in parents]
 
 
 def _judgements(
@@ -230,25 +288,30 @@ def _indexed(settings: EvaluationSettings, labelled: SplitSettings) -> Evaluatio
 
 
 def _fitted(
-    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parent: ModelVersion, *, half: bool
-) -> FittedVersion:
-    """Embed and predict the split, as far as that is not kept, and fit on a worker: a run in Prefect."""
+    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, parents: list[ModelVersion], *, half: bool
+) -> dict[str, FittedVersion | str]:
+    """Embed and predict the split, as far as that is not kept, and fit on workers: a run in Prefect.
 
-    @flow(name="fit-recalibration", flow_run_name=f"recalibrate {parent.label} on {split.name}")
-    def fit(settings: EvaluationSettings) -> FittedVersion:
+    Returns:
+        By label what was fitted, or why that failed.
+    """
+
+    @flow(name="fit-recalibration", flow_run_name=f"recalibrate {', '.join(p.label for p in parents)} on {split.name}")
+    def fit(settings: EvaluationSettings) -> dict[str, FittedVersion | str]:
         with in_flow(settings) as cluster:
             steps = Steps(settings, cluster(), STAGES)
             rows = rows_of(settings, split)
-            served, failures = steps.check(rows, [parent])
-            require_none(failures)
+            served, failures = steps.check(rows, parents)
             steps.embed(rows)
             rows.served.update(served)
-            require_none(steps.predict(rows, [parent]))
+            failures |= steps.predict(rows, [parent for parent in parents if parent.label in served])
+            fits: dict[str, FittedVersion | str] = dict(failures)
+            labels = [parent.label for parent in parents if parent.label not in failures]
             work = partial(_fit, settings, protocol, rows, half)
-            (done,) = steps.executor.map(work, [parent.label], name="fit")
-            if (why := done.failure(parent.label, "fit it")) is not None:
-                raise CongruenceError(why)
-            return done.result()
+            for done in steps.executor.map(work, labels, name="fit"):
+                why = done.failure(done.item, "fit it")
+                fits[done.item] = done.result() if why is None else why
+            return fits
 
     return fit(settings)
 
