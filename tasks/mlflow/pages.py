@@ -69,7 +69,7 @@ _MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that 
 _COLUMNS = 7  # of the headline: more do not fit a screen
 _VERDICT_WIDTH, _METRIC_WIDTH = 200, 165  # pixels: MLflow writes the section before each name
 
-_CARDS = {"columns": 2, "cardHeight": 260}  # wide enough for the metrics' names, which MLflow cuts off in three
+_CARDS = {"columns": 2, "cardHeight": 320}  # wide enough for the metrics' names, which MLflow cuts off in three
 
 _prepared: set[tuple[str | None, str, str, str]] = set()
 
