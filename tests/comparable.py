@@ -26,6 +26,7 @@ def as_compared(evaluation: Evaluation, run_id: str | None = None) -> ComparedVe
         influence_noise=evaluation.influence_noise,
         slices=evaluation.slice_names,
         said=str(evaluation.verdict),
+        wrong=() if evaluation.wrong is None else evaluation.wrong.sentences,
         wrong_places=None if evaluation.wrong is None else evaluation.wrong.named(),
     )
 

@@ -50,7 +50,7 @@ def comparison_json(logged: LoggedComparison, file: str | None = None) -> dict[s
         "may_be_best": comparison.may_be_best,
         "best_p_values": comparison.best,
         "may_be_best_recalibrated": comparison.may_be_best_recalibrated,
-        "changes": {label: list(pair.changes) for label, pair in comparison.pairs.items()},
+        "faults": {version.label: list(version.wrong) for version in comparison.versions},
         "notes": list(comparison.notes),
         "run_id": logged.run_id,
         "place": logged.place,
@@ -119,8 +119,11 @@ def print_comparison(
             out.print(_against_baseline(label, pair))
             if pair.won is not None:
                 out.print(_parts(label, pair.won))
-        for sentence in (*([] if pair.won is None else [pair.won.sentence]), *pair.changes):
-            out.print(sentence, soft_wrap=True, markup=False)
+        said = [] if pair.won is None else [pair.won.sentence]
+        if pair.first.verdict.is_wrong and pair.first.wrong:
+            said.append(f"{label}, by itself: {pair.first.wrong[0]}")
+        if said:
+            out.print(" ".join(said), soft_wrap=True, markup=False)
         if not details:
             continue
         rows = pair.largest.head(_LARGEST)

@@ -17,8 +17,9 @@ class ComparedVersion:
 
     Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid in
     the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names wrong,
-    the largest first, None where it is not known; ``said`` is the verdict as it was logged. ``is_stored`` where
-    production stored the predictions: then each version may have rows of its own.
+    the largest first, None where it is not known; ``said`` is the verdict as it was logged, ``wrong`` what the report
+    says is wrong, the largest fault first. ``is_stored`` where production stored the predictions: then each version may
+    have rows of its own.
     """
 
     model: ModelVersion
@@ -35,6 +36,7 @@ class ComparedVersion:
     slices: tuple[str, ...] = ()
     wrong_places: tuple[WrongPlace, ...] | None = None
     said: str = ""
+    wrong: tuple[str, ...] = ()
     is_stored: bool = False
 
     @property

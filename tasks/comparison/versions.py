@@ -13,7 +13,6 @@ from congruence.kernels.dependence.blocks import TooFewBlocksError
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import require_same
 from congruence.kernels.resampling.paired import RESAMPLES
-from congruence.tasks.comparison.changes import changes
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.differences import (
     CCE,
@@ -53,7 +52,6 @@ class PairedComparison:
         points: points won and lost, for the metrics that are means over points.
         largest: the rows on which the two differ most in CCE, both ways, largest first.
         notes: what cannot be compared, why, and the remedy.
-        changes: in what ``first`` is better or worse calibrated than ``second``, and where, in words.
         refused: why nothing has an interval, where rows depend on each other in too few blocks; "" else.
         explored: some of the rows with both predictions, and where the score differs; None without a common score.
         won: what the difference of CRPS owes to knowledge and to honesty; None where it is not known.
@@ -66,7 +64,6 @@ class PairedComparison:
     points: dict[str, PointsWon]
     largest: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()
     explored: Explored | None = field(default=None, repr=False)
     refused: str = ""
     won: WhoWon | None = None
@@ -245,7 +242,6 @@ def compare_pair(
         points=points,
         largest=largest,
         notes=notes,
-        changes=changes(first, second, rows),
         explored=some,
         refused=refused,
         won=won,

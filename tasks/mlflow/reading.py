@@ -22,7 +22,7 @@ from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.data.settings import STORED_ROWS
 from congruence.tasks.mlflow.connection import TrackingError, connect, fetched_artifact, with_retries
-from congruence.tasks.mlflow.finished import ANY, VERDICT, Conditions, complete_runs, run_metrics
+from congruence.tasks.mlflow.finished import ANY, VERDICT, WRONG, Conditions, complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, facts
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.mlflow.tables import read_parquet
@@ -165,6 +165,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         rows_digest=known.get("rows_digest", ""),
         slices=tuple(slices or ()),
         said=run.data.tags.get(VERDICT, ""),
+        wrong=tuple(run.data.tags.get(WRONG, "").splitlines()),
         wrong_places=None if places is None else tuple(WrongPlace(**place) for place in places),
         is_stored=known.get("own_settings", "").startswith(STORED_ROWS),
     )

@@ -141,6 +141,8 @@ class EvaluatedPrediction(Page):
             influence=made.influence,
             influence_noise=made.influence_noise,
             slices=made.slice_names,
+            said=str(made.verdict),
+            wrong=self.sentences,
             wrong_places=None if made.wrong is None else made.wrong.named(),
         )
 

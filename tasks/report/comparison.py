@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.versions import Comparison, PairedComparison
 from congruence.tasks.comparison.who_won import recalibrated_label
@@ -18,6 +17,7 @@ from congruence.tasks.scores.metrics.registry import column_labels, metric_of, s
 from congruence.tasks.sentences.calibration import listed, significant
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "rows", "comparison")
+CRPS = "crps_mean"
 _POINTS = 12
 _PAIRS = 20
 
@@ -41,7 +41,7 @@ class ComparisonData:
 
     Attributes:
         summary: who wins, or that nobody does, in a sentence.
-        sentences: one a version: on what it is better and worse than the baseline, and by how much.
+        sentences: one a version: how it compares with the baseline, and why where that is known.
         metrics: columns of the matrix.
         matrix: by the version's label, its cells by metric; then versions as they would be when recalibrated.
         page: what the scripts read: one entry a pair.
@@ -77,11 +77,9 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     for label, differences in comparison.recalibrated.items():
         matrix[recalibrated_label(label)] = {name: _cell(item.first, item) for name, item in differences.items()}
     base = comparison.baseline.label
-    sentences = {label: _sentence(label, base, matrix[label]) for label in comparison.pairs}
-    sentences |= {
-        label: f"{sentences[label]} {pair.won.sentence}"
+    sentences = {
+        label: _sentence(label, base, matrix[label]) if pair.won is None else pair.won.sentence
         for label, pair in comparison.pairs.items()
-        if pair.won is not None
     }
     pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
     page = {"baseline": base, "pairs": [pair for pair in pairs if pair is not None]}
@@ -105,7 +103,6 @@ def comparison_report(comparison: Comparison) -> str:
             if version.label in comparison.recalibrated and version.model.version and not version.is_stored
         ],
         uris={version.label: version.model.uri for version in comparison.versions},
-        no_fault=[version.label for version in comparison.versions if version.verdict.state == NO_FAULT],
         pairs=[
             (label, pair, records(pair.largest.drop(columns="row").head(_POINTS)))
             for label, pair in comparison.pairs.items()
@@ -153,13 +150,13 @@ def _summary(baseline: str, matrix: dict[str, dict[str, Cell]]) -> str:
     if mixed:
         gain, lose = ("gains", "loses") if len(mixed) == 1 else ("gain", "lose")
         return f"Nobody wins on everything: {listed(mixed)} {gain} something on {baseline} and {lose} something else."
-    beaten = [label for label, cells in matrix.items() if on(cells, "worse")]
+    beaten = {label: lost for label, cells in matrix.items() if (lost := on(cells, "worse"))}
     if len(beaten) == len(matrix):
-        label = beaten[0]
-        name = on(matrix[label], "worse")[0]
-        difference = matrix[label][name].difference
+        names = {label: CRPS if CRPS in lost else lost[0] for label, lost in beaten.items()}
+        label = min(names, key=lambda each: (names[each] != CRPS, _first(matrix[each], [names[each]])))
+        difference = matrix[label][names[label]].difference
         assert difference is not None
-        near = f" The nearest, {label}, is worse on {_by(name, difference)}."
+        near = f" The nearest, {label}, is worse on {_by(names[label], difference)}."
         return f"{baseline} wins: every other version is worse on something and better on nothing.{near}"
     return f"Nobody wins: no version is better than {baseline} on anything beyond what chance explains."
 

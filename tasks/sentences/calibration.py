@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
@@ -41,22 +40,6 @@ _SHORT = {
     "skew": ("skewed to the left", "skewed to the right"),
     "tails": ("lighter tails", "heavier tails"),
 }
-_CALIBRATED = {"bias": "bias is", "spread": "spread is", "skew": "skewness is", "tails": "tails are"}
-
-
-@dataclass(frozen=True)
-class Change:
-    """How a version differs from another in one fault: at most half as far from right as the other, or twice as far.
-
-    Attributes:
-        better: the former.
-        fault: which of ``ORDERS``.
-        clause: what is wrong with the worse of the two; empty where another fault of it is larger.
-    """
-
-    better: bool
-    fault: str
-    clause: str
 
 
 def short_name(fault: str, strength: float) -> str:
@@ -105,49 +88,6 @@ def is_off(reading: GroupReading, level: float = LEVEL) -> bool:
 def is_named(region: RegionReading, level: float) -> bool:
     """Whether the fault of a place that is read is beyond chance over all places, and worth naming."""
     return region.q_value <= level and abs(region.reading.strength) >= NEGLIGIBLE
-
-
-def change_sentence(before: str, after: str, places: Sequence[str], found: Change) -> str:
-    """How ``after`` compares with ``before``: "version 5's spread is worse than version 3's on digit 7: under ...".
-
-    Args:
-        before, after: names of the versions.
-        places: where ``found`` holds; the first is the one that its clause is of.
-        found: of ``change(reading of before, reading of after)``.
-    """
-    worse = before if found.better else after
-    sentence = (
-        f"{after}'s {_CALIBRATED[found.fault]} {'better' if found.better else 'worse'} than {before}'s "
-        f"on {places_in_words(places)}"
-    )
-    if not found.clause:
-        return sentence + "."
-    under = f"under {worse} " if len(places) == 1 else f"on {places[0]}, under {worse}, "
-    return f"{sentence}: {under}{found.clause}."
-
-
-def places_in_words(places: Sequence[str], most: int = 4) -> str:
-    """ "digit 7, digit 8 and digit 9"; of more than ``most`` the first, and how many there are beside."""
-    shown = list(places) if len(places) <= most else [*places[:most], f"{len(places) - most} more"]
-    return listed(shown)
-
-
-def change(first: GroupReading, second: GroupReading) -> Change | None:
-    """Whether ``second`` is better or worse than ``first`` in the larger fault of the two.
-
-    None where neither has a certain fault, or where the fault is neither halved nor doubled.
-    """
-    fault = first if abs(first.strength) >= abs(second.strength) else second
-    if fault.p_value > LEVEL or abs(fault.strength) < 2 * NEGLIGIBLE:
-        return None
-    kind = fault.dominant
-    sizes = [abs(float(reading.fault.scores[0][ORDERS.index(kind)])) for reading in (first, second)]
-    better = sizes[1] <= 0.5 * sizes[0]
-    if not better and sizes[0] > 0.5 * sizes[1]:
-        return None
-    worse = first if better else second
-    clause = fault_clause(kind, worse.strength, worse.shift, worse.factor) if worse.dominant == kind else ""
-    return Change(better, kind, clause)
 
 
 def inference_sentence(inference: BlocksInference) -> str:

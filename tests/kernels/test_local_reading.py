@@ -32,8 +32,6 @@ from congruence.kernels.kernel_functions import Polynomial
 from congruence.kernels.pit import ORDERS, pit_scores
 from congruence.kernels.split import prepare
 from congruence.tasks.sentences.calibration import (
-    change,
-    change_sentence,
     fault_clause,
     no_fault,
     short_name,
@@ -386,24 +384,6 @@ def test_places_in_words() -> None:
     assert place_in_words("wind 2.5 to 1e+03") == "where wind is between 2.5 and 1e+03"
     assert place_in_words("site is not b") == "where site is not b"
     assert place_in_words("region 3") == "in region 3"
-
-
-def test_changes_between_versions_in_words() -> None:
-    wrong = _reading(fault=_fault("spread", 0.6, factor=1.6), p_value=1e-9)
-    right = _reading(fault=_fault("spread", 0.02), p_value=0.4)
-    mended, spoiled = change(wrong, right), change(right, wrong)
-    assert mended is not None
-    assert spoiled is not None
-    assert change_sentence("version 3", "version 5", ["digits 7-9"], mended) == (
-        "version 5's spread is better than version 3's on digits 7-9: under version 3 the predicted spread is too "
-        "small by a factor of 1.6."
-    )
-    assert change_sentence("version 3", "version 5", ["digit 1", "digit 4"], spoiled) == (
-        "version 5's spread is worse than version 3's on digit 1 and digit 4: on digit 1, under version 5, the "
-        "predicted spread is too small by a factor of 1.6."
-    )
-    assert change(wrong, wrong) is None
-    assert change(right, right) is None
 
 
 def test_bad_input_is_named(few: SpectralSmoother) -> None:
