@@ -59,13 +59,13 @@ def test_a_sum_of_nothing_is_refused():
         Sum(())
 
 
-@pytest.mark.parametrize("kernel", SPELLINGS)
+@pytest.mark.parametrize("kernel", SPELLINGS[1:])
 def test_errors_and_their_certificates_do_not_depend_on_the_spelling(kernel):
     rng = np.random.default_rng(3)
-    loc, scale = rng.normal(size=60), rng.uniform(0.3, 2.0, 60)
+    loc, scale = rng.normal(size=30), rng.uniform(0.3, 2.0, 30)
     for y, law in [
         (rng.laplace(loc, scale), Laplace(loc, scale)),
-        (rng.normal(size=(60, 2)), MultivariateNormal(np.c_[loc, loc], np.c_[scale, scale])),
+        (rng.normal(size=(30, 2)), MultivariateNormal(np.c_[loc, loc], np.c_[scale, scale])),
     ]:
         found, expected = target_errors(y, law, kernel), target_errors(y, law, SPELLINGS[0])
         np.testing.assert_array_equal(found.delta, expected.delta)

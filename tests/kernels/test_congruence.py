@@ -19,6 +19,7 @@ from congruence.kernels import (
     prepare,
     variance_gamma,
 )
+from congruence.kernels.features import output_features
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 
@@ -41,6 +42,13 @@ def three_term_discrepancy(x, y, x_prime, y_prime, query, k_x, k_y, lam, lam_pri
         np.einsum("im,ij,jm->m", b, k_y(y_prime), b),
     ]
     return np.sqrt(terms[0] - 2.0 * terms[1] + terms[2])
+
+
+def squared_errors(x, delta):
+    """CCE(x)^2 of each of many splits by the definition, (splits, n), of Delta (splits, n, r)."""
+    gram = KERNEL(x)
+    smoother = np.linalg.solve(gram + 0.1 * len(x) * np.eye(len(x)), gram)
+    return np.sum((smoother @ delta) ** 2, axis=2)
 
 
 def column(y):
@@ -89,28 +97,27 @@ def test_the_noise_floor_is_the_mean_square_of_the_true_models_own_error(family)
         "poisson": Poisson(mean),
         "gamma": Gamma(mean, np.ones(len(mean))),
     }[family]
-    draws = predictive.sample(250, seed=4)
-    prepared = prepare(x, input_kernel=KERNEL)
-    kernel = RBF(0.05)
-    squares = np.array(
-        [prepared.conditional_congruence_error(y, predictive, output_kernel=kernel).values ** 2 for y in draws.T]
-    )
-    floor = prepared.conditional_congruence_error(draws[:, 0], predictive, output_kernel=kernel).noise_floor_values
+    draws, kernel = predictive.sample(2000, seed=4), RBF(0.05)
+    psi = output_features(kernel, draws.ravel(), predictive)
+    expected = psi.expectation(predictive)
+    squares = squared_errors(x, np.stack([psi(y) - expected for y in draws.T]))
+    result = prepare(x, input_kernel=KERNEL).conditional_congruence_error(draws[:, 0], predictive, output_kernel=kernel)
+    np.testing.assert_allclose(result.values**2, squares[0], rtol=1e-6)
     error = np.std(squares, axis=0) / np.sqrt(len(squares))
-    assert np.all(np.abs(np.mean(squares, axis=0) - floor**2) < 5.0 * error)
+    assert np.all(np.abs(np.mean(squares, axis=0) - result.noise_floor_values**2) < 5.0 * error)
 
 
 def test_the_noise_floor_of_an_ensemble_counts_the_noise_of_its_members():
     x, _, mean = split()
-    rng = np.random.default_rng(5)
-    prepared = prepare(x, input_kernel=KERNEL)
-    squares, floors = [], []
-    for _ in range(250):
-        values = rng.normal(mean[:, None], 1.0, size=(len(mean), 6))
-        result = prepared.conditional_congruence_error(values[:, 0], Samples(values[:, 1:]), output_kernel=RBF(0.05))
-        squares.append(result.values**2)
+    values = np.random.default_rng(5).normal(mean[:, None], 1.0, size=(2000, len(mean), 6))
+    prepared, kernel, floors = prepare(x, input_kernel=KERNEL), RBF(0.05), []
+    psi = output_features(kernel, values.ravel())
+    squares = squared_errors(x, np.stack([psi(one[:, 0]) - psi.expectation(Samples(one[:, 1:])) for one in values]))
+    for one, square in zip(values[:30], squares, strict=False):
+        result = prepared.conditional_congruence_error(one[:, 0], Samples(one[:, 1:]), output_kernel=kernel)
+        np.testing.assert_allclose(result.values**2, square, rtol=1e-6)
         floors.append(result.noise_floor_values**2)
-    np.testing.assert_allclose(np.mean(floors), np.mean(squares), rtol=0.1)
+    np.testing.assert_allclose(np.mean(floors), np.mean(squares), rtol=0.05)
 
 
 def test_the_noise_floor_by_probes_agrees_with_the_exact_one():
