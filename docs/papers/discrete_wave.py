@@ -351,7 +351,7 @@ def _study_picture(table: pd.DataFrame, models: Sequence[str]) -> Figure:
 
 
 def _mcmd(options: Options) -> tuple[Figure, list[Array]]:
-    """MCMD along x of the two laws of appendix C.3 for each lambda, gamma and kernel; the curves of the kernels."""
+    """MCMD along x of the two distributions of appendix C.3 by lambda, gamma and kernel; the kernels' curves."""
     rng = np.random.default_rng(options.seed)
     n = options.size(500, 150)
     x, other = rng.uniform(0.0, 2.0 * np.pi, (2, n))

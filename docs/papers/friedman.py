@@ -46,9 +46,9 @@ def friedman(options: Options) -> Outcome:
     ]
     rows = []
     for place, step in enumerate(steps):
-        laws = [history[place] for history in histories]
-        measured = [_measures(law, y_test, options) for law in laws]
-        ensemble = _measures(Mixture(np.full(members, 1.0 / members), laws), y_test, options)
+        distributions = [history[place] for history in histories]
+        measured = [_measures(distribution, y_test, options) for distribution in distributions]
+        ensemble = _measures(Mixture(np.full(members, 1.0 / members), distributions), y_test, options)
         means = {name: float(np.mean([one[name] for one in measured])) for name in ensemble}
         rejected = float(np.mean([one["p"] < 0.05 for one in measured]))
         rows.append(
@@ -95,14 +95,14 @@ def friedman(options: Options) -> Outcome:
     return Outcome("friedman", "Friedman 1 and an ensemble", "SKCE", claims, table, figures, notes)
 
 
-def _measures(law: Distribution, y: Array, options: Options) -> dict[str, float]:
-    kernel = EnsembleWasserstein() if law.mixture is not None else None
+def _measures(distribution: Distribution, y: Array, options: Options) -> dict[str, float]:
+    kernel = EnsembleWasserstein() if distribution.mixture is not None else None
     chosen = {"prediction_kernel": kernel, "output_kernel": RBF(0.5)}
-    test = calibration_test(y, law, replicates=options.size(500, 99), seed=options.seed, **chosen)  # type: ignore[arg-type]
+    test = calibration_test(y, distribution, replicates=options.size(500, 99), seed=options.seed, **chosen)  # type: ignore[arg-type]
     return {
-        "MSE": float(np.mean(squared_error(y, law))),
-        "NLL": float(np.mean(negative_log_likelihood(y, law, infinite="keep"))),
-        "SKCE": squared_kernel_calibration_error(y, law, estimator="biased", **chosen),  # type: ignore[arg-type]
+        "MSE": float(np.mean(squared_error(y, distribution))),
+        "NLL": float(np.mean(negative_log_likelihood(y, distribution, infinite="keep"))),
+        "SKCE": squared_kernel_calibration_error(y, distribution, estimator="biased", **chosen),  # type: ignore[arg-type]
         "p": test.p_value,
     }
 

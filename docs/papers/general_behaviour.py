@@ -15,7 +15,7 @@ from congruence.kernels import RBF, DiscrepancyResult, Normal, maximum_condition
 
 SECTION = "Young et al. 2024, section 4.1, figures 2 and 3"
 GAMMA = 0.5
-SAME = "same law"
+SAME = "same distribution"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Comparison:
         """Return the distributions of the comparison samples, at ``inputs``."""
         mean, scale = self.truth.loc, self.truth.scale
         return {
-            "same law": self.truth,
+            "same distribution": self.truth,
             "smaller spread": Normal(mean, self.narrow),
             "larger spread": Normal(mean, self.wide),
             "other mean, smaller spread": Normal(mean - self.shift, self.narrow),
@@ -60,12 +60,12 @@ SETTINGS: dict[str, tuple[float, float, Callable[[Array], Comparison]]] = {
 
 
 def general_behaviour(options: Options) -> Outcome:
-    """1,000 pairs of the truth against 500 of each of six laws, lambda 0.1, over several seeds."""
+    """1,000 pairs of the truth against 500 of each of six distributions, lambda 0.1, over several seeds."""
     rows: list[dict[str, object]] = []
     figures = {}
-    for name, (low, high, law) in SETTINGS.items():
+    for name, (low, high, distribution) in SETTINGS.items():
         for seed in range(options.size(5, 2)):
-            means, picture = _compare(options, low, high, law, seed, draw=seed == 0)
+            means, picture = _compare(options, low, high, distribution, seed, draw=seed == 0)
             rows += [
                 {"setting": name, "comparison": other, "seed": seed, "MCMD": mean} for other, mean in means.items()
             ]
@@ -79,18 +79,18 @@ def general_behaviour(options: Options) -> Outcome:
 
 
 def _compare(
-    options: Options, low: float, high: float, law: Callable[[Array], Comparison], seed: int, draw: bool
+    options: Options, low: float, high: float, distribution: Callable[[Array], Comparison], seed: int, draw: bool
 ) -> tuple[dict[str, float], Figure | None]:
     rng = np.random.default_rng([options.seed, seed])
     x = rng.uniform(low, high, options.size(1000, 300))
-    truth = law(x).truth
+    truth = distribution(x).truth
     y = rng.normal(truth.loc, truth.scale)
     at = np.linspace(low, high, 200)
     samples: dict[str, tuple[Array, Array]] = {}
     found: dict[str, DiscrepancyResult] = {}
-    for name in law(x).compared():
+    for name in distribution(x).compared():
         inputs = rng.uniform(low, high, options.size(500, 200))
-        other = law(inputs).compared()[name]
+        other = distribution(inputs).compared()[name]
         samples[name] = inputs, rng.normal(other.loc, other.scale)
         found[name] = maximum_conditional_mean_discrepancy(
             x, y, *samples[name], at, input_kernel=RBF(GAMMA), output_kernel=RBF(GAMMA)
@@ -108,11 +108,11 @@ def _claims(setting: str, rows: pd.DataFrame) -> list[Claim]:
     narrow, wide = others["other mean, smaller spread"], others["other mean, larger spread"]
     return [
         Claim(
-            f"{setting}: MCMD tells samples of a different law from those of the same, whatever differs.",
+            f"{setting}: MCMD tells samples of a different distribution from those of the same, whatever differs.",
             SECTION,
             all(bool(np.all(values > same)) for values in others.values()),
-            f"same law {same.mean():.3f} (noise; highest {same.max():.3f}); nearest other law '{nearest}' "
-            f"{others[nearest].mean():.3f} (lowest {others[nearest].min():.3f}) over {len(same)} samples",
+            f"same distribution {same.mean():.3f} (noise; highest {same.max():.3f}); nearest other distribution "
+            f"'{nearest}' {others[nearest].mean():.3f} (lowest {others[nearest].min():.3f}) over {len(same)} samples",
         ),
         Claim(
             f"{setting}: a wrong mean is penalised more where the variance is not increased to explain it.",

@@ -39,7 +39,7 @@ PERTURBED = ("poisson", "beta_gaussian", "double_poisson")
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 TRIALS = 5
 SHOWN = 6
-TRUE = "true law"
+TRUE = "true distribution"
 PROTOCOL = "Protocol of the public code: unit norm, (x.x' + 1)^3, lambda 0.1, one draw per input, five trials."
 Means = Mapping[str, tuple[float, float]]
 Shifts = Mapping[str, tuple[Array, Mapping[str, list[tuple[float, float]]]]]
@@ -88,14 +88,14 @@ def _compared(x: Array, test: CountedImages, networks: Mapping[str, HeadedNetwor
     trials = _trials(x, test.y, models, options.seed)
     exact = prepare(x, input_kernel=KERNEL).evaluate(test.y, models, draws=0)
     rows = []
-    for name, law in models.items():
-        tested = congruence_test(x, test.y, law, input_kernel=KERNEL, draws=options.size(999, 99))
+    for name, distribution in models.items():
+        tested = congruence_test(x, test.y, distribution, input_kernel=KERNEL, draws=options.size(999, 99))
         rows.append(
             {
                 "model": name,
-                "ECE": expected_calibration_error(test.y, law),
-                "ECE as published": published_ece(test.y, law),
-                "NLL": float(np.mean(negative_log_likelihood(test.y, law, infinite="keep"))),
+                "ECE": expected_calibration_error(test.y, distribution),
+                "ECE as published": published_ece(test.y, distribution),
+                "NLL": float(np.mean(negative_log_likelihood(test.y, distribution, infinite="keep"))),
                 "CCE of 5 trials": trials[name][0],
                 "std": trials[name][1],
                 "CCE, exact means": exact[name].mean,
@@ -116,7 +116,7 @@ def _table_claims(table: pd.DataFrame) -> list[Claim]:
     known = TRUE in table.index
     shown = table.to_dict("index")[TRUE if known else best]
     reference = (
-        f"{'the true law' if known else best} has {shown['CCE of 5 trials']:.3f} by draws and "
+        f"{'the true distribution' if known else best} has {shown['CCE of 5 trials']:.3f} by draws and "
         f"{shown['CCE, exact means']:.3f} exactly (expected if true {shown['expected if true']:.3f}, p = "
         f"{shown['p']:.2f})"
     )
@@ -237,8 +237,8 @@ def image_regression(options: Options) -> Outcome:
     parts = rows[:first], rows[first:second], rows[second:]
     table, claims, figures = study_heads(*parts, options, encode=embedded, epochs=options.size(60, 3))
     notes = (
-        "Digits with counts of a known law stand for the private faces and crowds, a frozen shipped CLIP for the "
-        "fine-tuned backbones; heads and losses are those of the papers.",
+        "Digits with counts of a known distribution stand for the private faces and crowds, a frozen shipped CLIP "
+        "for the fine-tuned backbones; heads and losses are those of the papers.",
         PROTOCOL,
     )
     return Outcome("image-regression", "Image regression with seven heads", "CCE", tuple(claims), table, figures, notes)
@@ -251,9 +251,9 @@ def blood_cells(options: Options) -> Outcome:
     table, claims, figures = study_heads(fitted, held, test, options, encode=encode, epochs=options.size(400, 6))
     blind = Normal(np.full(len(test.y), fitted.y.mean()), np.full(len(test.y), fitted.y.std(ddof=1)))
     notes = (
-        f"{len(fitted.y)} photographs to train on and {len(test.y)} to test on, where the paper has thousands: a law "
-        f"that ignores the photograph has an NLL of {-blind.log_prob(test.y).mean():.3f}, the best head one of "
-        f"{table['NLL'].min():.3f}. Where little is learnt, blurred or mixed photographs can spoil little.",
+        f"{len(fitted.y)} photographs to train on and {len(test.y)} to test on, where the paper has thousands: a "
+        f"distribution that ignores the photograph has an NLL of {-blind.log_prob(test.y).mean():.3f}, the best head "
+        f"one of {table['NLL'].min():.3f}. Where little is learnt, blurred or mixed photographs can spoil little.",
         "Embedded by shares of colours and powers of frequencies: no network that knows photographs is shipped.",
         PROTOCOL,
     )

@@ -102,8 +102,8 @@ def uncalibrated_predictions(rows: int, dimension: int, seed: int) -> tuple[Dist
 def uncalibrated_skce(dimension: int, gamma: float) -> float:
     """SKCE of ``uncalibrated_predictions`` by quadrature over the two predictions, k_P = exp(-W_2), k_Y = RBF(gamma).
 
-    The kernel mean of a normal law in that of another with the same variance s^2 in each of d coordinates is
-    (1 + 4 gamma s^2)^(-d/2) exp(-gamma |m - m'|^2 / (1 + 4 gamma s^2)); laws here differ in their means alone.
+    The kernel mean of a normal distribution in that of another with the same variance s^2 in each of d coordinates is
+    (1 + 4 gamma s^2)^(-d/2) exp(-gamma |m - m'|^2 / (1 + 4 gamma s^2)); distributions here differ in their means alone.
     """
     nodes, weights = np.polynomial.legendre.leggauss(400)
     center, weight = (nodes + 1.0) / 2.0, weights / 2.0
@@ -122,8 +122,8 @@ def uncalibrated_skce(dimension: int, gamma: float) -> float:
 
 
 SECTION_4_2 = "Widmann et al. 2021, section 4.2 and its figures"
-Law = Callable[[int, int, int], tuple[Distribution, Array]]
-MODELS: dict[str, Law] = {"calibrated": calibrated_predictions, "uncalibrated": uncalibrated_predictions}
+Drawn = Callable[[int, int, int], tuple[Distribution, Array]]
+MODELS: dict[str, Drawn] = {"calibrated": calibrated_predictions, "uncalibrated": uncalibrated_predictions}
 ESTIMATORS = ("biased", "B = 2", "B = root n", "unbiased")
 KERNEL = RBF(0.5)
 TESTS = ("B = 2", "B = root n", "asymptotic", "CME")
@@ -136,10 +136,10 @@ def skce_estimators(options: Options) -> Outcome:
     sizes = options.size(5, 3)
     rows = []
     for dimension in (1, 10):
-        for model, law in MODELS.items():
+        for model, distribution in MODELS.items():
             truth = 0.0 if model == "calibrated" else uncalibrated_skce(dimension, KERNEL.gamma)
             for n in (4**k for k in range(1, sizes + 1)):
-                rows += _measured(law, model, dimension, n, truth, options)
+                rows += _measured(distribution, model, dimension, n, truth, options)
     table = pd.DataFrame(rows)
     panels = [
         (f"{model}, d = {dimension}", "rows", measure, _lines(table, str(model), int(dimension), measure))
@@ -197,12 +197,14 @@ def _estimate(name: str, predicted: Distribution, y: Array, seed: int) -> float:
     )
 
 
-def _measured(law: Law, model: str, dimension: int, n: int, truth: float, options: Options) -> list[dict[str, object]]:
+def _measured(
+    distribution: Drawn, model: str, dimension: int, n: int, truth: float, options: Options
+) -> list[dict[str, object]]:
     repeats = options.size(200 if n <= 256 else 30, 12)
     found: dict[str, list[float]] = {name: [] for name in ESTIMATORS}
     seconds = dict.fromkeys(ESTIMATORS, np.inf)
     for repeat in range(repeats):
-        data = law(n, dimension, options.seed * 100_000 + repeat)
+        data = distribution(n, dimension, options.seed * 100_000 + repeat)
         for name in ESTIMATORS:
             started = time.perf_counter()
             found[name].append(_estimate(name, *data, seed=repeat))
@@ -283,8 +285,8 @@ def outcome_of(table: pd.DataFrame, *, quick: bool) -> Outcome:
             )
             + f" at n = {', '.join(map(str, sorted(table['n'].unique())))} (standard error "
             f"{np.sqrt(LEVEL * (1.0 - LEVEL) / cme_rows['repeats'].min()):.3f} at n = {smallest}). Ours takes "
-            "Hotelling's law in place of the paper's chi-square, which lessens the excess; its result says that it is "
-            "to be trusted from some 200 rows per location on",
+            "Hotelling's distribution in place of the paper's chi-square, which lessens the excess; its result says "
+            "that it is to be trusted from some 200 rows per location on",
         ),
     ]
     panels = [
@@ -299,7 +301,8 @@ def outcome_of(table: pd.DataFrame, *, quick: bool) -> Outcome:
     ]
     figures = {"tests": curves(panels, columns=2, level=LEVEL, log="x")}
     notes = (
-        "Blocks are tested by Student's law and only where there are ten of them, so B = root n begins at 100 rows.",
+        "Blocks are tested by Student's distribution and only where there are ten of them, so B = root n begins at 100 "
+        "rows.",
     )
     return Outcome("skce-tests", "Errors of the calibration tests", "SKCE", tuple(claims), table, figures, notes)
 
@@ -354,7 +357,8 @@ def _p_value(test: str, predicted: Distribution, y: Array, seed: int, replicates
 def mean_embedding_p_value(y: Array, predicted: Distribution, seed: int, locations: int = 5) -> float:
     """Return the p-value of Hotelling's T^2 of the witness values at held-out rows, n m' C^-1 m (appendix C.3).
 
-    Hotelling's law is that of T^2 at finite n; the chi-square of the paper is its limit and rejects too often before.
+    Hotelling's distribution is that of T^2 at finite n; the chi-square of the paper is its limit and rejects too often
+    before.
     """
     order = stream(seed, "test locations").permutation(len(y))
     rest, out = np.sort(order[locations:]), np.sort(order[:locations])

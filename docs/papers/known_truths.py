@@ -101,7 +101,7 @@ def gaussian_trap(options: Options) -> Outcome:
 
 
 def counts_ece(options: Options) -> Outcome:
-    """Data from each of four truths with equal moments, each evaluated under the law that it comes from."""
+    """Data from each of four truths with equal moments, each evaluated under the distribution that it comes from."""
     n = options.size(2000, 400)
     truths = count_truths(n, options.seed)
     x = truths["Gaussian"].mean()
@@ -118,7 +118,7 @@ def counts_ece(options: Options) -> Outcome:
         said[name] = f"ECE {published:.3f} ({randomised:.3f} randomised)", f"mean CCE {result.mean:.4f}"
         rows.append(
             {
-                "law": name,
+                "distribution": name,
                 "ECE as published": published,
                 "ECE with randomised PIT": randomised,
                 "mean CCE": result.mean,
@@ -126,7 +126,7 @@ def counts_ece(options: Options) -> Outcome:
                 "p": test.p_value,
             }
         )
-    table = pd.DataFrame(rows).set_index("law")
+    table = pd.DataFrame(rows).set_index("distribution")
     counts = table.drop(index="Gaussian")
     gaussian, least = float(table["ECE as published"]["Gaussian"]), float(counts["ECE as published"].min())
     chance = largest_chance_ece(n, options.seed)
@@ -208,7 +208,7 @@ def rejection(options: Options) -> Outcome:
                 + " with 0, 20, 40, 60, 80 % withheld; at random "
                 + f"{curve.random_loss:.3f} [{curve.random_low[at[2]]:.3f}, {curve.random_high[at[2]]:.3f}] at 40 %; "
                 + f"lowest {curve.kept_loss[best]:.3f} at {curve.withheld[best]:.0%} (CCE ranks the misfit of the "
-                + "law, not the size of the noise, so nothing makes it fall all the way)",
+                + "distribution, not the size of the noise, so nothing makes it fall all the way)",
             )
         )
     notes = ("lambda 0.001: at 0.1 the smoothing over x hides where a well trained network errs.",)
@@ -268,8 +268,8 @@ def nll_map(options: Options) -> Outcome:
     )
     figures = {"figure-14": maps(x_test, {"target": y_test, "NLL": shown, "CCE": error})}
     notes = (
-        "A square with a known law stands for the paper's t-SNE map of faces, so that the wrong region is known; "
-        "`image-regression` draws the map of embedded images.",
+        "A square with a known distribution stands for the paper's t-SNE map of faces, so that the wrong region is "
+        "known; `image-regression` draws the map of embedded images.",
         "CCE at unlabelled test points, from the validation rows, lambda 0.001.",
     )
     return Outcome("nll-map", "NLL and CCE on a map", "CCE", claims, table.reset_index(), figures, notes)

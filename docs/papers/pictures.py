@@ -31,7 +31,7 @@ def samples_and_values(
     values: Mapping[str, Array],
     means: Mapping[str, float],
 ) -> Figure:
-    """Above the samples of two laws, below the distance between them along x: figures 2 and 3 of the MCMD paper."""
+    """Above samples of two distributions, below the distance between them along x: figures 2, 3 of the MCMD paper."""
     figure, (above, below) = grid(2, len(columns))
     highest = 1.3 * max(float(v.max()) for v in values.values())
     for top, bottom, (name, (x, y)) in zip(above, below, columns.items(), strict=True):
@@ -52,22 +52,22 @@ def bands_and_errors(
     order = np.argsort(x)
     figure, (above, below) = grid(2, len(versions), width=3.0, height=2.7)
     highest = 1.05 * max(float(error.max()) for error in errors.values())
-    for top, bottom, (name, law) in zip(above, below, versions.items(), strict=True):
+    for top, bottom, (name, distribution) in zip(above, below, versions.items(), strict=True):
         dress(top, name, "", "y")
-        _fit(top, x, y, law)
+        _fit(top, x, y, distribution)
         dress(bottom, said[name], "x", "CCE")
         bottom.plot(x[order], errors[name][order], color=BLUE, linewidth=1.8)
         bottom.set_ylim(0.0, highest)
     return figure
 
 
-def _fit(axes: Axes, x: Array, y: Array, law: Distribution) -> None:
-    """Targets with the mean and the central 95 % of their law along x."""
+def _fit(axes: Axes, x: Array, y: Array, distribution: Distribution) -> None:
+    """Targets with the mean and the central 95 % of their distribution along x."""
     order = np.argsort(x)
-    low, high = (law.quantile(level)[order] for level in _BAND)
+    low, high = (distribution.quantile(level)[order] for level in _BAND)
     axes.fill_between(x[order], low, high, color=BLUE, alpha=0.2, linewidth=0)
     axes.scatter(x, y, s=4, color=ORANGE, alpha=0.6, linewidth=0)
-    axes.plot(x[order], law.mean()[order], color=BLUE, linewidth=1.6)
+    axes.plot(x[order], distribution.mean()[order], color=BLUE, linewidth=1.6)
 
 
 def calibration_columns(

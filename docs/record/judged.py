@@ -21,6 +21,9 @@ from congruence.tasks.settings.evaluation import EvaluationSettings, load_settin
 
 TRUTH = "the truth"
 KEPT = ("crps_mean", "crps_skill", "nll_mean", "coverage_90", "cce_mean", "cce_expected", "p_value")
+METRICS = ["cce", "congruence_test", "calibration", "crps", "nll", "coverage"]
+"""Without the preview of a recalibration, which is made here for real, and the kernel calibration error."""
+
 OPTIONS = {"sklearn": {"serialization_format": "cloudpickle"}, "pytorch": {"serialization_format": "pickle"}}
 
 
@@ -53,9 +56,9 @@ def _settings(table: Table, folder: Path, home: Path) -> EvaluationSettings:
     """Write the two parts and the evaluation file, as a user would."""
     folder.mkdir(parents=True, exist_ok=True)
     splits = []
-    for name, rows in table.parts().items():
-        if name == "fit":
-            continue
+    parts = table.parts()
+    for name in ("test", "recalibration"):  # inputs are scaled by the first
+        rows = parts[name]
         path = folder / f"{name}.parquet"
         if not path.exists():
             rows.assign(key=range(len(rows))).to_parquet(path)
@@ -65,6 +68,7 @@ def _settings(table: Table, folder: Path, home: Path) -> EvaluationSettings:
         splits.append(split)
     file = folder / "evaluation.yaml"
     content = {"models": ["none"], "splits": splits, "encoder": {"kind": "identity"}, "protocol": "exact"}
+    content["metrics"] = METRICS
     file.write_text(yaml.safe_dump(content, sort_keys=False))
     return load_settings(file, {"home": str(home)})
 

@@ -292,7 +292,8 @@ class NormalScores:
         """One score of each interval from N(shift, factor^2) given that it falls there."""
         low, high = (self.low - shift) / factor, (self.high - shift) / factor
         # From the side on which the probabilities are small.
-        side = np.where(low + high > 0.0, -1.0, 1.0)
+        with np.errstate(invalid="ignore"):  # an interval without ends
+            side = np.where(low + high > 0.0, -1.0, 1.0)
         ends = ndtr(np.where(side > 0.0, low, -high)), ndtr(np.where(side > 0.0, high, -low))
         share = np.where(side > 0.0, self.share, 1.0 - self.share)
         with np.errstate(invalid="ignore"):

@@ -6,7 +6,7 @@ function drawBoth(box, row) {
   if (!Number.isFinite(target) || !laws.every((each) => Number.isFinite(each.mean))) return box.replaceChildren();
   const width = 460, height = 190, left = 12, right = width - 12, top = 24;
   const drawing = frame(box, "Both predictions of this row", `Target ${number(target)}`, width, height);
-  // Counts have no law below 0, wherever two predicted spreads end.
+  // Counts have no mass below 0, wherever two predicted spreads end.
   const all = columns.get("target").at, counts = all.every((value) => value >= 0 && Number.isInteger(value)), least = counts ? 0 : -Infinity;
   const places = [target, ...laws.flatMap(({ mean, std }) => [Math.max(least, mean - 2 * (std || 0)), mean + 2 * (std || 0)])];
   let low = Math.min(...places), high = Math.max(...places);

@@ -203,6 +203,14 @@ DEFINITIONS: tuple[Metric, ...] = (
         unit="rows", group="Calibration", asked="calibration", measured=True,
     ),
     Metric(
+        "extremes_expected", "targets far out, expected", "How many of these were to be expected.",
+        unit="rows", group="Calibration", asked="calibration", measured=True,
+    ),
+    Metric(
+        "extremes_level", "probability of targets far out", "The probability below which these targets were predicted.",
+        group="Calibration", asked="calibration", measured=True,
+    ),
+    Metric(
         "masses_p_value", "p of single values",
         "Exact test of the numbers of targets at each value that at least 1 % of them share, and in each cell between "
         "predicted quantiles, against the predicted ones: a part of p.",
@@ -213,6 +221,14 @@ DEFINITIONS: tuple[Metric, ...] = (
         "Share of the targets that are exactly `mass_value`, where that is not what is predicted; the predictions give "
         "it `mass_expected`.",
         unit=SHARE, group="Calibration", asked="calibration", measured=True,
+    ),
+    Metric(
+        "mass_expected", "share of a single value, predicted", "The share of `mass_value` that the predictions give.",
+        unit=SHARE, group="Calibration", asked="calibration", measured=True,
+    ),
+    Metric(
+        "mass_value", "single value", "The value whose share among the targets is the most wrong.",
+        unit=TARGET, group="Calibration", asked="calibration", measured=True,
     ),
     *(
         Metric(
@@ -254,15 +270,15 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "crps_recalibrated", "CRPS if honest",
-        "What the mean CRPS would be if the version's levels were read anew from what it says itself, learnt on other "
-        "rows: what it knows. The CRPS less this is what it loses by stating its own uncertainty wrongly. On at most "
-        "10,000 rows.",
+        "The mean CRPS that the version would have once recalibrated by what it states itself, fitted on other rows: "
+        "what it knows. The CRPS less this is what it loses by stating its own uncertainty wrongly. On at most 10,000 "
+        "rows.",
         unit=TARGET, better="lower", group="Score", asked="crps", column=RECALIBRATED["crps"],
         value=_if_honest("crps"),
     ),
     Metric(
         "nll_recalibrated", "NLL if honest",
-        "The same of the NLL: what it would be by levels read anew, learnt on other rows.",
+        "The same of the NLL.",
         unit="nats per row", better="lower", group="Score", asked="nll", column=RECALIBRATED["nll"],
         value=_if_honest("nll"),
     ),
