@@ -32,7 +32,7 @@ from congruence.tasks.data.digests import (
 )
 from congruence.tasks.data.locations import file_state
 from congruence.tasks.data.sources import REASON, REFERENCE
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitError, changed
 
 _FAULTS_OF_THE_NAME = (errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EINVAL)

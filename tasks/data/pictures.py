@@ -14,7 +14,7 @@ from congruence.kernels.threads import available_threads
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, picture_statistics
 from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.split import Split
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.encoders.images import decode_image
 
 PIXELS = 96

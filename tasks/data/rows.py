@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from congruence.tasks.data.digests import is_text
 from congruence.tasks.data.inputs import InputColumns
 from congruence.tasks.data.sources import SplitSource
-from congruence.tasks.encoders.moments import Moments
+from congruence.tasks.encoders.features import Moments
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.runtime.files import whole_file
 

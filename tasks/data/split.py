@@ -24,7 +24,7 @@ from congruence.tasks.data.rows import Ingested, RowFacts
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import SampleDesign, Shard
 from congruence.tasks.data.sources import REASON, REFERENCE
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitError, unknown_column
 from congruence.tasks.runtime.memory import MadeOnce
 

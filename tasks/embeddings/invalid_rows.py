@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from congruence.tasks.data.split import Split
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 from congruence.tasks.runtime.files import write_whole

@@ -7,7 +7,7 @@ from operator import add
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.data.split import Split
-from congruence.tasks.encoders.moments import statistics
+from congruence.tasks.encoders.features import statistics
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.runtime.errors import SplitError
 

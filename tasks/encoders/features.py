@@ -1,15 +1,134 @@
-"""Tabular features as they are, standardised: the encoder of data that needs none."""
+"""Tabular features as embeddings, and the means and spreads that they are standardised by."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from congruence.tasks.encoders.base import Encoder, InputKind, text_digest
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.kernels.errors import InvalidInputError
+from congruence.tasks.encoders.base import Encoder, InputKind, InvalidRow, text_digest
 from congruence.tasks.encoders.settings import EncoderSettings
+
+_DIGITS = 12
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and scale of each feature, for EncoderSettings."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations of each feature, (d,) each; sums of them are those of all their rows.
+
+    Attributes:
+        origin: a value of each feature, which ``mean`` is counted from: large offsets then cost no digits, and a
+            feature that never varies is exactly 0.
+        count: values of it; rows may lack some (NaN).
+        mean: less the origin.
+        squares: sum of squared deviations from the mean.
+    """
+
+    origin: NDArray[np.float64]
+    count: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: NDArray[np.float64]) -> Moments:
+        """Of finite or missing values, (n, d)."""
+        known = ~np.isnan(rows)
+        count = known.sum(axis=0)
+        if not len(rows):
+            return cls(np.zeros(rows.shape[1]), count, np.zeros(rows.shape[1]), np.zeros(rows.shape[1]))
+        first = rows[np.argmax(known, axis=0), np.arange(rows.shape[1])]
+        origin = np.where(count > 0, first, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = rows - origin
+            whole = bool(known.all())
+            mean = (values if whole else np.where(known, values, 0.0)).sum(axis=0) / np.maximum(count, 1)
+            values -= mean
+            np.square(values, out=values)
+            squares = (values if whole else np.where(known, values, 0.0)).sum(axis=0)
+        return cls(origin, count, mean, squares)
+
+    def __add__(self, other: Moments) -> Moments:
+        """Of both together (Chan, Golub and LeVeque 1979, equations 2.1)."""
+        count = self.count + other.count
+        some = np.maximum(count, 1)
+        origin = np.where(self.count > 0, self.origin, other.origin)
+        with np.errstate(over="ignore", invalid="ignore"):
+            delta = other.mean + (other.origin - origin) - self.mean
+            mean = self.mean + delta * (other.count / some)
+            squares = self.squares + other.squares + delta**2 * (self.count * other.count / some)
+        return Moments(origin, count, mean, squares)
+
+    def to_json(self) -> dict[str, list[float]]:
+        """What ``from_json`` reads."""
+        return {name: values.tolist() for name, values in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Moments:
+        """The moments that ``to_json`` wrote."""
+        origin, mean, squares = (np.array(said[name], dtype=np.float64) for name in ("origin", "mean", "squares"))
+        return cls(origin, np.array(said["count"], dtype=np.int64), mean, squares)
+
+
+def standardisation(rows: Iterable[ArrayLike], dimension: int | None = None, *, missing: bool = False) -> Statistics:
+    """Mean and standard deviation of each feature, for EncoderSettings.
+
+    ``rows`` gives vectors, or matrices of several rows. Rows with values that are not finite numbers, or of another
+    length than ``dimension`` (by default the commonest), are left out; with ``missing`` rows may lack values (NaN), and
+    each feature has the mean and scale of those that it has. See ``statistics``.
+
+    Raises:
+        InvalidInputError: no row can be used, or a feature's squares overflow.
+    """
+    parts: list[NDArray[np.float64]] = []
+    for raw in rows:
+        try:
+            part = np.asarray(raw, dtype=np.float64)
+        except (TypeError, ValueError):
+            continue
+        if part.ndim in (1, 2):
+            parts.append(np.atleast_2d(part))
+    parts = [part[(~np.isinf(part) if missing else np.isfinite(part)).all(axis=1)] for part in parts]
+    lengths: Counter[int] = Counter()
+    for part in parts:
+        lengths[part.shape[1]] += len(part)
+    size = dimension if dimension is not None or not parts else lengths.most_common(1)[0][0]
+    fitting = [part for part in parts if part.shape[1] == size]
+    return statistics(Moments.of(np.concatenate(fitting)) if fitting else None, dimension)
+
+
+def statistics(found: Moments | None, dimension: int | None = None) -> Statistics:
+    """Mean and scale of features by their moments, the scale of one that never varies being 1.
+
+    Rounded to twelve digits of the scale, so that how rows are read hardly shows.
+
+    Raises:
+        InvalidInputError: no row can be used, or a feature's squares overflow.
+    """
+    if found is None or dimension not in (None, len(found.count)) or not found.count.any():
+        expected = "" if dimension is None else f" with {dimension} values"
+        raise InvalidInputError(f"no row of finite features{expected} to standardise by")
+    never = np.flatnonzero(found.count == 0)
+    if never.size:
+        raise InvalidInputError(f"feature {never[0]} has no value in any row; leave it out of the input")
+    overflow = np.flatnonzero(~np.isfinite(found.squares))
+    if overflow.size:
+        raise InvalidInputError(f"feature {overflow[0]} is too large to standardise by; rescale it")
+    deviation = np.sqrt(found.squares / found.count)
+    scale = [float(f"{value:.{_DIGITS}g}") or 1.0 for value in deviation.tolist()]
+    mean = [
+        round(value, _DIGITS - math.floor(math.log10(unit)))
+        for value, unit in zip((found.origin + found.mean).tolist(), scale, strict=True)
+    ]
+    return tuple(mean), tuple(scale)
 
 
 class FeatureEncoder(Encoder):

@@ -1,13 +1,22 @@
-"""From settings to an encoder."""
+"""From settings to an encoder; and its name, known without loading it."""
+
+from __future__ import annotations
 
 import importlib
-from functools import lru_cache
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.runtime.files import digest_of, load_record, save_record
 
 _OF_TORCH = {"open_clip": "open_clip", "open_clip_text": "open_clip", "timm": "timm"}  # the packages of kinds
 
@@ -24,25 +33,25 @@ def load_encoder(settings: EncoderSettings) -> Encoder:
     if settings.kind in _OF_TORCH:
         require_image_packages(f"encoder.kind {settings.kind}", "torch", _OF_TORCH[settings.kind])
     if settings.kind == "open_clip":
-        from congruence.tasks.encoders.open_clip_encoders import OpenClipImageEncoder
+        from congruence.tasks.encoders.pretrained import OpenClipImageEncoder
 
         return OpenClipImageEncoder(settings)
     if settings.kind == "open_clip_text":
-        from congruence.tasks.encoders.open_clip_encoders import OpenClipTextEncoder
+        from congruence.tasks.encoders.pretrained import OpenClipTextEncoder
 
         return OpenClipTextEncoder(settings)
     if settings.kind == "timm":
-        from congruence.tasks.encoders.timm_encoder import TimmImageEncoder
+        from congruence.tasks.encoders.pretrained import TimmImageEncoder
 
         return TimmImageEncoder(settings)
     if settings.kind == "statistics":
-        from congruence.tasks.encoders.picture_statistics import PictureStatisticsEncoder
+        from congruence.tasks.encoders.images import PictureStatisticsEncoder
 
         return PictureStatisticsEncoder(settings)
     if settings.needs_statistics:
         raise InvalidInputError(
             "encoder: mean and scale of the features are neither given nor fitted; fit them with "
-            "congruence.tasks.encoders.moments.standardisation, give them, or set standardise: false"
+            "congruence.tasks.encoders.features.standardisation, give them, or set standardise: false"
         )
     if settings.kind == "identity":
         return FeatureEncoder(settings)
@@ -107,3 +116,98 @@ def _custom(settings: EncoderSettings) -> Encoder:
         encoder.use_batch_size(settings.given_batch_size)
         encoder.searches_batch_size = False
     return encoder
+
+
+_FORMAT = 1
+_LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "pillow", "numpy")
+
+
+@dataclass(frozen=True)
+class EncoderIdentity:
+    """What embeddings and protocols are named by: see ``Encoder.id`` and ``Encoder.preprocessing_digest``."""
+
+    id: str
+    preprocessing_digest: str
+
+
+def encoder_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity:
+    """The identity of the encoder of ``settings``, from ``folder`` where it was kept there, else by loading it.
+
+    Kept for every encoder whose weights come from files that are known: until one of them, the settings, a library or
+    the code of our encoders changes. Loading an encoder takes seconds, looking at its files none.
+
+    Of tabular features the settings hold the statistics.
+
+    Raises:
+        CongruenceError: not kept, and an encoder that cannot be loaded.
+    """
+    if settings.kind == "identity":
+        made = load_encoder(settings)
+        return EncoderIdentity(made.id, made.preprocessing_digest)
+    found = kept_identity(settings, folder)
+    if found is not None:
+        return found
+    encoder = asking_encoder(settings)  # held by this process, which asks it for more
+    keep_identity(settings, encoder, folder)
+    return EncoderIdentity(encoder.id, encoder.preprocessing_digest)
+
+
+def kept_identity(settings: EncoderSettings, folder: Path) -> EncoderIdentity | None:
+    """What was kept of this encoder; None where nothing was, it is damaged, or a file of the weights has changed."""
+    content = load_record(_path(settings, folder))
+    try:
+        if content is None or content["files"] != _states(content["files"]):
+            return None
+    except OSError:  # a file that is gone
+        return None
+    return EncoderIdentity(**content["encoder"])
+
+
+def keep_identity(settings: EncoderSettings, encoder: Encoder, folder: Path) -> None:
+    """Keep the identity of a loaded encoder, whole or not at all; not of one whose files are unknown.
+
+    One of the user's own may depend on anything.
+    """
+    if encoder.weight_files is None:
+        return
+    try:
+        files = _states(encoder.weight_files)
+        content = {"encoder": asdict(EncoderIdentity(encoder.id, encoder.preprocessing_digest)), "files": files}
+        save_record(_path(settings, folder), content)
+    except OSError:
+        return  # it only saves time
+
+
+def _path(settings: EncoderSettings, folder: Path) -> Path:
+    """Named by everything but the files: the settings that matter, the libraries, and the code of our encoders."""
+    described = settings.model_dump_json(exclude={"batch_size", "device"})
+    parts = [str(_FORMAT), described, *(f"{name} {_version(name)}" for name in _LIBRARIES), _own_code()]
+    return folder / f"{digest_of(parts)}.json"
+
+
+def _states(files: Iterable[str | Path]) -> dict[str, str]:
+    """Size, times and inode of each file, by its path: what tells whether it changed without reading it.
+
+    Raises:
+        OSError: a file that is not there.
+    """
+    states = {}
+    for file in files:
+        found = os.stat(file)
+        states[str(file)] = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_dev}"
+    return states
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+@cache
+def _own_code() -> str:
+    digest = sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -1,4 +1,10 @@
-"""What every torch encoder shares: device, precision, batches that fit into memory, and a digest of the weights."""
+"""An encoder's own image preprocessing, cut in two: geometry per row in any thread, arithmetic per batch on the device.
+
+Between the two an image is 8-bit, a quarter of the bytes to queue and to copy, and every pixel ends up bit for bit
+where the library's own transform puts it.
+"""
+
+from __future__ import annotations
 
 import hashlib
 import logging
@@ -7,19 +13,162 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
-from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.tasks.encoders.base import Encoder, InputKind
-from congruence.tasks.encoders.batch_search import BatchSearch, search_batch_size
-from congruence.tasks.encoders.device_pipeline import DevicePipeline
-from congruence.tasks.encoders.pixels import PixelPreprocessing
+from congruence.kernels.errors import BudgetError, CongruenceError, InvalidInputError
+from congruence.tasks.encoders.base import (
+    BATCHES_IN_FLIGHT,
+    BatchSearch,
+    Encoder,
+    InputKind,
+    search_batch_size,
+    text_digest,
+)
+from congruence.tasks.encoders.images import DECODING, decode_image
 from congruence.tasks.encoders.settings import EncoderSettings
+
+Geometry = Callable[[Image.Image], Image.Image]
+
+
+class PixelPreprocessing:
+    """Decoding, resizing and cropping on rows; scaling and normalising on batches.
+
+    `transform` is a torchvision composition that ends in a conversion to a tensor and a normalisation, as open_clip's
+    and timm's do.
+    """
+
+    def __init__(self, transform: Any, max_pixels: int) -> None:
+        self.transform = transform
+        self.max_pixels = max_pixels
+        *geometry, to_tensor, normalize = transform.transforms
+        if type(normalize).__name__ != "Normalize" or type(to_tensor).__name__ not in ("ToTensor", "MaybeToTensor"):
+            raise CongruenceError(
+                f"the encoder's preprocessing ends in {type(to_tensor).__name__} and {type(normalize).__name__}; "
+                "expected a conversion to a tensor and a normalisation"
+            )
+        self._geometry: list[Geometry] = geometry
+        self._mean = torch.as_tensor(normalize.mean, dtype=torch.float32).reshape(1, 3, 1, 1)
+        self._placed: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._std = torch.as_tensor(normalize.std, dtype=torch.float32).reshape(1, 3, 1, 1)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the transform's description, of how bytes are decoded, and of which images are refused."""
+        return text_digest(DECODING, self.max_pixels, self.transform)
+
+    def row(self, raw: Any) -> torch.Tensor:
+        """Image bytes to an 8-bit tensor (height, width, 3); InvalidRow for bytes that are no image."""
+        image = decode_image(raw, self.max_pixels)
+        for step in self._geometry:
+            image = step(image)
+        return torch.from_numpy(np.array(image.convert("RGB")))
+
+    def batch(self, rows: torch.Tensor) -> torch.Tensor:
+        """8-bit (b, height, width, 3) to the model's input (b, 3, height, width), on the device of `rows`.
+
+        On a GPU in channels-last order, which the rows have already and convolutions there are fastest in.
+        """
+        order = torch.channels_last if rows.device.type == "cuda" else torch.contiguous_format
+        pixels = rows.permute(0, 3, 1, 2).to(torch.float32, memory_format=order).div_(255)
+        mean, std = self._constants(rows.device)
+        return pixels.sub_(mean).div_(std)
+
+    def _constants(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and deviation on the device, copied there once: each copy would wait for what is computed."""
+        if device not in self._placed:
+            self._placed[device] = (self._mean.to(device), self._std.to(device))
+        return self._placed[device]
+
+
+@dataclass
+class _Slot:
+    """Buffers of one batch: pinned on the host, on the device, and the embeddings' way back."""
+
+    host: torch.Tensor = field(repr=False)
+    device: torch.Tensor = field(repr=False)
+    copied: Any = field(repr=False)
+    computed: Any = field(repr=False)
+    back: torch.Tensor | None = field(default=None, repr=False)
+    rows: int = 0
+    waited: bool = True
+
+
+class DevicePipeline:
+    """Runs ``forward``, from a batch on the device to its embeddings, on batches of equal rows on a CUDA device."""
+
+    def __init__(self, device: torch.device, forward: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._device = device
+        self._forward = forward
+        self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._slots: list[_Slot] = []
+        self._next = 0
+
+    def begin(self, rows: list[torch.Tensor]) -> Callable[[], NDArray[np.float32]]:
+        """Start on a batch; the function that waits for its embeddings (rows, dimension), float32.
+
+        The batch begun ``BATCHES_IN_FLIGHT`` before this one must have been waited for.
+        """
+        slot = self._slot(rows)
+        count = len(rows)
+        slot.copied.synchronize()  # the copy out of the pinned buffer two batches ago
+        torch.stack(rows, out=slot.host[:count])
+        compute = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._copies):
+            self._copies.wait_event(slot.computed)
+            slot.device[:count].copy_(slot.host[:count], non_blocking=True)
+            slot.copied.record(self._copies)
+        compute.wait_event(slot.copied)
+        embeddings = self._forward(slot.device[:count]).float()
+        if slot.back is None or slot.back.shape[1:] != embeddings.shape[1:]:
+            shape = (len(slot.host), *embeddings.shape[1:])
+            slot.back = torch.empty(shape, dtype=torch.float32, pin_memory=slot.host.is_pinned())
+        slot.back[:count].copy_(embeddings, non_blocking=True)
+        slot.computed.record(compute)
+        slot.rows, slot.waited = count, False
+        return lambda: self._result(slot)
+
+    def drain(self) -> None:
+        """Wait for everything that was begun; the results stay where they are until they are asked for."""
+        torch.cuda.synchronize(self._device)
+
+    def release(self) -> None:
+        """Let go of all buffers, once nothing is copied; results that are not asked for yet keep their own."""
+        self.drain()
+        self._slots, self._next = [], 0
+
+    @staticmethod
+    def _result(slot: _Slot) -> NDArray[np.float32]:
+        slot.computed.synchronize()
+        assert slot.back is not None
+        slot.waited = True
+        return np.array(slot.back[: slot.rows].numpy())
+
+    def _slot(self, rows: list[torch.Tensor]) -> _Slot:
+        """The slot whose turn it is, made or made larger where rows do not fit it."""
+        shape, dtype = tuple(rows[0].shape), rows[0].dtype
+        if len(self._slots) < BATCHES_IN_FLIGHT:
+            self._slots.insert(self._next, self._made(len(rows), shape, dtype))
+        slot = self._slots[self._next]
+        assert slot.waited, "a batch was begun before the one in its place was waited for"
+        if len(slot.host) < len(rows) or tuple(slot.host.shape[1:]) != shape or slot.host.dtype != dtype:
+            slot.computed.synchronize()
+            slot = self._slots[self._next] = self._made(len(rows), shape, dtype)
+        self._next = (self._next + 1) % BATCHES_IN_FLIGHT
+        return slot
+
+    def _made(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> _Slot:
+        host = torch.empty((count, *shape), dtype=dtype, pin_memory=self._device.type == "cuda")
+        device = torch.empty((count, *shape), dtype=dtype, device=self._device)
+        copied, computed = (torch.cuda.Event() for _ in range(2))  # type: ignore[no-untyped-call]
+        return _Slot(host, device, copied, computed)
+
 
 logger = logging.getLogger(__name__)
 

@@ -150,7 +150,7 @@ def _targets(dataset: Any) -> Any:
 
 def _embedded(frame: pd.DataFrame, settings: EvaluatorConfig) -> Array:
     """The embeddings (n, d) of one column, batch by batch, or the numbers in it where there is no encoder."""
-    from congruence.tasks.encoders.errors import InvalidRow
+    from congruence.tasks.encoders.base import InvalidRow
     from congruence.tasks.encoders.loading import load_encoder
 
     name = str(settings.input)

@@ -26,7 +26,7 @@ from congruence.tasks.contract.reading import EXPOSURE
 from congruence.tasks.data.settings import StoredColumns
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.data.split import Split, runs
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.models.predictions import (

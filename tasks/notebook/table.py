@@ -18,8 +18,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import SampleDesign, Shard
-from congruence.tasks.encoders.features import FeatureEncoder
-from congruence.tasks.encoders.moments import Moments, statistics
+from congruence.tasks.encoders.features import FeatureEncoder, Moments, statistics
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.scores.metrics.registry import is_taken
 from congruence.tasks.scores.split_rows import MOST_VALUES

@@ -12,8 +12,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
-from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.runtime.errors import ContractError
 
 _BLOCK = 4096

@@ -31,7 +31,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.marginal_calibration import expected_calibration_error
 from congruence.kernels.protocol import EXACT
 from congruence.kernels.split import prepare
-from congruence.tasks.compact_clip.location import WEIGHTS, model_name
+from congruence.tasks.compact_clip import WEIGHTS, model_name
 from congruence.tasks.contract import PredictiveModel, check_contract, load_predictive_model
 from congruence.tasks.digits.dataset import digit_rows, noise_scale, write_digits
 from congruence.tasks.digits.images import base_images, draw, labels

@@ -21,7 +21,7 @@ from PIL import Image
 
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitError
 
 SECRET = b"the content of a file outside of the root"

@@ -24,9 +24,7 @@ from congruence.tasks.embeddings.invalid_rows import require_few_invalid
 from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, embed_each
 from congruence.tasks.embeddings.worker import open_store, settle_batch_size
 from congruence.tasks.encoders import loading
-from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.encoders.batch_search import BatchSearch
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import BatchSearch, Encoder, InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.encoders.torch_encoder import TorchEncoder

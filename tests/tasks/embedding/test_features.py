@@ -14,11 +14,10 @@ from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.standardisation import require_features, with_statistics
 from congruence.tasks.embeddings.worker import open_store
-from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import Encoder, InvalidRow
+from congruence.tasks.encoders.features import standardisation
+from congruence.tasks.encoders.features import standardisation as in_one_pass
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.encoders.moments import standardisation
-from congruence.tasks.encoders.moments import standardisation as in_one_pass
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.evaluate.splits import with_fitted_encoder
 from congruence.tasks.notebook.table import Given, rows_of

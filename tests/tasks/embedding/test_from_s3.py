@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import InvalidRow
 
 
 def test_a_split_is_read_from_s3(s3: dict[str, Any], image_split: Any, embed_process: Any, tmp_path: Path) -> None:

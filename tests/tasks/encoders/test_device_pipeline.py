@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from congruence.tasks.encoders import device_pipeline, torch_encoder
-from congruence.tasks.encoders.device_pipeline import DevicePipeline
+from congruence.tasks.encoders import torch_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.encoders.torch_encoder import TorchEncoder, is_out_of_memory
+from congruence.tasks.encoders.torch_encoder import DevicePipeline, TorchEncoder, is_out_of_memory
 
 
 class _Event:
@@ -65,7 +64,7 @@ def test_two_batches_are_in_flight_and_come_back_in_order(streams: None) -> None
     pipeline = DevicePipeline(torch.device("cpu"), lambda batch: 2 * batch)
     flying: list[tuple[int, int, Callable[[], np.ndarray[Any, Any]]]] = []
     for first, count in ((0, 4), (10, 4), (20, 2), (30, 7), (40, 1)):
-        if len(flying) == device_pipeline.BATCHES_IN_FLIGHT:
+        if len(flying) == torch_encoder.BATCHES_IN_FLIGHT:
             start, length, result = flying.pop(0)
             np.testing.assert_array_equal(result()[:, 0], 2.0 * (start + np.arange(length)))
         flying.append((first, count, pipeline.begin(rows_of(first, count))))

@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from congruence.tasks.compact_clip.location import WEIGHTS
-from congruence.tasks.encoders.identity import EncoderIdentity, encoder_identity, keep_identity, kept_identity
-from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.compact_clip import WEIGHTS
+from congruence.tasks.encoders.loading import (
+    EncoderIdentity,
+    encoder_identity,
+    keep_identity,
+    kept_identity,
+    load_encoder,
+)
 from congruence.tasks.encoders.settings import EncoderSettings
 
 
@@ -49,7 +54,7 @@ def test_a_known_encoder_is_named_without_torch(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.encoders.identity import encoder_identity
+from congruence.tasks.encoders.loading import encoder_identity
 print(encoder_identity(EncoderSettings(model="compact"), Path({str(tmp_path)!r})).id, "torch" in sys.modules)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

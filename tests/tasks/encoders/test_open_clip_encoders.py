@@ -16,14 +16,13 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
-from congruence.tasks.compact_clip import location
+from congruence.tasks import compact_clip
 from congruence.tasks.digits.dataset import digit_rows
 from congruence.tasks.digits.images import draw, encode_png
-from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.encoders.checkpoints import WeightsUnavailableError
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.open_clip_import import open_clip
+from congruence.tasks.encoders.pretrained import WeightsUnavailableError
 from congruence.tasks.encoders.settings import EncoderSettings
 
 
@@ -41,12 +40,12 @@ def compact() -> Encoder:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     copied = tmp_path / "mine"
-    shutil.copytree(location.WEIGHTS, copied)
+    shutil.copytree(compact_clip.WEIGHTS, copied)
     return copied
 
 
 def test_embeddings_equal_open_clips_own_bit_for_bit(compact: Encoder, images: list[bytes]) -> None:
-    model, _, transform = open_clip.create_model_and_transforms(location.model_name(), require_pretrained=True)
+    model, _, transform = open_clip.create_model_and_transforms(compact_clip.model_name(), require_pretrained=True)
     batch = torch.stack([transform(Image.open(io.BytesIO(raw))) for raw in images])
     with torch.inference_mode():
         expected = model.eval().encode_image(batch).numpy()
@@ -54,7 +53,7 @@ def test_embeddings_equal_open_clips_own_bit_for_bit(compact: Encoder, images: l
 
 
 def test_photographs_in_other_modes_meet_open_clips_own_preprocessing(compact: Encoder) -> None:
-    model, _, transform = open_clip.create_model_and_transforms(location.model_name(), require_pretrained=True)
+    model, _, transform = open_clip.create_model_and_transforms(compact_clip.model_name(), require_pretrained=True)
     pixels = np.random.default_rng(0).integers(0, 256, (70, 90, 3), dtype=np.uint8)
     for mode in ("RGB", "L", "CMYK"):
         buffer = io.BytesIO()
@@ -112,7 +111,7 @@ def test_a_checkpoint_without_weights_is_refused_not_random(folder: Path) -> Non
     with pytest.raises(CongruenceError, match="could not be loaded"):
         load_encoder(EncoderSettings(model=f"local-dir:{folder}"))
     with pytest.raises(CongruenceError, match=r"open_clip_model\.safetensors is missing"):
-        location.model_name(folder)
+        compact_clip.model_name(folder)
 
 
 def test_a_cut_off_checkpoint_is_refused(folder: Path) -> None:

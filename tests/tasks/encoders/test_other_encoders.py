@@ -15,10 +15,9 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.encoders.base import Encoder, what_it_knows
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import Encoder, InvalidRow, what_it_knows
+from congruence.tasks.encoders.features import standardisation
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.encoders.moments import standardisation
 from congruence.tasks.encoders.open_clip_import import timm
 from congruence.tasks.encoders.settings import EncoderSettings
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.tasks.encoders.batch_search import search_batch_size
+from congruence.tasks.encoders.base import search_batch_size
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.encoders.torch_encoder import TorchEncoder, choose_device, weights_digest
 

@@ -12,7 +12,7 @@ import pytest
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import require_measurable
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError
 
 ROWS = 600

@@ -26,7 +26,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SourceFile
 from congruence.tasks.data.sources.tables import parquet_rows_from
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.encoders.errors import InvalidRow
+from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError
 from congruence.tasks.scores.points import row_frame
 
