@@ -23,8 +23,7 @@ from congruence.flows.cli.progress import stage
 from congruence.flows.prefect.log_filters import settle
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
-from congruence.tasks.evaluate.executors import DaskExecutor, dask_executor
-from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.executors import DaskExecutor, Observer, dask_executor
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.evaluate.splits import local_folders
 from congruence.tasks.runtime.files import in_use

@@ -9,12 +9,10 @@ import typer
 from congruence.tasks.cleanup.unused import Leftover, Named, leftovers
 from congruence.tasks.embeddings.worker import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.evaluate.splits import open_planned, store_uri, with_fitted_encoder
-from congruence.tasks.evaluate.stored import opened
+from congruence.tasks.evaluate.splits import open_planned, opened, store_uri, with_fitted_encoder
 from congruence.tasks.runtime.files import alone
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.store.layout import group_folder
-from congruence.tasks.store.objects import ObjectStore
+from congruence.tasks.store.objects import ObjectStore, group_folder
 
 
 def clean(

@@ -15,8 +15,7 @@ from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.versions import Comparison, compare_versions
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import file_conditions, split_conditions
-from congruence.tasks.evaluate.splits import open_planned, use_tracking
-from congruence.tasks.evaluate.stored import opened
+from congruence.tasks.evaluate.splits import open_planned, opened, use_tracking
 from congruence.tasks.mlflow.baselines import baseline_version
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.finished import ANY, Conditions

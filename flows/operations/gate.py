@@ -17,8 +17,7 @@ from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome, split_conditions
-from congruence.tasks.evaluate.splits import use_tracking
-from congruence.tasks.evaluate.stored import opened
+from congruence.tasks.evaluate.splits import opened, use_tracking
 from congruence.tasks.mlflow.baselines import baseline_version, gate_baseline
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.connection import TrackingError, with_retries

@@ -13,8 +13,7 @@ from congruence.kernels.streams import stream
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.usable import split_of_rows
-from congruence.tasks.evaluate.splits import open_planned
-from congruence.tasks.evaluate.stored import opened
+from congruence.tasks.evaluate.splits import open_planned, opened
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 ROWS = 2_000

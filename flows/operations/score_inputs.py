@@ -9,23 +9,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
 from prefect import flow
 from rich.table import Table
 
 from congruence.flows.cli.console import results, say
 from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
 from congruence.kernels.trust.local_faults import WithholdingRule
 from congruence.kernels.trust.support import held_out_rows
+from congruence.tasks.data.digests import combine
+from congruence.tasks.data.pictures import picture_table
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.usable import in_words, new_inputs, rows_without_features, rows_without_integers
-from congruence.tasks.embeddings.kept_pictures import KeptPictures
+from congruence.tasks.encoders.images import DECODING
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol
-from congruence.tasks.evaluate.splits import for_workers, open_planned, store_uri, with_fitted_encoder
+from congruence.tasks.evaluate.splits import for_workers, open_planned, require_models, store_uri, with_fitted_encoder
 from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
-from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reliability import log_reliability
@@ -34,23 +37,61 @@ from congruence.tasks.models.registry import resolve
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.report.reliability import REPORT_FILE, headlines, write_reliability
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.points import row_frame
 from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
 from congruence.tasks.sentences.inputs import withholding_sentence
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
-from congruence.tasks.solving.new_inputs import (
-    require_enough_rows,
-    score_new_inputs,
-    without_zeros,
-    zero_embeddings,
-)
+from congruence.tasks.solving.new_inputs import require_enough_rows, score_new_inputs, without_zeros, zero_embeddings
 from congruence.tasks.solving.solve import SolveWork
+from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class KeptPictures:
+    """The picture statistics of splits in a store.
+
+    Attributes:
+        objects: of the store.
+        max_pixels: pictures with more are not decoded.
+    """
+
+    objects: ObjectStore
+    max_pixels: int
+
+    def find(self, split: Split) -> pd.DataFrame | None:
+        """Returns what ``picture_table`` said of ``split``; None where it has not been asked.
+
+        Raises:
+            StoreError: a damaged file.
+        """
+        key = self._key(split)
+        content = self.objects.get(key)
+        if content is None:
+            return None
+        try:
+            rows = from_npz(content)["rows"].reshape(split.rows, len(PICTURE_COLUMNS))
+        except (ValueError, KeyError) as error:
+            said = f"{self.objects.uri}/{key} is damaged ({error}); delete this file and run again"
+            raise StoreError(said) from error
+        return pd.DataFrame(rows, columns=list(PICTURE_COLUMNS))
+
+    def measure(self, split: Split) -> pd.DataFrame:
+        """Decode and measure every picture of ``split``, and keep the numbers."""
+        table = picture_table(split, self.max_pixels)
+        self.objects.put(self._key(split), to_npz({"rows": table.to_numpy()}))
+        return table
+
+    def _key(self, split: Split) -> str:
+        how = repr((PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST, DECODING, self.max_pixels))
+        return f"pictures/{split.digest}/{combine([how.encode()])}.npz"
+
 
 _SHOWN = 10
 

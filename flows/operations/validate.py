@@ -15,7 +15,7 @@ from congruence.tasks.contract.loading import read_description, settings_in
 from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.usable import require_measurable, rows_left_out
-from congruence.tasks.embeddings.invalid_rows import require_pictures
+from congruence.tasks.embeddings.worker import require_pictures
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
 from congruence.tasks.evaluate.steps import checked_version
 from congruence.tasks.models.version import ModelVersion

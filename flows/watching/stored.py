@@ -22,16 +22,16 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.stored import StoredPart, StoredTable
 from congruence.tasks.data.stored_parts import write_parts
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
-from congruence.tasks.evaluate.executors import LocalExecutor
-from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
-from congruence.tasks.evaluate.splits import open_planned, with_fitted_encoder
-from congruence.tasks.evaluate.stored import (
+from congruence.tasks.evaluate.splits import (
     as_evaluation,
     named_versions,
+    open_planned,
     open_stored,
     rows_folder,
     version_addresses,
+    with_fitted_encoder,
 )
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.models.registry import resolve

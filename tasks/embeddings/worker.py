@@ -1,24 +1,143 @@
-"""What a Dask worker does with shards: it embeds them by the encoder and the store that its process keeps warm."""
+"""Embedding on a worker: what is fitted before, which rows have no embedding after, and groups of shards."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from functools import reduce
+from operator import add
+from pathlib import Path
 
 from distributed import Client, get_worker
 
+from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.shard import ShardReport, embed_each
-from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.base import Encoder, InvalidRow
+from congruence.tasks.encoders.features import statistics
+from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.runtime.files import digest_of
+from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError
+from congruence.tasks.runtime.files import digest_of, write_whole
 from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
-from congruence.tasks.store.layout import StoreAddress, store_header
+from congruence.tasks.store.objects import StoreAddress, store_header
+
+
+def with_statistics(settings: EncoderSettings, *splits: Split) -> EncoderSettings:
+    """The settings with mean and scale of the valid rows of ``splits`` where they are not given.
+
+    They enter the encoder's preprocessing digest, so that embeddings by other statistics never meet these.
+
+    Raises:
+        SplitError: no row of the splits can be used.
+    """
+    if not settings.needs_statistics:
+        return settings
+    moments = [each.facts.present if settings.takes_missing else each.facts.complete for each in splits]
+    known = [each for each in moments if each is not None]
+    found = reduce(add, known) if known else None
+    try:
+        mean, scale = statistics(found, settings.dimension)
+    except InvalidInputError as error:
+        raise SplitError(f"split {splits[0].name!r}: {error}") from error
+    return settings.model_copy(update={"mean": mean, "scale": scale})
+
+
+def require_features(split: Split, dimension: int, fitted_on: str) -> None:
+    """Raise SplitError where the rows of ``split`` have another number of features than ``dimension``.
+
+    ``fitted_on`` names the split that statistics are fitted to where they are not given.
+    """
+    found = split.facts.present
+    size = dimension if found is None else len(found.count)
+    if size != dimension:
+        raise SplitError(
+            f"split {split.name!r}: its rows have {size} features, but the encoder standardises {dimension} (those of "
+            f"encoder.mean, scale and dimension, else of split {fitted_on!r}); name the same columns as input in every "
+            "split"
+        )
+
+
+_LISTED = 5
+_REMEDY = "Repair these inputs, or raise max_invalid if the evaluation may leave them out."
+LOOKED_AT = 300
+"""Pictures, evenly spaced, that are decoded before an evaluation is said to be possible."""
+
+
+def require_few_invalid(
+    reasons: Mapping[int, str], split: Split, max_invalid: float = 0.01, folder: Path | None = None
+) -> str | None:
+    """What there is to say of the rows that have no embedding; None where all have one.
+
+    Args:
+        reasons: why, by row of the split.
+        split: their split.
+        max_invalid: the fraction of rows that may be left out.
+        folder: where all of them are listed, one JSON object a line, when the message does not hold them.
+
+    Raises:
+        TooManyInvalidRowsError: more rows than ``max_invalid`` allows.
+    """
+    if not reasons:
+        return None
+    share = f"{len(reasons)} of {split.rows} rows have no embedding ({len(reasons) / split.rows:.2%}"
+    listed = _listed(reasons, split, folder)
+    if len(reasons) <= max_invalid * split.rows:
+        return f"split {split.name!r}: {share}) and are left out:\n{listed}"
+    raise TooManyInvalidRowsError(f"split {split.name!r}: {share}, allowed {max_invalid:.2%}):\n{listed}\n{_REMEDY}")
+
+
+def require_pictures(split: Split, max_invalid: float, max_pixels: int) -> str | None:
+    """What there is to say of pictures that cannot be shown, before all are read: files of all, content of hundreds.
+
+    Raises:
+        TooManyInvalidRowsError: as it seems, more rows than ``max_invalid`` allows have none.
+    """
+    if split.settings.input_kind != "image":
+        return None
+    absent = split.rows_without_file()
+    reasons = dict.fromkeys(absent, "its file does not exist")
+    step = max(1, split.rows // LOOKED_AT)
+    for shard in split.shards:
+        chosen = set(range(-(-shard.start // step) * step, shard.stop, step)).difference(absent)
+        for row, read in enumerate(split.input_readers(shard) if chosen else (), shard.start):
+            if row in chosen:
+                try:
+                    decode_image(read(), max_pixels)
+                except InvalidRow as invalid:
+                    reasons[row] = invalid.reason
+    if not reasons:
+        return None
+    expected = min(split.rows, len(absent) + step * (len(reasons) - len(absent)))
+    said = f"split {split.name!r}: about {expected} of {split.rows} rows have no picture"
+    said = f"{said if step > 1 else said.replace('about ', '')} ({expected / split.rows:.2%}"
+    if expected <= max_invalid * split.rows:
+        return f"{said}) and are left out:\n{_listed(reasons, split, None)}"
+    raise TooManyInvalidRowsError(f"{said}, allowed {max_invalid:.2%}):\n{_listed(reasons, split, None)}\n{_REMEDY}")
+
+
+def _listed(reasons: Mapping[int, str], split: Split, folder: Path | None) -> str:
+    rows = sorted(reasons)
+    lines = [f"  row {row} ({split.place(row)}): {reasons[row]}" for row in rows[:_LISTED]]
+    if len(rows) > _LISTED:
+        commonest = Counter(reasons.values()).most_common(1)[0][0]
+        where = "" if folder is None else f"; all of them: {_write(reasons, split, folder)}"
+        lines.append(f"  and {len(rows) - _LISTED} more, most often: {commonest}{where}")
+    return "\n".join(lines)
+
+
+def _write(reasons: Mapping[int, str], split: Split, folder: Path) -> Path:
+    path = folder / f"{split.name.replace('/', '_')}-{split.digest[:8]}.jsonl"
+    rows = ({"row": row, "place": split.place(row), "reason": reasons[row]} for row in sorted(reasons))
+    write_whole(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    return path
+
 
 logger = logging.getLogger(__name__)
 

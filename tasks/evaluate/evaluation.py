@@ -11,8 +11,7 @@ from congruence.tasks.data.ingest import ingest_file, source_files
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_kept
 from congruence.tasks.data.usable import require_measurable
-from congruence.tasks.evaluate.executors import LocalExecutor, in_groups, reason
-from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer, in_groups, reason
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, VersionOutcome
 from congruence.tasks.evaluate.splits import open_planned, plans_folder, store_uri
 from congruence.tasks.evaluate.steps import (

@@ -1,4 +1,4 @@
-"""Where the pieces of an evaluation are worked on: in this process, or by the workers of a Dask cluster."""
+"""Where the pieces of an evaluation are worked on: in this process, or by Dask; and who hears how far it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from queue import Empty, Queue
@@ -20,6 +20,7 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.dask.clusters import Workers, dask_client
 from congruence.tasks.dask.gpus import devices_in_words, worker_devices
 from congruence.tasks.data.shards import Shard
+from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.runtime.errors import ClusterError, SplitChangedError
 from congruence.tasks.runtime.json_logging import fields_of_lines, log_fields, use_json_lines
 from congruence.tasks.runtime.masking import mask_text
@@ -279,3 +280,31 @@ def _counted(dask_scheduler: Any) -> tuple[int, int]:
         done += states["memory"]
         under_way += sum(group.states["processing"] for group in prefix.groups)
     return done, under_way
+
+
+@contextmanager
+def _unseen(*_: Any, **__: Any) -> Iterator[Advance]:
+    yield lambda _done: None
+
+
+def _plain(_name: str, _split: str, work: Callable[[], Any]) -> Any:
+    return work()
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Hears of an evaluation; one that is made without anything keeps it to itself.
+
+    Attributes:
+        say: is given lines for people.
+        progress: is given what is done, how many units that is, their ``unit`` in the plural, how many were ``found``
+            done before, what else there is to say of the work (``detail``), and how many units are worked on
+            ``at_once``; inside, its value is called with the number of units just done.
+        stage: carries out a stage (index, check, embed, predict, solve or score) of a split, and returns what it gave.
+        split_done: is given the outcomes of all versions on a split.
+    """
+
+    say: Callable[[str], object] = lambda _line: None
+    progress: Callable[..., AbstractContextManager[Advance]] = _unseen
+    stage: Callable[[str, str, Callable[[], Any]], Any] = _plain
+    split_done: Callable[[str, Sequence[VersionOutcome]], object] = lambda _split, _outcomes: None

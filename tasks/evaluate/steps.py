@@ -21,13 +21,17 @@ from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.data.split import Split
-from congruence.tasks.embeddings.invalid_rows import require_few_invalid
-from congruence.tasks.embeddings.standardisation import require_features
-from congruence.tasks.embeddings.worker import decode_threads, embed_shards, find_batch_size, open_store
+from congruence.tasks.embeddings.worker import (
+    decode_threads,
+    embed_shards,
+    find_batch_size,
+    open_store,
+    require_features,
+    require_few_invalid,
+)
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.evaluate.executors import Done, LocalExecutor, groups_of_shards, in_groups, tell
-from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, groups_of_shards, in_groups, tell
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
 from congruence.tasks.evaluate.splits import store_uri
 from congruence.tasks.mlflow.connection import use_tracking, with_retries

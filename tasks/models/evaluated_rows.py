@@ -27,7 +27,7 @@ from congruence.tasks.models.predictions import (
 )
 from congruence.tasks.models.worker import ServedVersion, predict_shards, refused_in_shards, stored_predictions
 from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
-from congruence.tasks.store.layout import StoreAddress
+from congruence.tasks.store.objects import StoreAddress
 
 BLOCK_ROWS = 2**16
 FEWEST_ROWS = 2**11  # of a block, below which reading it and adding it up would show

@@ -24,17 +24,17 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.runtime.memory import MadeOnce
-from congruence.tasks.store.layout import (
+from congruence.tasks.store.objects import (
     ARRAYS,
     CutSplit,
     DType,
+    ObjectStore,
     StoreAddress,
     group_folder,
     group_metadata,
     object_key,
     store_header,
 )
-from congruence.tasks.store.objects import ObjectStore
 
 
 class StoreError(CongruenceError):

@@ -15,8 +15,7 @@ import psutil
 import pytest
 from slow_machine import a_quarter_of_the_processor
 
-from congruence.tasks.evaluate.executors import dask_executor
-from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.executors import Observer, dask_executor
 from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.evaluate.steps import Steps, rows_of
 from congruence.tasks.runtime.files import ENDING

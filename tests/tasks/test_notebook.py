@@ -21,8 +21,7 @@ from congruence.kernels import Mixture, MultivariateNormal, Normal, Quantiles, S
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
-from congruence.tasks.evaluate.executors import LocalExecutor
-from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.mlflow.reading import logged_metrics, read_scores
 from congruence.tasks.mlflow.settings import TrackingSettings

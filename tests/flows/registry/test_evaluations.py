@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from congruence.flows.cli.app import app
 from congruence.flows.evaluate import evaluate
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
-from congruence.tasks.evaluate.executors import LocalExecutor
-from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.evaluate.steps import Steps
 from congruence.tasks.mlflow.reading import read_scores

@@ -29,8 +29,7 @@ from congruence.flows.watching.watch import check_once
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate
-from congruence.tasks.evaluate.executors import LocalExecutor
-from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.mlflow.listing import list_evaluations
 from congruence.tasks.models.registry import resolve

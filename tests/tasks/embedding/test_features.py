@@ -12,8 +12,7 @@ import pytest
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.shard import embed_each
-from congruence.tasks.embeddings.standardisation import require_features, with_statistics
-from congruence.tasks.embeddings.worker import open_store
+from congruence.tasks.embeddings.worker import open_store, require_features, with_statistics
 from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.features import standardisation
 from congruence.tasks.encoders.features import standardisation as in_one_pass

@@ -18,8 +18,7 @@ from xgboost import XGBRegressor
 from congruence.kernels.distributions import Normal
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate
-from congruence.tasks.evaluate.executors import LocalExecutor
-from congruence.tasks.evaluate.observer import Observer
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.mlflow.finished import finished_evaluations
 from congruence.tasks.runtime.errors import SettingsError

@@ -23,8 +23,7 @@ from stored_places import DAMAGE, Place
 
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.store.embeddings import EmbeddingStore, StoreError, open_store_cached
-from congruence.tasks.store.layout import StoreAddress
-from congruence.tasks.store.objects import ObjectStore
+from congruence.tasks.store.objects import ObjectStore, StoreAddress
 
 DIMENSION = 5
 SHARD_ROWS = 7
