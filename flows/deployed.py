@@ -31,7 +31,7 @@ from prefect.states import Completed
 from prefect.types.entrypoint import EntrypointType
 
 from congruence.flows.cli.console import say
-from congruence.flows.cli.environment import embed_servers
+from congruence.flows.cli.options import embed_servers
 from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.receiver import EVENT

@@ -26,9 +26,9 @@ from pathlib import Path
 import psutil
 from loopback import QUIET, free_port
 
+from congruence.flows.receiver import register_webhook
 from congruence.tasks.dask.cluster_spec import WORKER_ENVIRONMENT, dask_environment
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.webhook import register_webhook
 from congruence.tasks.runtime.memory import total_memory
 
 sys.path.append(str(Path(__file__).parents[1] / "infra"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PROJECT = """
-from congruence.flows.operations.ui import require_free
+from congruence.flows.operations.listing import require_free
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.runtime.errors import SettingsError
 

@@ -35,7 +35,7 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     warnings.simplefilter("ignore")
     logging.getLogger("mlflow").setLevel(logging.ERROR)
-    from congruence.flows.cli.environment import embed_servers
+    from congruence.flows.cli.options import embed_servers
 
     home = embed_servers(given.home.resolve())  # before Prefect and MLflow are imported
     from page import write_page

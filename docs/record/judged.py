@@ -13,7 +13,7 @@ import yaml
 from table import GROUPS, TARGET, TIME, Table
 
 from congruence.flows.operations.recalibrate import NothingToMendError, recalibrate_versions
-from congruence.flows.prefect.session import run_evaluation, session
+from congruence.flows.session import run_evaluation, session
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.plan import VersionOutcome

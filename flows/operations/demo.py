@@ -17,7 +17,7 @@ import yaml
 
 from congruence.flows.cli.console import console
 from congruence.flows.cli.tables import print_outcomes
-from congruence.flows.prefect.session import run_evaluation
+from congruence.flows.session import run_evaluation
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
 from congruence.tasks.models.registry import list_versions

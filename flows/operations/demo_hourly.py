@@ -12,7 +12,7 @@ from pathlib import Path
 from congruence.flows.cli.console import console
 from congruence.flows.cli.tables import print_outcomes
 from congruence.flows.operations.demo import descriptions, evaluation_file, registered_versions
-from congruence.flows.prefect.session import run_evaluation
+from congruence.flows.session import run_evaluation
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.hourly.dataset import INPUTS, hourly_counts
 from congruence.tasks.hourly.models import DESCRIPTIONS, MODEL_NAME, register_versions

@@ -22,8 +22,7 @@ from typing import Any, Literal
 import requests
 import typer
 
-from congruence.flows.cli.environment import embed_servers
-from congruence.flows.cli.options import home_folder
+from congruence.flows.cli.options import embed_servers, home_folder
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError

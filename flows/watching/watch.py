@@ -21,7 +21,7 @@ import numpy as np
 
 from congruence.flows.cli.console import say
 from congruence.flows.operations.gate import gate_outcomes
-from congruence.flows.prefect.session import run_evaluation
+from congruence.flows.session import run_evaluation
 from congruence.flows.watching.report import WatchResult, report, tell_verdicts
 from congruence.flows.watching.stored import Evaluate, look_at_stored, outcomes_of, stored_versions
 from congruence.kernels.errors import CongruenceError

@@ -184,7 +184,7 @@ def test_nothing_goes_while_a_run_works_or_that_was_just_written(data: Path, hom
 
 
 def test_the_command_lists_asks_and_says_so(data: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("congruence.flows.cli.commands.local.embed_servers", lambda folder: folder)
+    monkeypatch.setattr("congruence.flows.cli.registered.embed_servers", lambda folder: folder)
     file = data / "evaluation.yaml"
     file.write_text(yaml.safe_dump(content(data, "kept", home=str(home))))
     before = files(home)
@@ -217,7 +217,7 @@ def test_a_bucket_is_cleaned_of_what_is_a_day_old(
     kept = [settings(data, "kept", store=store)]
     assert clean(kept, lambda _: True) == []
     now = time.time()
-    monkeypatch.setattr("congruence.tasks.cleanup.unused.time.time", lambda: now + 25 * 3600)
+    monkeypatch.setattr("congruence.flows.operations.cleanup.time.time", lambda: now + 25 * 3600)
     removed = clean(kept, lambda _: True)
     assert [part.kind for part in removed] == ["embeddings", "indexes"]
     assert len(embedded(kept[0]).read()) == ROWS

@@ -16,11 +16,10 @@ from commands import run
 from prefect import flow
 from rich.console import Console
 
-from congruence.flows.cli import progress
+from congruence.flows.cli import console
 from congruence.flows.cli.console import say
 from congruence.flows.cli.tables import order_of_versions, print_outcomes
-from congruence.flows.evaluate import STAGES, in_flow
-from congruence.flows.prefect.log_filters import run_fields
+from congruence.flows.evaluate import STAGES, in_flow, run_fields
 from congruence.kernels import Normal
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.evaluate.plan import VersionOutcome
@@ -62,12 +61,10 @@ def test_a_stage_in_which_nothing_ends_says_so_every_few_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A solve of 472 s had no line at all: none of its versions was done before the end."""
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.1)
-    monkeypatch.setattr(progress, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.1)
+    monkeypatch.setattr(console, "_LOOK_SECONDS", 0.02)
     asked = iter(range(100))
-    with progress.stage(
-        "solving test", 5, "versions", detail=lambda: f"{next(asked)} tasks done", at_once=5
-    ) as advance:
+    with console.stage("solving test", 5, "versions", detail=lambda: f"{next(asked)} tasks done", at_once=5) as advance:
         time.sleep(0.5)
         advance(5)
     lines = capsys.readouterr().err.strip().splitlines()

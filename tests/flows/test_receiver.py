@@ -29,14 +29,15 @@ from congruence.flows.receiver import (
     EVENT,
     MAX_BODY,
     MAX_CONNECTIONS,
+    NewVersion,
     create_receiver,
     post_new_version,
     receiver_server,
+    register_webhook,
     serve_receiver,
 )
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.webhook import NewVersion, register_webhook
 from congruence.tasks.runtime.errors import SettingsError
 
 SECRET = "a secret of some length"

@@ -24,12 +24,12 @@ from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from typer.testing import CliRunner
 
+from congruence.flows import session
 from congruence.flows.cli.app import app
-from congruence.flows.cli.error_messages import explaining
+from congruence.flows.cli.console import explaining
 from congruence.flows.cli.options import Errors
+from congruence.flows.evaluate import explain, is_news, log_own_errors_as_messages
 from congruence.flows.operations.validate import about_targets
-from congruence.flows.prefect import session
-from congruence.flows.prefect.log_filters import explain, is_news, log_own_errors_as_messages
 from congruence.kernels import Normal, Poisson
 from congruence.tasks.evaluate.executors import Done
 from congruence.tasks.mlflow.connection import TrackingError, with_retries

@@ -14,7 +14,7 @@ import yaml
 from commands import HEAVY, SERVERS, run, run_all
 from mlflow import MlflowClient
 
-from congruence.flows.cli import environment
+from congruence.flows.cli import options
 from congruence.tasks.mlflow.connection import TrackingError, experiment_id
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.mlflow_access import make_local_store
@@ -187,7 +187,7 @@ def test_the_flows_process_loads_nothing_that_draws_or_clusters() -> None:
 MAKES_FILES = """
 import sys, tempfile
 from pathlib import Path
-from congruence.flows.cli.environment import embed_servers
+from congruence.flows.cli.options import embed_servers
 embed_servers(Path(sys.argv[1]))
 print(tempfile.mkdtemp(), flush=True)
 sys.stdin.read()
@@ -229,7 +229,7 @@ def test_loopback_is_exempt_from_proxies(given: dict[str, str], expected: str, m
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    environment._exempt_loopback_from_proxies()
+    options._exempt_loopback_from_proxies()
     assert {os.environ.get(name) for name in ("NO_PROXY", "no_proxy")} - {None} == {expected}
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from congruence.flows.prefect.log_filters import log_own_errors_as_messages
+from congruence.flows.evaluate import log_own_errors_as_messages
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.evaluate.executors import reason
 from congruence.tasks.runtime.masking import MASK, mask_secrets, mask_text

@@ -13,7 +13,7 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-from congruence.flows.operations.ui import list_pages
+from congruence.flows.operations.listing import list_pages
 from congruence.tasks.mlflow import pages
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.settings import TrackingSettings

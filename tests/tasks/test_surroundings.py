@@ -15,10 +15,9 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from congruence.flows.cli.environment import embed_servers
-from congruence.flows.cli.error_messages import explained
-from congruence.flows.cli.options import Errors
-from congruence.flows.prefect import local_server as prefect_server
+from congruence.flows import session as prefect_server
+from congruence.flows.cli.console import explained
+from congruence.flows.cli.options import Errors, embed_servers
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.connection import TrackingError, connect, use_tracking, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings

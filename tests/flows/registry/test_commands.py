@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
 from congruence.flows.evaluate import evaluate
-from congruence.flows.operations.sample import quick
-from congruence.flows.operations.validate import validate
+from congruence.flows.operations.validate import quick, validate
 from congruence.tasks.data.split import open_split
 from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.evaluate.plan import Plan

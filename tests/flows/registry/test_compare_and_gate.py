@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from congruence.flows.cli.app import app
 from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.compare import compare
-from congruence.flows.operations.gate import gate, gate_outcomes
-from congruence.flows.operations.gate_on_github import annotation
+from congruence.flows.operations.gate import annotation, gate, gate_outcomes
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.connection import TrackingError

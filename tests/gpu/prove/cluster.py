@@ -15,7 +15,7 @@ COMPARED = "cce_mean"
 
 def run(record: Any, name: str, device: str, small: bool) -> None:
     """Landmarks are named, so that both clusters make the same answer."""
-    from congruence.flows.cli.environment import embed_servers
+    from congruence.flows.cli.options import embed_servers
     from congruence.tasks.runtime.files import tracking_uri
 
     kinds = ("cuda", "local") if device == "cuda" else ("threads", "local")
@@ -45,7 +45,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
 
 
 def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str]) -> dict[str, dict[str, float]]:
-    from congruence.flows.prefect.session import run_evaluation
+    from congruence.flows.session import run_evaluation
     from congruence.tasks.settings.computing import ClusterSettings
     from congruence.tasks.settings.evaluation import load_settings
 

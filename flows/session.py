@@ -1,4 +1,4 @@
-"""The Prefect server of a run that nobody gave one: a process of its own, which starts while the flow is loaded."""
+"""Flows from the command line: on the Prefect server of the environment, or on one of our own while they run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,46 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from congruence.flows.cli.console import say
+from congruence.flows.cli.console import explaining, say
+from congruence.tasks.data.ingest import require_columns
+from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.runtime.errors import ClusterError, SettingsError, require_database
 from congruence.tasks.runtime.memory import collector_paused
+from congruence.tasks.settings.evaluation import EvaluationSettings
+
+
+def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list[VersionOutcome]:
+    """The outcomes of an evaluation: of the flow, unless everything that it would do is done already.
+
+    Raises:
+        CongruenceError: settings, data or models that cannot be evaluated; what the files' first rows show, and an
+            encoder that cannot be loaded, before a server is started.
+    """
+    plan = Plan(settings, again=again)
+    if (found := plan.outcomes()) is not None:
+        return found
+    for split in plan.settings.all_splits:
+        require_columns(split)
+    if settings.encoder.kind != "identity":  # kept in this process, which asks it for its names
+        asking_encoder(settings.encoder)
+    with session():
+        from congruence.flows.evaluate import evaluate
+
+        return evaluate(settings, ", ".join(plan.settings.models) or "registry versions", again, plan)
+
+
+@contextmanager
+def session() -> Iterator[None]:
+    """Flows run inside, on the Prefect server that is configured or else on one of our own."""
+
+    # Explained inside as well: the server's address is known there, and how it ended.
+    with explaining(), prefect_server(), explaining():
+        from congruence.flows.evaluate import told_by_a_command
+
+        told_by_a_command()
+        yield
+
 
 REFUSED_SECONDS = 10.0
 _SAID_AFTER_SECONDS, _START_SECONDS, _END_SECONDS = 20.0, 180.0, 5.0

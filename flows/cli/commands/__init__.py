@@ -1,1 +1,0 @@
-"""The commands of `congruence`: options and exit statuses; what they do is loaded when they run."""

@@ -1,1 +1,0 @@
-"""What earlier runs left in a home folder and in stores."""
