@@ -18,7 +18,7 @@ from experiment import Array
 from PIL import Image, ImageFilter
 
 from congruence.kernels import Binomial, Distribution
-from congruence.tasks.digits.images import MAX_ANGLE, base_images, draw, encode_png, labels
+from congruence.tasks.digits.dataset import MAX_ANGLE, base_images, draw, encode_png, labels
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
 

@@ -28,8 +28,7 @@ from safetensors.torch import save_file
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from congruence.tasks.compact_clip import WEIGHTS, model_name
-from congruence.tasks.digits.dataset import digit_rows
-from congruence.tasks.digits.images import MAX_ANGLE, base_images, draw, labels
+from congruence.tasks.digits.dataset import MAX_ANGLE, base_images, digit_rows, draw, labels
 from congruence.tasks.encoders.open_clip_import import open_clip
 
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

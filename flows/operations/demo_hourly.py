@@ -14,8 +14,7 @@ from congruence.flows.cli.tables import print_outcomes
 from congruence.flows.operations.demo import descriptions, evaluation_file, registered_versions
 from congruence.flows.session import run_evaluation
 from congruence.tasks.evaluate.plan import VersionOutcome
-from congruence.tasks.hourly.dataset import INPUTS, hourly_counts
-from congruence.tasks.hourly.models import DESCRIPTIONS, MODEL_NAME, register_versions
+from congruence.tasks.hourly import DESCRIPTIONS, INPUTS, MODEL_NAME, hourly_counts, register_versions
 from congruence.tasks.runtime.files import tracking_uri, whole_file
 from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings

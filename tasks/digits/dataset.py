@@ -1,20 +1,21 @@
-"""A regression data set with a known conditional law: the angle of a rotated digit, seen through noise.
+"""A regression data set with a known conditional law: the angle of a rotated digit, seen through noise."""
 
-target = angle + N(0, (5 + 2.5 digit)^2) degrees, angle ~ U(-60, 60). A model that names this law for each image is
-congruent with the data, so the data tells how small a Conditional Congruence Error can get.
-"""
+from __future__ import annotations
 
+import io
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.digits.images import MAX_ANGLE, SplitName, base_images, draw, encode_png, labels
 from congruence.tasks.runtime.files import whole_file
 
 SCHEMA = pa.schema(
@@ -88,3 +89,68 @@ def write_digits(
             pq.write_table(_table(drawn, slice(start, start + shard_rows)), file, compression="none")
         written.append(path)
     return written
+
+
+SIZE = 64
+MAX_ANGLE = 60.0
+
+_MARGIN = 2  # empty cells around the 8 x 8 digit, so that a turn by 60 degrees cuts no stroke off
+_CANVAS = 2 * SIZE
+_SPLIT_SEED = 20250
+_TRAINING_FRACTION = 0.6
+
+SplitName = Literal["train", "test"]
+
+
+@cache
+def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    bunch = load_digits()
+    return np.asarray(bunch.images, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
+
+
+def labels() -> NDArray[np.int64]:
+    """The digit (0-9) of each of the 1,797 base images."""
+    return _digits()[1]
+
+
+@cache
+def base_images(split: SplitName) -> NDArray[np.int64]:
+    """Row numbers, in scikit-learn's order, of the base images of a split; the two splits share none.
+
+    The cut does not depend on any seed of the caller: the shipped compact CLIP was trained on the training images,
+    so a test split drawn otherwise would hold images that the encoder has seen.
+    """
+    digits = labels()
+    # The shipped encoder was trained on this very split.
+    rng = np.random.default_rng(_SPLIT_SEED)
+    chosen: list[int] = []
+    for digit in range(10):
+        of_digit = rng.permutation(np.flatnonzero(digits == digit))
+        cut = round(_TRAINING_FRACTION * of_digit.size)
+        chosen.extend(of_digit[:cut] if split == "train" else of_digit[cut:])
+    found = rng.permutation(np.sort(chosen)).astype(np.int64)
+    found.flags.writeable = False  # one array for all who ask
+    return found
+
+
+@cache
+def _enlarged(base: int) -> Image.Image:
+    cells = np.pad(_digits()[0][base] / 16.0, _MARGIN)
+    canvas = Image.fromarray(cells.astype(np.float32)).resize((_CANVAS, _CANVAS), Image.Resampling.BICUBIC)
+    # A smooth step makes strokes of the blurred enlargement while it keeps their antialiased edges.
+    ink = np.clip((np.asarray(canvas) - 0.3) / 0.45, 0.0, 1.0)
+    ink = ink * ink * (3.0 - 2.0 * ink)
+    return Image.fromarray(np.round(255.0 * ink).astype(np.uint8))
+
+
+def draw(base: int, angle: float) -> Image.Image:
+    """Base image number `base` turned by `angle` degrees (positive: to the left), 64 x 64 grey levels on black."""
+    turned = _enlarged(base).rotate(angle, resample=Image.Resampling.BICUBIC)
+    return turned.resize((SIZE, SIZE), Image.Resampling.BOX)
+
+
+def encode_png(image: Image.Image) -> bytes:
+    """The image as PNG bytes; the same image gives the same bytes under one version of Pillow."""
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", compress_level=6)
+    return buffer.getvalue()

@@ -173,8 +173,7 @@ def try_images(data: Path) -> None:
     from PIL import Image
     from sklearn.datasets import load_digits, load_sample_images
 
-    from congruence.tasks.digits.dataset import digit_rows
-    from congruence.tasks.digits.images import draw
+    from congruence.tasks.digits.dataset import digit_rows, draw
 
     rng = np.random.default_rng(0)
     cells = [Image.open(path).convert("RGB") for path in sorted((data / "bccd/images").glob("*.jpg"))]
@@ -231,7 +230,7 @@ class Embedder:
 
     def __call__(self, pictures: list[Any]) -> Pictures:
         from congruence.tasks.data.pictures import measured_picture
-        from congruence.tasks.digits.images import encode_png
+        from congruence.tasks.digits.dataset import encode_png
 
         ready = [self.encoder.preprocess(encode_png(one)) for one in pictures]
         made = [self.encoder.encode(ready[start : start + 32]) for start in range(0, len(ready), 32)]

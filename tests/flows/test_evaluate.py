@@ -18,11 +18,11 @@ from congruence.flows.cli.app import app
 from congruence.flows.evaluate import evaluate
 from congruence.flows.operations import demo_hourly
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
+from congruence.tasks import hourly
 from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.evaluate.plan import VersionOutcome
-from congruence.tasks.hourly import models
 from congruence.tasks.mlflow.finished import run_metrics
 from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.notebook.door import evaluated
@@ -126,7 +126,7 @@ def test_the_true_law_is_judged_once_time_is_named(home: Path, monkeypatch: pyte
     }
     monkeypatch.setattr(demo_hourly, "ROWS", 1_000)
     monkeypatch.setattr(demo_hourly, "EVALUATION", {**demo_hourly.EVALUATION, **small})
-    for place, name in ((models, "_VERSIONS"), (models, "DESCRIPTIONS"), (demo_hourly, "DESCRIPTIONS")):
+    for place, name in ((hourly, "_VERSIONS"), (hourly, "DESCRIPTIONS"), (demo_hourly, "DESCRIPTIONS")):
         monkeypatch.setattr(place, name, {"truth": getattr(place, name)["truth"]})
     shown = CliRunner().invoke(app, ["demo", "--data", "hourly", "--home", str(home)])
     assert shown.exit_code == 0, shown.output

@@ -33,15 +33,12 @@ from congruence.kernels.protocol import EXACT
 from congruence.kernels.split import prepare
 from congruence.tasks.compact_clip import WEIGHTS, model_name
 from congruence.tasks.contract import PredictiveModel, check_contract, load_predictive_model
-from congruence.tasks.digits.dataset import digit_rows, noise_scale, write_digits
-from congruence.tasks.digits.images import base_images, draw, labels
-from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
-from congruence.tasks.digits.network import normal_nll, pixels, train
+from congruence.tasks.digits.dataset import base_images, digit_rows, draw, labels, noise_scale, write_digits
+from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, normal_nll, pixels, register_versions, train
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.open_clip_import import open_clip
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.hourly.dataset import CORRELATION, INPUTS, hourly_counts
-from congruence.tasks.hourly.models import poisson, true_law, weekday
+from congruence.tasks.hourly import CORRELATION, INPUTS, hourly_counts, poisson, true_law, weekday
 from congruence.tasks.models.registry import list_versions, resolve
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.sentences.calibration import correlation_clause

@@ -18,8 +18,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EXACT
 from congruence.kernels.split import conditional_congruence_error
 from congruence.tasks.contract import ContractError, log_predictive_model
-from congruence.tasks.digits.dataset import digit_rows, noise_scale
-from congruence.tasks.digits.images import draw, encode_png
+from congruence.tasks.digits.dataset import digit_rows, draw, encode_png, noise_scale
 
 ROWS = 80
 LOC_SCALE = {"family": "normal", "columns": {"loc": "loc", "scale": "scale"}}

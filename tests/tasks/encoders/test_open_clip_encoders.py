@@ -17,8 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks import compact_clip
-from congruence.tasks.digits.dataset import digit_rows
-from congruence.tasks.digits.images import draw, encode_png
+from congruence.tasks.digits.dataset import digit_rows, draw, encode_png
 from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.open_clip_import import open_clip

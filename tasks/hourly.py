@@ -7,14 +7,18 @@ the quantile at Phi(z). So the law of each hour stays right, and rows are not in
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import scipy.special
 import scipy.stats
+from mlflow import MlflowClient
 from scipy.signal import lfilter
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.streams import stream
+from congruence.tasks.contract import log_predictive_model
 
 INPUTS = ("sin", "cos", "workingday", "temperature")
 DISPERSION = 0.15
@@ -58,3 +62,52 @@ def _alike(rows: int, correlation: float, seed: int, purpose: str) -> Array:
     noise = stream(seed, purpose).standard_normal(rows)
     noise[1:] *= np.sqrt(1.0 - correlation**2)
     return np.asarray(lfilter([1.0], [1.0, -correlation], noise))
+
+
+MODEL_NAME = "hourly-hires"
+
+DESCRIPTIONS = {
+    "truth": "the true distribution",
+    "poisson": "the right mean, and Poisson: its spread is too small",
+    "weekday": "takes every day for a working day",
+}
+"""What each version is, by its alias, in the order of registration."""
+
+
+def true_law(frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns mean and dispersion."""
+    return pd.DataFrame({"mean": mean_count(frame), "dispersion": np.full(len(frame), DISPERSION)})
+
+
+def poisson(frame: pd.DataFrame) -> pd.DataFrame:
+    """Column rate."""
+    return pd.DataFrame({"rate": mean_count(frame)})
+
+
+def weekday(frame: pd.DataFrame) -> pd.DataFrame:
+    """The true law of a working day with the same hour and temperature."""
+    return true_law(frame.assign(workingday=1))
+
+
+_VERSIONS: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame]]] = {
+    "truth": ("negative_binomial", true_law),
+    "poisson": ("poisson", poisson),
+    "weekday": ("negative_binomial", weekday),
+}
+
+
+def register_versions() -> None:
+    """Log and register the versions under ``MODEL_NAME``, each with its alias and what it is as the tag ``what``."""
+    example, client = hourly_counts(5)[list(INPUTS)], MlflowClient()
+    for alias, (family, predict) in _VERSIONS.items():
+        info = log_predictive_model(
+            predict,
+            name=MODEL_NAME,
+            family=family,
+            input_example=example,
+            registered_model_name=MODEL_NAME,
+            pip_requirements=["congruence", "mlflow", "scipy"],
+        )
+        version = str(info.registered_model_version)
+        client.set_registered_model_alias(MODEL_NAME, alias, version)
+        client.set_model_version_tag(MODEL_NAME, version, "what", DESCRIPTIONS[alias])
