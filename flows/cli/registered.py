@@ -153,7 +153,7 @@ def list_versions(
     with Errors(debug, as_json):
         settings = use_home_store(home)
         from congruence.flows.operations.listing import listing_json, print_listing
-        from congruence.tasks.mlflow.listing import list_evaluations
+        from congruence.tasks.mlflow.finished import list_evaluations
 
         found = list_evaluations(names or [], settings)
         if as_json:

@@ -20,11 +20,10 @@ from congruence.tasks.comparison.who_won import ALL_ROWS, WhoWon, named_parts, r
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import file_conditions, split_conditions
 from congruence.tasks.evaluate.splits import open_planned, opened, use_tracking
-from congruence.tasks.mlflow.baselines import baseline_version
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.finished import ANY, Conditions
 from congruence.tasks.mlflow.pages import place_of
-from congruence.tasks.mlflow.reading import comparable_versions, logged_versions
+from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, logged_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, select
 from congruence.tasks.monitor.best import MayBeBest

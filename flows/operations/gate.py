@@ -15,12 +15,10 @@ from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome, split_conditions
 from congruence.tasks.evaluate.splits import opened, use_tracking
-from congruence.tasks.mlflow.baselines import baseline_version, gate_baseline
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
-from congruence.tasks.mlflow.pages import place_of
-from congruence.tasks.mlflow.reading import comparable_versions, read_version
-from congruence.tasks.mlflow.version_tags import alias_holder, set_alias
+from congruence.tasks.mlflow.pages import alias_holder, place_of, set_alias
+from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, gate_baseline, read_version
 from congruence.tasks.models.registry import select
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.monitor.account import read_account

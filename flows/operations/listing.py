@@ -19,7 +19,7 @@ from rich.table import Table
 
 from congruence.flows.cli.console import results
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
-from congruence.tasks.mlflow.listing import ListedEvaluation, ListedVersion, OpenEvaluation, list_evaluations
+from congruence.tasks.mlflow.finished import ListedEvaluation, ListedVersion, OpenEvaluation, list_evaluations
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError

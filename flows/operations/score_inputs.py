@@ -29,9 +29,9 @@ from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol
 from congruence.tasks.evaluate.splits import for_workers, open_planned, require_models, store_uri, with_fitted_encoder
 from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
+from congruence.tasks.mlflow.comparisons import log_reliability
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.pages import place_of
-from congruence.tasks.mlflow.reliability import log_reliability
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.models.version import ModelVersion

@@ -16,8 +16,7 @@ from congruence.kernels.monitoring import Monitor
 from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome
-from congruence.tasks.mlflow.pages import place_of
-from congruence.tasks.mlflow.version_tags import BEST, set_version_tags
+from congruence.tasks.mlflow.pages import BEST, place_of, set_version_tags
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.monitor.account import Account, read_account
 from congruence.tasks.monitor.best import best_over

@@ -34,7 +34,7 @@ from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.evaluate.splits import open_planned, use_tracking, with_fitted_encoder
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
-from congruence.tasks.mlflow.version_tags import log_failure
+from congruence.tasks.mlflow.pages import log_failure
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.monitor.account import Account, counted_keys, read_account

@@ -389,8 +389,8 @@ def _score(
     piece: tuple[EvaluatedRows, MeasurementAddress, ModelVersion],
 ) -> VersionOutcome:
     """Make every score of one version from its predictions and its measurement, and log it from here."""
-    from congruence.tasks.mlflow.baselines import IN_USE  # draws, and is not loaded in the flow's process
     from congruence.tasks.mlflow.evaluations import log_evaluation
+    from congruence.tasks.mlflow.reading import IN_USE  # draws, and is not loaded in the flow's process
     from congruence.tasks.runtime.memory import give_back
     from congruence.tasks.scores.version import score_version
 

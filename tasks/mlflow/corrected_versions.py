@@ -1,8 +1,4 @@
-"""A recalibrated version in the registry: parent, map and encoder packed into one model, registered under its name.
-
-The parent's files are copied in rather than referred to: the new version loads after the parent's run, version or
-artifacts are gone, at the cost of storing them twice.
-"""
+"""What a model folder must hold of an encoder so that the model embeds without the folder it was fitted from."""
 
 from __future__ import annotations
 
@@ -27,6 +23,7 @@ from congruence.tasks.contract.loading import METADATA_KEY, fetch
 from congruence.tasks.contract.log import logged_model_name, without_notices
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import Split
+from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.connection import connect, experiment_id, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, identity_digest
 from congruence.tasks.mlflow.settings import TrackingSettings
@@ -43,10 +40,35 @@ from congruence.tasks.recalibration.model import (
     RecalibratedModel,
     write_description,
 )
-from congruence.tasks.recalibration.packed_encoder import pack_encoder
 from congruence.tasks.recalibration.rows import FITTED_ON, FITTED_UNTIL, described, fitted_on
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.settings.evaluation import EvaluationSettings
+
+LOCAL = "local-dir:"
+HERE = "{folder}"
+
+
+def pack_encoder(settings: EncoderSettings, folder: Path) -> tuple[EncoderSettings, str]:
+    """Copy weights that are files of this machine into ``folder``: the settings that find them there, and their key.
+
+    The mean and scale of features are among the settings; the compact encoder ships with the package; weights that are
+    named on a hub, and encoders of the user's own, are named again and must be within reach where the model is loaded.
+
+    Returns:
+        The settings, in which ``{folder}`` stands for the folder, and the key that holds it, "" for none.
+    """
+    anywhere = settings.model_copy(update={"device": "auto"})
+    model, pretrained = settings.model or "", settings.pretrained or ""
+    if model.startswith(LOCAL):
+        source = Path(model.removeprefix(LOCAL))
+        shutil.copytree(source, folder / source.name)
+        return anywhere.model_copy(update={"model": f"{LOCAL}{HERE}/{source.name}"}), "model"
+    if pretrained and Path(pretrained).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(pretrained, folder / Path(pretrained).name)
+        return anywhere.model_copy(update={"pretrained": f"{HERE}/{Path(pretrained).name}"}), "pretrained"
+    return anywhere, ""
+
 
 MADE_FROM = PREFIX + "recalibration"
 EXAMPLE_ROWS = 5

@@ -15,12 +15,18 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
-from congruence.tasks.mlflow.baselines import IN_USE, beside_baseline
 from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, with_retries
 from congruence.tasks.mlflow.finished import SECONDS, VERDICT, WRONG
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.pages import list_page, run_page, view_key
-from congruence.tasks.mlflow.reading import INFLUENCE_FILE, NOISE_FILE, PROVENANCE_FILE, SCORES_FILE
+from congruence.tasks.mlflow.pages import list_page, run_page, tag_version, view_key
+from congruence.tasks.mlflow.reading import (
+    IN_USE,
+    INFLUENCE_FILE,
+    NOISE_FILE,
+    PROVENANCE_FILE,
+    SCORES_FILE,
+    beside_baseline,
+)
 from congruence.tasks.mlflow.runs import (
     DATASET_DIGEST,
     among_writers,
@@ -29,11 +35,12 @@ from congruence.tasks.mlflow.runs import (
     log_inputs,
     log_metrics,
     log_params,
+    points_table,
     set_tags,
+    table_json,
+    write_parquet,
 )
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.tables import points_table, table_json, write_parquet
-from congruence.tasks.mlflow.version_tags import tag_version
 from congruence.tasks.models.registry import logged_model_record
 from congruence.tasks.plots.evaluation import evaluation_pictures
 from congruence.tasks.report.evaluation import evaluation_report

@@ -16,9 +16,9 @@ from congruence.tasks.comparison.who_won import best_set, in_set
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.finished import Conditions
+from congruence.tasks.mlflow.pages import tag_best
 from congruence.tasks.mlflow.reading import logged_versions, read_version
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.version_tags import tag_best
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.monitor.account import Account, read_account

@@ -20,10 +20,9 @@ from congruence.tasks.comparison.best import best_of
 from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.mlflow.baselines import gate_baseline
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.evaluations import log_evaluation
-from congruence.tasks.mlflow.reading import logged_versions
+from congruence.tasks.mlflow.reading import gate_baseline, logged_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError
 from congruence.tasks.models.version import ModelVersion

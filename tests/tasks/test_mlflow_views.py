@@ -16,8 +16,8 @@ from mlflow import MlflowClient
 from congruence.flows.operations.listing import list_pages
 from congruence.tasks.mlflow import pages
 from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.pages import described
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.version_tags import described
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.scores.evaluation import MetricValue
 

@@ -21,7 +21,7 @@ from congruence.kernels.distributions import Gamma, NegativeBinomial, Normal, Po
 from congruence.kernels.pit import pit_scores, pit_values
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
-from congruence.tasks.mlflow import tables
+from congruence.tasks.mlflow import runs
 from congruence.tasks.models.version import ModelVersion
 from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
 from congruence.tasks.report.evaluation import evaluation_report, report_data
@@ -483,7 +483,7 @@ def test_every_row_that_a_long_report_shows_is_looked_at(digits: int) -> None:
 
 @pytest.mark.parametrize("written", [4, 7, 100])
 def test_a_table_written_in_parts_is_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
-    monkeypatch.setattr(tables, "_WRITTEN_ROWS", written)
+    monkeypatch.setattr(runs, "_WRITTEN_ROWS", written)
     frame = pd.DataFrame(
         {
             "key": [f"row {row}" for row in range(10)],
@@ -495,7 +495,7 @@ def test_a_table_written_in_parts_is_the_table(tmp_path: Path, monkeypatch: pyte
         }
     )
     for single, dtype in (([], "float64"), (["score"], "float32")):
-        tables.write_parquet(frame, tmp_path / "table.parquet", single=single)
+        runs.write_parquet(frame, tmp_path / "table.parquet", single=single)
         found = pd.read_parquet(tmp_path / "table.parquet")
         assert found["score"].dtype == dtype
         assert found["count"].dtype == "int64"
@@ -510,8 +510,8 @@ def test_a_table_written_in_parts_is_the_table(tmp_path: Path, monkeypatch: pyte
 
 def test_texts_by_their_code_are_texts_in_the_file(tmp_path: Path) -> None:
     texts = ["", "bias", None] * 4
-    tables.write_parquet(pd.DataFrame({"fault": pd.Categorical(texts)}), tmp_path / "coded.parquet")
-    tables.write_parquet(pd.DataFrame({"fault": texts}), tmp_path / "texts.parquet")
+    runs.write_parquet(pd.DataFrame({"fault": pd.Categorical(texts)}), tmp_path / "coded.parquet")
+    runs.write_parquet(pd.DataFrame({"fault": texts}), tmp_path / "texts.parquet")
     assert (tmp_path / "coded.parquet").read_bytes() == (tmp_path / "texts.parquet").read_bytes()
 
 

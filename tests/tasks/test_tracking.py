@@ -22,19 +22,17 @@ from pydantic import ValidationError
 
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.protocol import PREPRINT
-from congruence.tasks.mlflow import evaluations, tables
+from congruence.tasks.evaluate.evaluation import performance_report, system_metrics
+from congruence.tasks.mlflow import evaluations, runs
 from congruence.tasks.mlflow import settings as tracking_settings
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
-from congruence.tasks.mlflow.finished import complete_runs
+from congruence.tasks.mlflow.finished import complete_runs, list_evaluations
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.listing import list_evaluations
-from congruence.tasks.mlflow.machine import performance_report, system_metrics
-from congruence.tasks.mlflow.pages import evaluation_lists
+from congruence.tasks.mlflow.pages import evaluation_lists, log_failure
 from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.runs import RunContent, log_once, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.mlflow.version_tags import log_failure
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.metrics.registry import SECTIONS, shown
@@ -443,7 +441,7 @@ def test_what_mlflow_refuses_is_not_tried_again(make_evaluation, versions, setti
 
 def test_the_table_holds_what_a_page_can_show():
     table = pd.DataFrame({"a": [1.0, np.nan], "b": ["x" * 500, None], "c": [np.float32(0.1), np.inf], "d": [True, 2]})
-    shown = json.load(io.StringIO(tables.table_json(table)))
+    shown = json.load(io.StringIO(runs.table_json(table)))
     assert shown["data"][0] == [1, "x" * 119 + "…", 0.1, True]
     assert shown["data"][1][:3] == [None, None, None]
 

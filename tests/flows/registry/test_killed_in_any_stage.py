@@ -24,8 +24,7 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from prefect.settings import PREFECT_API_URL
 
-from congruence.tasks.mlflow.finished import run_metrics
-from congruence.tasks.mlflow.listing import list_evaluations
+from congruence.tasks.mlflow.finished import list_evaluations, run_metrics
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.files import ENDING
 

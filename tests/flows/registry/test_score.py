@@ -21,7 +21,7 @@ from congruence.flows.operations.score_inputs import ScoredInputs, score
 from congruence.kernels.trust.judgement import CCE, SPREAD, SUPPORT
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import encode_png, write_digits
-from congruence.tasks.mlflow.reliability import log_reliability
+from congruence.tasks.mlflow.comparisons import log_reliability
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.reliability import TABLE
 from congruence.tasks.sentences.inputs import withholding_sentence
