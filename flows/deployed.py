@@ -40,7 +40,7 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison.gate import GateDecision, worst
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome, requested_versions
 from congruence.tasks.evaluate.splits import use_tracking
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import SERVED_HOME, default_home
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings

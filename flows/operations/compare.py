@@ -26,8 +26,8 @@ from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, logged_versions
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, select
-from congruence.tasks.monitor.best import MayBeBest
-from congruence.tasks.recalibration.rows import has_seen
+from congruence.tasks.monitor.account import MayBeBest
+from congruence.tasks.recalibration.fit import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.runtime.mlflow_access import point_mlflow_at

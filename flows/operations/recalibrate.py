@@ -47,10 +47,9 @@ from congruence.tasks.mlflow.corrected_versions import (
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.models.version import ModelVersion
-from congruence.tasks.recalibration.fit import FittedVersion, fit_version
+from congruence.tasks.models.settings import ModelVersion
+from congruence.tasks.recalibration.fit import FittedVersion, fit_version, halves_of
 from congruence.tasks.recalibration.model import DescribedEmbedding
-from congruence.tasks.recalibration.rows import halves_of
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.scores.wrong import PreviewRow, judgement

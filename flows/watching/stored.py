@@ -35,10 +35,9 @@ from congruence.tasks.evaluate.splits import (
 )
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.monitor.account import FOUND_AGAIN, INPUTS, Account, LoggedLook, read_account
-from congruence.tasks.monitor.inputs import inputs_change
-from congruence.tasks.monitor.periods import Period, due_parts
+from congruence.tasks.monitor.periods import Period, due_parts, inputs_change
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import digest_of, load_record, save_record
 from congruence.tasks.scores.metrics.registry import requested_metrics

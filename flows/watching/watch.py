@@ -36,9 +36,9 @@ from congruence.tasks.evaluate.splits import open_planned, use_tracking, with_fi
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.pages import log_failure
 from congruence.tasks.models.registry import matching_versions
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.monitor.account import Account, counted_keys, read_account
-from congruence.tasks.recalibration.rows import FITTED_UNTIL
+from congruence.tasks.recalibration.fit import FITTED_UNTIL
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings

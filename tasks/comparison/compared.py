@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.verdict import Verdict
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import Columns, MetricValue, SplitSummary, logged_verdict
 from congruence.tasks.scores.wrong import WrongPlace
 

@@ -23,8 +23,7 @@ from pydantic import ValidationError
 from congruence.tasks.contract.model import PredictiveModel, failure_text
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.models.registry import logged_model_record, resolve
-from congruence.tasks.models.settings import Isolation
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import Isolation, ModelVersion
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.runtime.masking import mask_text

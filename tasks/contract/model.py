@@ -22,7 +22,7 @@ from congruence.tasks.contract.settings import (
     PredictionSettings,
 )
 from congruence.tasks.contract.signature import pictures_as_files, to_signature, to_tensor
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.readers.base import Spec, UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
 from congruence.tasks.runtime.errors import ContractError

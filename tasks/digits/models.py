@@ -28,7 +28,7 @@ from congruence.tasks.digits.dataset import noise_scale
 from congruence.tasks.mlflow.connection import connect, experiment_id
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 
 REDUCTION = 4
 UNIT = 40.0  # degrees: the network sees targets of about unit size

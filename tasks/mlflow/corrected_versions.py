@@ -28,9 +28,9 @@ from congruence.tasks.mlflow.connection import connect, experiment_id, with_retr
 from congruence.tasks.mlflow.identity import PREFIX, identity_digest
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.recalibration import recalibrated_model
-from congruence.tasks.recalibration.fit import FittedVersion
+from congruence.tasks.recalibration.fit import FITTED_ON, FITTED_UNTIL, FittedVersion, described, fitted_on
 from congruence.tasks.recalibration.model import (
     FOLDER,
     MAP,
@@ -40,7 +40,6 @@ from congruence.tasks.recalibration.model import (
     RecalibratedModel,
     write_description,
 )
-from congruence.tasks.recalibration.rows import FITTED_ON, FITTED_UNTIL, described, fitted_on
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

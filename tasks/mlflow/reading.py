@@ -35,7 +35,7 @@ from congruence.tasks.mlflow.identity import COMPLETE, STATE, facts
 from congruence.tasks.mlflow.runs import read_parquet
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, resolve
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary
 from congruence.tasks.scores.wrong import WrongPlace
 

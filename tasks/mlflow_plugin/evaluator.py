@@ -178,7 +178,7 @@ def _predict(model: Any, frame: pd.DataFrame, settings: EvaluatorConfig) -> Dist
     from congruence.tasks.contract import read_distribution
     from congruence.tasks.contract.loading import settings_in
     from congruence.tasks.contract.model import PredictiveModel
-    from congruence.tasks.models.version import ModelVersion
+    from congruence.tasks.models.settings import ModelVersion
 
     if isinstance(model, mlflow.pyfunc.PyFuncModel):
         name = str(model.model_id or model.metadata.model_uuid)

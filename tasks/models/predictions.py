@@ -29,7 +29,7 @@ from congruence.tasks.contract.settings import families
 from congruence.tasks.data.digests import ContentDigest, combine
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.data.split import Split
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import digest_of, from_npz, to_npz
 from congruence.tasks.runtime.memory import MadeOnce

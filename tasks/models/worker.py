@@ -37,8 +37,7 @@ from congruence.tasks.models.predictions import (
     write_predictions,
 )
 from congruence.tasks.models.processes import ModelProcess
-from congruence.tasks.models.settings import PredictSettings
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion, PredictSettings
 from congruence.tasks.readers.base import Spec
 from congruence.tasks.readers.read import read_output
 from congruence.tasks.runtime.errors import ContractError, SettingsError

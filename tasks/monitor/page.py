@@ -1,15 +1,140 @@
-"""The page of a registered model over time, logged beside its newest look."""
+"""The page of a split over time, and its run in MLflow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from congruence.kernels.monitoring import Monitor
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, all_experiments, all_runs, quoted
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.monitor.account import Account
-from congruence.tasks.report.over_time import LookPoint, Series, over_time_page
+from congruence.tasks.report.packing import as_json
+from congruence.tasks.report.rendering import render
+from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.scores.metrics.registry import metric_of, shown
+
+SCRIPTS = ("page", "charts", "over_time")
+
+
+@dataclass(frozen=True)
+class LookPoint:
+    """One look: its evaluation's numbers and sentences, the address of its run, and whether its inputs changed."""
+
+    metrics: Mapping[str, MetricValue]
+    wrong: tuple[str, ...] = ()
+    link: str = ""
+    inputs: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """All looks at one version on one split.
+
+    Attributes:
+        label: of the version.
+        split: name of the split.
+        monitor: the account.
+        points: of its looks, in their order.
+    """
+
+    label: str
+    split: str
+    monitor: Monitor
+    points: Sequence[LookPoint] = field(repr=False)
+
+    @property
+    def evidence(self) -> list[str]:
+        """That the version is wrong, after each look, as people read it."""
+        return [_evidence_in_words(value) for value in self.monitor.evidence.tolist()]
+
+    @property
+    def changes(self) -> list[str]:
+        """That it changed, likewise."""
+        return [_evidence_in_words(value) for value in self.monitor.detector.tolist()]
+
+    @property
+    def change(self) -> list[dict[str, Any]]:
+        """The metrics before the fault and since it began, means over looks by their rows; none where it is right."""
+        began = self.monitor.began_at
+        if not began:
+            return []
+        rows = np.array([max(look.rows, 1) for look in self.monitor.looks], dtype=np.float64)
+        since = np.arange(len(rows)) >= began
+        found = []
+        for name in shown("over_time"):
+            values = np.array([_number(point, name) for point in self.points], dtype=np.float64)
+            held = np.isfinite(values)
+            if (held & since).any() and (held & ~since).any():
+                before, now = (np.average(values[w], weights=rows[w]) for w in (held & ~since, held & since))
+                found.append({"name": metric_of(name).label, "before": float(before), "since": float(now)})
+        return found
+
+    @property
+    def sentences(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What was wrong at the last look before the fault, and what is at the last look of all."""
+        began = self.monitor.began_at
+        return (self.points[began - 1].wrong if began else ()), self.points[-1].wrong
+
+    def plain(self) -> dict[str, Any]:
+        """For the page's scripts."""
+        looks = self.monitor.looks
+        return {
+            "label": self.label,
+            "split": self.split,
+            "when": [look.when for look in looks],
+            "rows": [look.rows for look in looks],
+            "p": [look.p_value for look in looks],
+            "evidence": (self.monitor.evidence / np.log(10.0)).tolist(),
+            "change": (self.monitor.detector / np.log(10.0)).tolist(),
+            "bar": float(-np.log10(self.monitor.level)),
+            "changeBar": float(np.log10(self.monitor.average_run_length)),
+            "began": self.monitor.began_at,
+            "links": [point.link for point in self.points],
+            "metrics": {
+                name: {
+                    "label": metric_of(name).label,
+                    "value": [_number(point, name) for point in self.points],
+                    "low": [_number(point, name, "low") for point in self.points],
+                    "high": [_number(point, name, "high") for point in self.points],
+                }
+                for name in shown("over_time")
+                if any(name in point.metrics for point in self.points)
+            },
+        }
+
+
+def over_time_page(model: str, series: Sequence[Series]) -> str:
+    """A self-contained HTML page: is each version still right, since when not, and what changed.
+
+    Args:
+        model: name of the registered model.
+        series: one for each version and split that was looked at, at least one.
+    """
+    ordered = sorted(series, key=lambda each: (each.monitor.verdict == "right so far", each.label, each.split))
+    return render(
+        "over_time.html",
+        title=f"{model} over time",
+        series=ordered,
+        json=as_json({"series": [each.plain() for each in ordered]}),
+        scripts=SCRIPTS,
+    )
+
+
+def _evidence_in_words(logarithm: float) -> str:
+    return f"{np.exp(logarithm):.3g}" if logarithm < 14.0 else f"10^{logarithm / np.log(10.0):.1f}"
+
+
+def _number(point: LookPoint, name: str, part: str = "value") -> float | None:
+    """None where it was not measured, or is not finite."""
+    found = getattr(point.metrics.get(name), part, None)
+    return found if found is not None and np.isfinite(found) else None
+
 
 OVER_TIME_FILE = "over-time.html"
 _OVER_TIME = PREFIX + "over_time"

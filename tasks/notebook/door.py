@@ -18,7 +18,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import PROTOCOLS, EvaluationProtocol
 from congruence.tasks.comparison.versions import compare_versions
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.notebook.answers import ComparedPredictions, EvaluatedPrediction, EvaluatedPredictions
 from congruence.tasks.notebook.predicted import distribution_of, named
 from congruence.tasks.notebook.progress import Progress

@@ -1,4 +1,4 @@
-"""Fitting the correction of one version on labelled rows, by a process that reads all it needs from the store."""
+"""Fitting a recalibration to the rows of a split, and which rows a version was fitted on."""
 
 from __future__ import annotations
 
@@ -9,17 +9,62 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.dependence.correlation import version_blocks
+from congruence.kernels.dependence.correlation import HoldOut, hold_out, version_blocks
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.recalibration.fit import fit_recalibration
 from congruence.kernels.recalibration.recalibration_map import input_features
 from congruence.kernels.streams import hashed_keys, keyed_uniforms
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.split import Split
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.recalibration.model import map_bytes
-from congruence.tasks.recalibration.rows import halves_of, keys_of
 from congruence.tasks.scores.correction import in_words
+
+FITTED_ON = "congruence.fitted_on"
+"""Tag of a version: the digest of the split of which it has seen targets."""
+
+FITTED_UNTIL = "congruence.fitted_until"
+"""Tag of a version: the last date of the rows it was fitted on, where these come by date. Looks at it begin after."""
+
+_DIGITS = 32
+
+
+def halves_of(split: Split) -> HoldOut:
+    """Of each row of a split, whether a correction may see it, and whether it is held out: the same for all versions.
+
+    Rows that the split says may depend on each other are not on both sides.
+    """
+    design = split.design()
+    return hold_out(keys_of(split), RowDependence.of(split.rows, groups=design.groups, time=design.time))
+
+
+def described(settings: SplitSettings) -> str:
+    """Which rows a correction is fitted on, and which it is to be judged on, in words."""
+    if settings.groups is not None:
+        return f"half of them by {settings.groups}: judge it on the other half"
+    if settings.time is not None:
+        return f"the earlier ones by {settings.time}: judge it on the later ones"
+    return "half of them by key: judge it on the other half"
+
+
+def fitted_on(split_digest: str) -> str:
+    """The value of ``FITTED_ON`` for a split."""
+    return split_digest[:_DIGITS]
+
+
+def has_seen(version: ModelVersion, split_digest: str) -> bool:
+    """Whether a version was fitted on targets of this split, so that it is not to be judged on all of it."""
+    return version.tags.get(FITTED_ON) == fitted_on(split_digest)
+
+
+def keys_of(split: Split) -> Array:
+    """The key of every row of the split."""
+    return split.key_values(Shard(0, 0, split.rows, "")).to_numpy()
+
 
 FIT_ROWS = 50_000
 """Rows that are read into memory at the most: more of them hardly move a smooth map."""

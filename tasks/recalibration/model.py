@@ -1,19 +1,10 @@
-"""The pyfunc of a recalibrated version: the version that it corrects, what embeds its inputs, and the map, in one.
-
-Everything lies in the model's own folder, so that it outlives the run and the home folder that it was made from:
-
-    recalibration/recalibration.json   how the parent is read, what embeds, and what it must be
-    recalibration/map.npz              the map's arrays, without pickle
-    recalibration/parent/              the parent, as it was logged
-    recalibration/encoder/             the encoder's weights, where they were files of this machine's own
-
-It must stay importable under this name: logged models refer to it by a script (``recalibrated_model``), not a pickle.
-"""
+"""A recalibrated version as a model: its inputs embedded where needed, its parent's output, and its correction."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,23 +15,153 @@ from mlflow.pyfunc import load_model
 from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.recalibration.recalibration_map import RecalibrationMap, map_arrays, map_of
-from congruence.tasks.contract.columns import output_columns
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.normal_score_map import NormalScoreMap
+from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.protocol import EXACT, PREPRINT
+from congruence.kernels.recalibration.recalibration_map import Form, RecalibrationMap, map_arrays, map_of
+from congruence.tasks.contract.columns import UNCORRECTED, as_frame, is_recalibrated, output_columns, score_map_columns
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.reading import (
     describe_distribution,
     distribution_columns,
+    parameter_columns,
     read_distribution,
     spec_distribution,
 )
 from congruence.tasks.contract.settings import PredictionSettings
+from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.readers.base import Spec
-from congruence.tasks.recalibration.corrected_output import corrected_output
-from congruence.tasks.recalibration.embedded_inputs import Embedding
 from congruence.tasks.runtime.errors import ContractError
+
+_UNDONE: dict[str, Callable[[Array], Array]] = {
+    "exp": np.log,
+    "sqrt": np.square,
+    "square": np.sqrt,
+    "reciprocal": np.reciprocal,
+    "softplus": lambda values: values + np.log(-np.expm1(-values)),
+}
+"""What a transform of the contract undoes."""
+
+
+def corrected_output(
+    columns: Mapping[str, Array],
+    settings: PredictionSettings,
+    form: Form,
+    base: Distribution,
+    score_map: NormalScoreMap,
+) -> pd.DataFrame:
+    """The output columns of the corrected law.
+
+    Normal laws whose shape stays, and draws, keep their family and are written into the parent's own columns, through
+    the inverse of its transforms. Every other law is spelled by the parent's columns, renamed, beside the map
+    (``contract.recalibrated_columns``). Which of the two depends on contract and map alone, never on the rows.
+
+    Args:
+        columns: the parent's output, see ``contract.columns.output_columns``.
+        settings: how it is read.
+        form: of the map.
+        base: the laws that were read.
+        score_map: of these rows.
+    """
+    if form.is_a_temperature:  # at which the columns are already
+        return as_frame(columns)
+    places = _places(columns, settings, form)
+    if places is None:
+        spelled = score_map_columns(score_map, with_shape=form.shape is not None)
+        return as_frame({f"{UNCORRECTED}{name}": values for name, values in columns.items()} | spelled)
+    written = dict(columns)
+    for name, values in recalibrated(base, score_map).parameters().items():
+        transform = settings.transforms.get(name)
+        inner = values if transform is None else _UNDONE[transform](values)
+        if len(places[name]) == 1:
+            written[places[name][0]] = inner
+        else:
+            written |= {column: inner[:, k] for k, column in enumerate(places[name])}
+    return as_frame(written)
+
+
+def _places(columns: Mapping[str, Array], settings: PredictionSettings, form: Form) -> dict[str, list[str]] | None:
+    """The columns of each parameter, where the corrected law is of the parent's family and all of it stands in some."""
+    keeps_family = settings.family == "samples" or (settings.family == "normal" and form.shape is None)
+    if not keeps_family or is_recalibrated(columns) or "softmax" in settings.transforms.values():
+        return None
+    places = {name: parameter_columns(name, settings, columns) for name in settings.parameters}
+    found = {name: place for name, place in places.items() if place is not None}
+    named = [column for place in found.values() for column in place]
+    # A constant of the contract stands in no column; one column for two parameters cannot hold two corrections.
+    return found if len(found) == len(places) and len(set(named)) == len(named) else None
+
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """How inputs become points of the kernel.
+
+    Attributes:
+        columns: of the frame, that the encoder reads.
+        encoder: loaded.
+        dtype: in which embeddings are kept: what is lost there is lost here.
+        normalize: to unit norm.
+    """
+
+    columns: Sequence[str]
+    encoder: Encoder
+    dtype: str = "float32"
+    normalize: bool = True
+
+    def __call__(self, frame: pd.DataFrame) -> Array:
+        """(rows, d) in float64.
+
+        Raises:
+            ContractError: an input that cannot be embedded, by row and reason.
+        """
+        points = np.empty((len(frame), self.encoder.dimension))
+        raw = raw_inputs(frame, self.columns, self.encoder.input_kind)
+        for start in range(0, len(frame), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            points[rows] = self._embedded(raw[rows], start).astype(self.dtype)
+        wrong = np.flatnonzero(~np.isfinite(points).all(axis=1))
+        if wrong.size:
+            raise ContractError(f"row {wrong[0]}: its embedding is not finite; leave such inputs out")
+        try:
+            return np.asarray((EXACT if self.normalize else PREPRINT).apply(points))
+        except InvalidInputError as error:
+            raise ContractError(str(error)) from error
+
+    def _embedded(self, raw: Sequence[Any] | Array, start: int) -> Array:
+        ready = []
+        for row, value in enumerate(raw):
+            try:
+                ready.append(self.encoder.preprocess(value))
+            except InvalidRow as invalid:
+                raise ContractError(f"row {start + row}: {invalid.reason}; leave such inputs out") from invalid
+        size = self.encoder.batch_size
+        parts = [self.encoder.encode(ready[first : first + size]) for first in range(0, len(ready), size)]
+        return np.concatenate(parts) if parts else np.empty((0, self.encoder.dimension))
+
+
+def raw_inputs(frame: pd.DataFrame, columns: Sequence[str], kind: str) -> Sequence[Any] | Array:
+    """What the encoder is given for each row: bytes, a text, or a vector of features.
+
+    Raises:
+        ContractError: a column that the frame lacks, or numbers that are none.
+    """
+    missing = [name for name in columns if name not in frame.columns]
+    if missing:
+        raise ContractError(f"input column {missing[0]!r}, which the correction depends on, is not in the frame")
+    if kind != "features":
+        return frame[columns[0]].tolist()
+    if len(columns) > 1 or pd.api.types.is_numeric_dtype(frame[columns[0]].dtype):
+        return np.asarray(frame[list(columns)].to_numpy(dtype=np.float64))
+    return frame[columns[0]].tolist()
+
 
 FOLDER = "recalibration"
 DESCRIPTION, MAP, PARENT, WEIGHTS = "recalibration.json", "map.npz", "parent", "encoder"

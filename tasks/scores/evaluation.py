@@ -13,7 +13,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.verdict import Verdict
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
 
 if TYPE_CHECKING:

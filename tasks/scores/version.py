@@ -31,7 +31,7 @@ from congruence.kernels.score_parts import recalibration_gains
 from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.coverage_risk import coverage_risk
 from congruence.tasks.scores.dependence import MOST_EMBEDDED, correlated_rows, runs_looked_at

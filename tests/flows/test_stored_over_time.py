@@ -19,7 +19,7 @@ from congruence.flows.operations.listing import over_time_address
 from congruence.flows.watching.report import WatchResult
 from congruence.flows.watching.watch import check_once
 from congruence.tasks.monitor.account import INPUTS, read_account
-from congruence.tasks.monitor.inputs import embeddings_change, features_change
+from congruence.tasks.monitor.periods import embeddings_change, features_change
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 WEEKS, A_WEEK = 6, 120

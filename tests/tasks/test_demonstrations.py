@@ -40,7 +40,7 @@ from congruence.tasks.encoders.open_clip_import import open_clip
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.hourly import CORRELATION, INPUTS, hourly_counts, poisson, true_law, weekday
 from congruence.tasks.models.registry import list_versions, resolve
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.sentences.calibration import correlation_clause
 
 

@@ -22,7 +22,7 @@ from congruence.kernels.conditional_calibration.reading import group_reading, gr
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, Evaluation, MetricValue, SplitSummary, verdict_of
 from congruence.tasks.scores.rare import NOT_STATED
 from congruence.tasks.scores.rows_read import TargetRows

@@ -18,7 +18,7 @@ from congruence.tasks.mlflow import pages
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.pages import described
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import MetricValue
 
 VERSION = ModelVersion("angle", "1", "models:/angle/1")

@@ -21,7 +21,7 @@ from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.mlflow.evaluations import write_artifacts
 from congruence.tasks.mlflow.runs import points_table
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.report.evaluation import report_data
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.metrics.asked import MetricName

@@ -25,7 +25,7 @@ from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.runs import ERROR, fail_run, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, resolve
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.mlflow_access import is_refusal, is_transient
 from congruence.tasks.scores.evaluation import Evaluation
 

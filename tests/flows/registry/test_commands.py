@@ -19,7 +19,7 @@ from congruence.flows.operations.validate import quick, validate
 from congruence.tasks.data.split import open_split
 from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.evaluate.plan import Plan
-from congruence.tasks.recalibration.rows import halves_of
+from congruence.tasks.recalibration.fit import halves_of
 
 
 def invoke(registry: Any, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:

@@ -20,8 +20,7 @@ import pytest
 from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.models.processes import ModelProcess
-from congruence.tasks.models.settings import PredictSettings
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion, PredictSettings
 
 ROWS = pd.DataFrame({"a": np.linspace(0.0, 1.0, 64), "b": np.random.default_rng(0).normal(size=64)})
 SCRIPT = """

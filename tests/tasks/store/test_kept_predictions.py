@@ -41,7 +41,7 @@ from congruence.tasks.models.predictions import (
     restore,
     write_predictions,
 )
-from congruence.tasks.models.version import ModelVersion
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.errors import ContractError
 
 VERSION = ModelVersion("angle", "3", "models:/angle/3", "m-" + 32 * "a")
