@@ -8,7 +8,7 @@ import numpy as np
 
 from congruence.kernels.distributions import Normal
 from congruence.kernels.score_parts import recalibration_gains
-from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.scores.evaluation import Evaluation
 
 

@@ -13,10 +13,9 @@ from congruence.flows.cli.console import results
 from congruence.flows.cli.options import open_file, start
 from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.kernels.score_parts import ScoreParts
-from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.differences import CCE, MetricDifference, infinite_metrics
+from congruence.tasks.comparison.differences import CCE, ComparedVersion, MetricDifference, infinite_metrics
+from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, named_parts, recalibrated_label
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
-from congruence.tasks.comparison.who_won import ALL_ROWS, WhoWon, named_parts, recalibrated_label
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import file_conditions, split_conditions
 from congruence.tasks.evaluate.splits import open_planned, opened, use_tracking

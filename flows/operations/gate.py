@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from congruence.flows.cli.console import results
-from congruence.tasks.comparison.best import best_of
-from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, may_be_best, not_changed, worst
 from congruence.tasks.comparison.gate_settings import GateSettings
+from congruence.tasks.comparison.versions import best_of
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome, split_conditions
 from congruence.tasks.evaluate.splits import opened, use_tracking

@@ -43,9 +43,14 @@ from congruence.tasks.scores.points import row_frame
 from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
 from congruence.tasks.sentences.inputs import withholding_sentence
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.measurement_store import MeasurementAddress
-from congruence.tasks.solving.new_inputs import require_enough_rows, score_new_inputs, without_zeros, zero_embeddings
-from congruence.tasks.solving.solve import SolveWork
+from congruence.tasks.solving.measurement import MeasurementAddress
+from congruence.tasks.solving.solve import (
+    SolveWork,
+    require_enough_rows,
+    score_new_inputs,
+    without_zeros,
+    zero_embeddings,
+)
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 

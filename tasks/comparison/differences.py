@@ -1,25 +1,23 @@
-"""Differences of metrics between two versions on the same split, each with the interval that its metric asks for.
-
-CCE values of neighbouring points share the targets of the same reference rows, so CCE is compared by what each of
-these rows contributes (``kernels.congruence_difference``). The other metrics are functions of means of one number per
-point, and points are drawn independently: paired bootstrap and permutation (``kernels.paired``).
-"""
+"""Versions that were read back, and differences of their metrics: on the same rows, and on rows that differ."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 from scipy.special import ndtri
 
 from congruence.kernels.arrays import Array, effective_rows, mean_one, too_few_rows
 from congruence.kernels.dependence.blocks import (
     DependentBlocks,
+    SumOfBlocks,
     TooFewBlocksError,
     t_quantile,
     two_sided_p_value,
+    without_each,
 )
 from congruence.kernels.engine.difference import LEVEL, difference_of_influences
 from congruence.kernels.engine.results import CongruenceInfluence
@@ -27,10 +25,64 @@ from congruence.kernels.errors import ProtocolError
 from congruence.kernels.pit import pit_scores
 from congruence.kernels.resampling.aggregation import LARGEST_BLOCK, too_large_block
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric
-from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.kernels.verdict import Verdict
+from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.dependence import dependence_of
-from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns
+from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns, MetricValue, SplitSummary, logged_verdict
+from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_WEIGHT, mean_columns
+from congruence.tasks.scores.wrong import WrongPlace
+
+
+@dataclass(frozen=True)
+class ComparedVersion:
+    """What a comparison reads of an evaluation: see ``Evaluation`` for the fields.
+
+    Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid in
+    the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names wrong,
+    the largest first, None where it is not known; ``said`` is the verdict as it was logged, ``wrong`` what the report
+    says is wrong, the largest fault first. ``is_stored`` where production stored the predictions: then each version may
+    have rows of its own.
+    """
+
+    model: ModelVersion
+    split: SplitSummary
+    protocol_name: str
+    protocol_digest: str
+    metrics: dict[str, MetricValue]
+    scores: Columns = field(repr=False)
+    run_id: str | None = None
+    settings_digest: str = ""
+    influence: Columns | None = field(default=None, repr=False)
+    influence_noise: Array | None = field(default=None, repr=False)
+    rows_digest: str = ""
+    slices: tuple[str, ...] = ()
+    wrong_places: tuple[WrongPlace, ...] | None = None
+    said: str = ""
+    wrong: tuple[str, ...] = ()
+    is_stored: bool = False
+
+    @property
+    def label(self) -> str:
+        """``name/version``."""
+        return self.model.label
+
+    @property
+    def verdict(self) -> Verdict:
+        """Not judged, no fault found, or wrong, with the largest fault."""
+        return logged_verdict(self.said, self.metrics, self.split.valid_rows)
+
+    def shares_rows(self, other: ComparedVersion) -> bool:
+        """Whether both are known to be of the same rows without looking at them."""
+        return self.rows_digest != "" and self.rows_digest == other.rows_digest
+
+    def release(self) -> None:
+        """Give back what reading brought onto this machine; it is read again where it is asked for."""
+        for table in (self.scores, self.influence):
+            release = getattr(table, "release", None)  # a data frame has nothing to give back
+            if release is not None:
+                release()
+
 
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end
@@ -232,3 +284,106 @@ def infinite_metrics(scores: Columns) -> frozenset[str]:
     return frozenset(
         name for name, column in mean_columns().items() if column in scores and np.isposinf(scores[column]).any()
     )
+
+
+def disjoint_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str, MetricDifference]:
+    """The metrics of two versions on rows that they do not share, as far as both have them.
+
+    These are CCE, functions of means over points, and the effects of calibration given the input.
+
+    Raises:
+        TooFewBlocksError: the rows of a version depend on each other in too few blocks.
+    """
+    found = _cce_differences(first, second)
+    valid = [version.scores["valid"].to_numpy(bool) for version in (first, second)]
+    labels = [_labels(version, rows) for version, rows in zip((first, second), valid, strict=True)]
+    for name, metric in METRICS.items():
+        parts = []
+        for version, rows, blocks in zip((first, second), valid, labels, strict=True):
+            part = _contributions(version, name, metric, rows, blocks)
+            if part is not None:
+                parts.append(part)
+        if len(parts) == 2:
+            (a, one), (b, two) = parts
+            known = SumOfBlocks.of(np.concatenate([one, -two]))
+            low, high = known.interval(a - b)
+            count = sum(int(each.sum()) for each in valid)
+            found[name] = MetricDifference(a, b, a - b, low, high, known.p_value(a - b), count)
+    return found
+
+
+def _cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str, MetricDifference]:
+    """The mean CCE^2 beyond the noise of each one's rows, and its root; none where an evaluation lacks the noise."""
+    squares = [each for each in map(_square_beyond_noise, (first, second)) if each is not None]
+    if len(squares) < 2:
+        return {}
+    rows, found = first.split.valid_rows + second.split.valid_rows, {}
+    for name, power in ((SQUARED_CCE, 1.0), (CCE, 0.5)):
+        (a, a_low, a_high), (b, b_low, b_high) = ((np.sign(each) * np.abs(each) ** power).tolist() for each in squares)
+        low, high = a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low)
+        error = (high - low) / (2.0 * REACH)
+        p_value = two_sided_p_value((a - b) / error, None) if name == SQUARED_CCE and error > 0.0 else None
+        found[name] = MetricDifference(a, b, a - b, low, high, p_value, rows)
+    return found
+
+
+def _square_beyond_noise(version: ComparedVersion) -> Array | None:
+    """The mean CCE^2 less its noise, and the ends of its interval, (3,); None where the evaluation lacks them.
+
+    Residuals of an ensemble have its own errors in them, and so must the mean from which they are taken. The interval
+    of an evaluation is of new targets at the same inputs; other rows have other inputs, too, and other targets to whose
+    variance the output kernel is scaled: CCE^2 goes about with that scale.
+    """
+    metric, noise, scores = version.metrics.get(SQUARED_CCE), version.influence_noise, version.scores
+    if noise is None or metric is None or metric.low is None or metric.high is None:
+        return None
+    valid = scores["valid"].to_numpy(bool)
+    weights = scores[ROW_WEIGHT].to_numpy(np.float64)[valid] if ROW_WEIGHT in scores else None
+    squares = scores["cce"].to_numpy(np.float64)[valid] ** 2
+    beyond = float(np.average(squares, weights=weights)) - float(np.mean(noise))
+    of_scale = 0.0
+    if "target" in scores:
+        apart = pd.to_numeric(scores["target"], errors="coerce").to_numpy(np.float64)[valid]
+        apart = (apart - apart.mean()) ** 2
+        of_scale = float(np.std(apart) / np.mean(apart)) if np.mean(apart) > 0.0 else 0.0
+    more = REACH * math.hypot(float(np.std(squares)), max(beyond, 0.0) * of_scale) / math.sqrt(len(squares))
+    low, high = (math.hypot(end - metric.value, more) for end in (metric.low, metric.high))
+    return np.array([beyond, beyond - low, beyond + high])
+
+
+def shared_keys(first: ComparedVersion, second: ComparedVersion) -> int:
+    """How many keys both versions scored."""
+    one, two = (version.scores["key"].to_numpy()[version.scores["valid"].to_numpy(bool)] for version in (first, second))
+    return int(pd.Index(one).isin(pd.Index(two)).sum())
+
+
+def _labels(version: ComparedVersion, rows: Array) -> Array:
+    """The number of each valid row's block: a row by itself where rows are independent."""
+    blocks = pair_blocks(version, version, rows)
+    return np.arange(int(rows.sum())) if blocks is None else np.asarray(blocks.labels)
+
+
+def _contributions(
+    version: ComparedVersion, name: str, metric: Metric, rows: Array, labels: Array
+) -> tuple[float, Array] | None:
+    """A metric of one version, and what each of its blocks contributes to it beyond the mean; None without one."""
+    scores = version.scores
+    if metric.influence:
+        if metric.influence not in scores or name not in version.metrics:
+            return None
+        influence = scores[metric.influence].to_numpy(np.float64)[rows]
+        sums = np.bincount(labels, influence) / len(influence)
+        return version.metrics[name].value, sums - sums.mean()
+    if not metric.is_compared or metric.column not in scores:
+        return None
+    values = scores[metric.column].to_numpy(np.float64)[rows]
+    if len(values) < 2 or not np.isfinite(values).all():
+        return None
+    weights = scores[ROW_WEIGHT].to_numpy(np.float64)[rows] if ROW_WEIGHT in scores else np.ones(len(values))
+    columns = metric.prepared(values)
+    columns = columns[:, None] if columns.ndim == 1 else columns
+    sums = np.stack([np.bincount(labels, column * weights) for column in columns.T], axis=1)
+    counts = np.bincount(labels, weights)
+    value = float(metric.reduced(sums.sum(axis=0) / counts.sum()))
+    apart = np.asarray(metric.reduced(without_each(sums, counts)))
+    return value, (apart.mean() - apart) * (len(apart) - 1.0) / len(apart)

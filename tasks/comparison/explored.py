@@ -1,18 +1,21 @@
-"""Two versions row by row: on which rows one scores better, and along slices, targets and predictions where."""
+"""Where a comparison's difference lies, and whether honesty or knowledge makes it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, mean_one
+from congruence.kernels.dependence.blocks import DependentBlocks, TooFewBlocksError
+from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be_best, score_parts
 from congruence.kernels.streams import stream
-from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.differences import REACH
-from congruence.tasks.scores.metrics.registry import REGION
+from congruence.tasks.comparison.differences import REACH, ComparedVersion, MetricDifference, pair_blocks
+from congruence.tasks.scores.metrics.definitions import RECALIBRATED
+from congruence.tasks.scores.metrics.registry import REGION, ROW_WEIGHT, mean_columns
 from congruence.tasks.scores.summary import slice_groups, tenths
 
 ROWS = 1_000
@@ -140,3 +143,191 @@ def _along(
     squares = np.bincount(codes, (difference - mean[codes]) ** 2, len(groups))
     error = REACH * np.sqrt(np.where(rows > 1, squares / np.maximum(rows - 1, 1), np.var(difference)) / rows)
     return DifferenceAlong(name, column, tuple(groups), edges, rows, mean, mean - error, mean + error)
+
+
+_SCORE = "crps"
+_METRICS = {"crps": "crps_mean", "nll": "nll_mean"}
+_LEAST = 0.05
+"""Of the p-value of a version that may be the best: one in 20 sets is without the best."""
+
+ALL_ROWS = "all rows"
+
+
+@dataclass(frozen=True)
+class WhoWon:
+    """The scores of ``first`` less those of ``second`` on the same rows, in their parts; negative favours ``first``.
+
+    Attributes:
+        scores: by "crps", and "nll" where both state densities, the parts over all rows on which both were recalibrated
+            ("all rows"), and within each group of a slice column that has enough of them ("column = value").
+        means: the mean scores of ``second`` over these rows.
+        sentence: what the parts of the CRPS say, in words.
+    """
+
+    scores: dict[str, dict[str, ScoreParts]]
+    means: dict[str, float]
+    sentence: str
+
+    @property
+    def parts(self) -> ScoreParts:
+        """Of the CRPS, over all rows."""
+        return self.scores[_SCORE][ALL_ROWS]
+
+    def table(self) -> pd.DataFrame:
+        """One row per score, place and part."""
+        records = [
+            {"score": _METRICS[score], "rows of": place, "part": name, **vars(part), "rows": parts.rows}
+            for score, places in self.scores.items()
+            for place, parts in places.items()
+            for name, part in named_parts(parts).items()
+        ]
+        return pd.DataFrame(records)
+
+    def recalibrated(self, *, baseline: bool = False) -> dict[str, MetricDifference]:
+        """By metric, the first version (or the second, the baseline) when recalibrated against the second as it is.
+
+        Nothing where its CRPS would gain nothing beyond chance.
+        """
+        if self.parts.gains[int(baseline)].low <= 0.0:
+            return {}
+        found = {}
+        for score, places in self.scores.items():
+            parts, mean = places[ALL_ROWS], self.means[score]
+            part, gain = parts.corrected, parts.gains[1]
+            if baseline:
+                part = Part(-gain.value, -gain.high, -gain.low, gain.p_value)
+            ends = part.low, part.high, part.p_value
+            found[_METRICS[score]] = MetricDifference(mean + part.value, mean, part.value, *ends, rows=parts.rows)
+        return found
+
+
+def named_parts(parts: ScoreParts) -> dict[str, Part]:
+    """The parts by their names."""
+    named = {"total": parts.total, "honesty": parts.honesty, "knowledge": parts.knowledge, "gain": parts.gains[0]}
+    return named | {"gain_of_baseline": parts.gains[1], "recalibrated_against_baseline": parts.corrected}
+
+
+def who_won(first: ComparedVersion, second: ComparedVersion, rows: Array) -> WhoWon | None:
+    """Returns why one version's scores are lower; None where an evaluation does not hold what that takes.
+
+    Args:
+        first, second: the versions.
+        rows: which rows are valid in both, (rows,).
+    """
+    scores: dict[str, dict[str, ScoreParts]] = {}
+    means: dict[str, float] = {}
+    for score, recalibrated in RECALIBRATED.items():
+        names = (score, recalibrated)
+        if any(name not in version.scores for version in (first, second) for name in names):
+            continue
+        columns = [_column(version, name) for version in (first, second) for name in names]
+        chosen = rows & ~np.any(np.isnan(columns), axis=0)
+        if np.count_nonzero(chosen) < FEWEST_ROWS or not np.isfinite([column[chosen] for column in columns]).all():
+            continue
+        weights = _column(first, ROW_WEIGHT)[chosen] if ROW_WEIGHT in first.scores else None
+        blocks = pair_blocks(first, second, chosen, names)
+        kept = [column[chosen] for column in columns]
+        counted = np.ones(len(kept[2])) if weights is None else mean_one(weights, len(kept[2]))
+        means[score] = float(np.mean(counted * kept[2]))
+        scores[score] = {ALL_ROWS: score_parts(*kept, weights=weights, blocks=blocks)}
+        for name in (name for name in first.slices if name in first.scores):
+            codes, values = slice_groups(first.scores[name][chosen])
+            for code, value in enumerate(values):
+                if (within := _within(kept, codes == code, weights, blocks)) is not None:
+                    scores[score][f"{name} = {value}"] = within
+    if _SCORE not in scores:
+        return None
+    sentence = _sentence(first.label, second.label, scores[_SCORE][ALL_ROWS], means[_SCORE])
+    return WhoWon(scores, means, sentence)
+
+
+def recalibrated_label(label: str) -> str:
+    """What a version is called as it would be after its own recalibration."""
+    return f"{label}, recalibrated"
+
+
+def best_set(versions: Sequence[ComparedVersion], *, recalibrated: bool = False) -> dict[str, float]:
+    """Returns the p-value of each version in the model confidence set by CRPS, on the rows that are valid in all.
+
+    Nothing where a version has no CRPS, or rows depend on each other in too few blocks.
+
+    Args:
+        versions: of one split.
+        recalibrated: also as each would be after its own recalibration; nothing where one lacks that.
+    """
+    names = [_SCORE, RECALIBRATED[_SCORE]] if recalibrated else [_SCORE]
+    if len(versions) < 2 or any(name not in version.scores for version in versions for name in names):
+        return {}
+    first, last = versions[0], versions[-1]
+    if any(
+        not version.shares_rows(first) and list(version.scores["key"]) != list(first.scores["key"])
+        for version in versions[1:]
+    ):
+        return {}
+    losses = {version.label: _column(version, _SCORE) for version in versions}
+    if recalibrated:
+        losses |= {recalibrated_label(version.label): _column(version, names[1]) for version in versions}
+    rows = np.all([np.isfinite(column) for column in losses.values()], axis=0)
+    if np.count_nonzero(rows) < 2:
+        return {}
+    weights = _column(first, ROW_WEIGHT)[rows] if ROW_WEIGHT in first.scores else None
+    try:
+        blocks = pair_blocks(first, last, rows, mean_columns().values())
+        return may_be_best({label: column[rows] for label, column in losses.items()}, weights=weights, blocks=blocks)
+    except TooFewBlocksError:
+        return {}
+
+
+def in_set(p_values: dict[str, float]) -> list[str]:
+    """Returns the labels of the versions that may be the best: in 95 of 100 splits the best is among them."""
+    return [label for label, p_value in p_values.items() if p_value >= _LEAST]
+
+
+def _within(
+    columns: Sequence[Array], here: Array, weights: Array | None, blocks: DependentBlocks | None
+) -> ScoreParts | None:
+    if np.count_nonzero(here) < FEWEST_ROWS:
+        return None
+    own = None if blocks is None else blocks.of_rows(here)
+    if own is not None and own.count < 10:
+        return None
+    return score_parts(
+        *(column[here] for column in columns), weights=None if weights is None else weights[here], blocks=own
+    )
+
+
+def _column(version: ComparedVersion, name: str) -> Array:
+    return np.asarray(version.scores[name].to_numpy(np.float64))
+
+
+def _sentence(first: str, second: str, parts: ScoreParts, scale: float) -> str:
+    """The parts in words: who is better, by what share of the CRPS, what of it is knowledge and what honesty."""
+    if not _is_clear(parts.total) and not _is_clear(parts.honesty) and not _is_clear(parts.knowledge):
+        return f"{first} and {second} have the same CRPS within chance, and know as much and are as honest."
+
+    def share(part: Part) -> str:
+        percent = 100.0 * abs(part.value) / scale
+        return f"{percent:.0f} %" if percent >= 10.0 else f"{percent:.2g} %"
+
+    if _is_clear(parts.total):
+        side = "better" if parts.total.value < 0.0 else "worse"
+        said = f"{first} is {side} than {second} by {share(parts.total)} of its CRPS"
+    else:
+        said = f"{first} and {second} have the same CRPS within chance"
+    reasons = []
+    for part, words in (
+        (parts.knowledge, ("knows more", "knows less")),
+        (parts.honesty, ("is more honest", "is less honest")),
+    ):
+        if _is_clear(part):
+            reasons.append(f"{words[part.value > 0.0]} ({share(part)})")
+    if reasons:
+        said += f": it {' and '.join(reasons)}"
+    gain = parts.gains[0]
+    if gain.low > 0.0 and gain.value > 0.01 * scale:
+        said += f". Recalibrated, {first} would gain {share(gain)}"
+    return f"{said}."
+
+
+def _is_clear(part: Part) -> bool:
+    return part.low > 0.0 or part.high < 0.0

@@ -28,7 +28,7 @@ from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.measurement_store import MeasurementAddress
+from congruence.tasks.solving.measurement import MeasurementAddress
 from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork
 
 REPORT_FILE = "dask-report.html"

@@ -21,7 +21,7 @@ from mlflow.entities import Run
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ProtocolError
-from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.data.settings import STORED_ROWS
 from congruence.tasks.mlflow.connection import (
     FailedRequestError,

@@ -15,9 +15,8 @@ from congruence.kernels.monitoring import Look, Monitor, ScoreSums, score_bet
 from congruence.kernels.monitoring.best import LookDifference, best_over_looks
 from congruence.kernels.pit import pit_scores
 from congruence.kernels.streams import hashed_keys
-from congruence.tasks.comparison.compared import ComparedVersion
-from congruence.tasks.comparison.differences import pair_blocks
-from congruence.tasks.comparison.who_won import best_set, in_set
+from congruence.tasks.comparison.differences import ComparedVersion, pair_blocks
+from congruence.tasks.comparison.explored import best_set, in_set
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.finished import WRONG, Conditions, run_metrics

@@ -14,8 +14,7 @@ from congruence.tasks.mlflow.identity import PREFIX, all_experiments, all_runs, 
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.monitor.account import Account
-from congruence.tasks.report.packing import as_json
-from congruence.tasks.report.rendering import render
+from congruence.tasks.report.rendering import as_json, render
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import TARGET

@@ -8,10 +8,9 @@ from typing import Any
 import pandas as pd
 
 from congruence.tasks.comparison.differences import MetricDifference
+from congruence.tasks.comparison.explored import recalibrated_label
 from congruence.tasks.comparison.versions import Comparison, PairedComparison
-from congruence.tasks.comparison.who_won import recalibrated_label
-from congruence.tasks.report.packing import LETTERS, as_json, category_column, number_column, rounded
-from congruence.tasks.report.rendering import records, render
+from congruence.tasks.report.rendering import LETTERS, as_json, category_column, number_column, records, render, rounded
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
 from congruence.tasks.sentences.calibration import listed, significant

@@ -16,8 +16,9 @@ from congruence.kernels.marginal_calibration import actual_over_expected, has_to
 from congruence.kernels.pit import ORDERS, pit_scores
 from congruence.kernels.score_parts import QUANTILE_LEVELS
 from congruence.kernels.streams import stream
-from congruence.tasks.report.packing import (
+from congruence.tasks.report.rendering import (
     LETTERS,
+    SLICE,
     as_json,
     category_column,
     coded_column,
@@ -25,7 +26,6 @@ from congruence.tasks.report.packing import (
     numbers,
     rounded,
 )
-from congruence.tasks.report.selections import SLICE
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.registry import REGION, column_labels
 from congruence.tasks.scores.metrics.rows import Rows

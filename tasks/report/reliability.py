@@ -13,8 +13,7 @@ from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.plots.comparison import SHOWN_SHARE, risk_coverage
 from congruence.tasks.plots.evaluation import rejection_panels
 from congruence.tasks.plots.style import png
-from congruence.tasks.report.packing import as_json, rounded
-from congruence.tasks.report.rendering import records, render
+from congruence.tasks.report.rendering import as_json, records, render, rounded
 from congruence.tasks.scores.metrics.registry import column_labels
 from congruence.tasks.scores.reliability import LOSSES, TABLE, Reliability
 from congruence.tasks.sentences.inputs import withholding_sentence

@@ -1,31 +1,38 @@
-"""Solving the Gram system of a split for some versions, by a process that reads all it needs from the store."""
+"""Solving for the versions of a split by the way that its size asks for, and for new inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from dask.utils import parse_bytes
 from distributed import Client
 from distributed.utils import get_ip
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.engine.driver import Accuracy
+from congruence.kernels.engine.measure import HeldSplit
+from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.engine.spectrum import LEADING
 from congruence.kernels.engine.system import EXACT_ROWS, MOST_EXACT_ROWS, local_factor
-from congruence.kernels.errors import BudgetError
+from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.trust.scorer import InputScores, input_scorer
+from congruence.kernels.trust.support import FEWEST_ROWS
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
+from congruence.tasks.data.split import Split
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.runtime.errors import ClusterError
 from congruence.tasks.runtime.memory import available_memory
 from congruence.tasks.scores.metrics.registry import requested_metrics
+from congruence.tasks.sentences.inputs import Rows, reasons
 from congruence.tasks.settings.computing import SolverSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.solving.measurement import measure
-from congruence.tasks.solving.measurement_store import MeasurementAddress
-from congruence.tasks.solving.pass_runner import LeastBusy
-from congruence.tasks.solving.row_blocks import measure_blocks
+from congruence.tasks.solving.measurement import MeasurementAddress, measure
+from congruence.tasks.solving.pass_runner import LeastBusy, measure_blocks
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
 VERSIONS_AT_ONCE = 8  # what they have in common is read and made once for all of them; memory is of so many
@@ -204,3 +211,98 @@ def cluster_memory(client: Client) -> int:
     memory = sum(int(worker["memory_limit"] or available_memory() // len(workers)) for worker in workers)
     here = {"127.0.0.1", "::1", "localhost", get_ip()}
     return min(memory, available_memory()) if all(worker["host"] in here for worker in workers) else memory
+
+
+def score_new_inputs(
+    protocol: EvaluationProtocol,
+    known: EvaluatedRows,
+    asked: EvaluatedRows,
+    label: str,
+    result: CongruenceResult,
+    *,
+    pictures: tuple[pd.DataFrame, pd.DataFrame] | None = None,
+    withhold: Any | None = None,
+    seed: int = 0,
+) -> InputScores:
+    """What is said of the valid rows of ``asked`` by the labelled rows ``known``, with reasons in sentences.
+
+    Args:
+        protocol: under which the CCE was measured.
+        known, asked: with the predictions of the version ``label``.
+        result: its CCE and noise floor at the valid rows of ``asked``.
+        pictures: what ``picture_table`` says of the rows of both splits, where they are images.
+        withhold: see ``WithholdingRule.of``.
+        seed: of folds, hold-out and draws.
+    """
+    dtype = np.float64 if int(known.valid.sum()) <= EXACT_ROWS else np.float32
+    raw, new = (rows.embeddings().astype(dtype) for rows in (known, asked))
+    y = known.all_targets()
+    driver = HeldSplit(raw, y).driver(protocol, {}, 0)
+    system = driver.system(min(LEADING, driver.n))  # only the leading spectrum is read
+    x, query = protocol.apply(raw), protocol.apply(new)
+    if pictures is None:
+        columns, new_columns = table_columns(known), table_columns(asked)
+    else:
+        columns, new_columns = (
+            table[rows.valid].reset_index(drop=True) for table, rows in zip(pictures, (known, asked), strict=True)
+        )
+    design = known.split.design().rows(known.valid)
+    scorer = input_scorer(
+        x,
+        system.spectrum,
+        system.spectrum.smoother(x),
+        y,
+        known.all_predictive(label),
+        raw=raw,
+        columns=columns,
+        withhold=withhold,
+        groups=design.groups,
+        time=design.time,
+        output_kernel=driver.look_at([]).output_kernel(protocol, system),
+        keys=_keys(known),
+        seed=seed,
+    )
+    scores = scorer.score(query, raw=new, columns=new_columns, keys=_keys(asked), result=result)
+    of_split, of_inputs = Rows(raw, columns, _keys(known)), Rows(new, new_columns)
+    return replace(scores, reason=reasons(scorer.support, scores, of_split, of_inputs))
+
+
+def table_columns(rows: EvaluatedRows) -> pd.DataFrame | None:
+    """The columns of the valid rows that encoder and model read, in that order; None of images, texts and vectors."""
+    settings = rows.split.settings
+    if settings.input_kind != "features" or len(settings.input_columns) == 1 != rows.store.dimension:
+        return None
+    names = list(dict.fromkeys([*settings.input_columns, *settings.model_input_columns]))
+    frames = [rows.split.frame(shard, names) for shard in rows.split.shards]
+    return pd.concat(frames, ignore_index=True)[rows.valid].reset_index(drop=True)
+
+
+def zero_embeddings(protocol: EvaluationProtocol, rows: EvaluatedRows) -> dict[int, str]:
+    """Rows, once they are embedded, whose embedding has no direction though the protocol needs one, and why.
+
+    Some encoders give zeros to a blank image, and standardised features are zeros at the mean of each.
+    """
+    if not protocol.normalize:
+        return {}
+    zeros = np.flatnonzero(rows.valid)[~rows.embeddings().any(axis=1)]
+    why = f"its embedding is all zeros and has no direction; protocol {protocol.name!r} needs unit norm"
+    return dict.fromkeys(zeros.tolist(), why)
+
+
+def without_zeros(protocol: EvaluationProtocol, rows: EvaluatedRows) -> EvaluatedRows:
+    """``rows`` without their ``zero_embeddings``."""
+    zeros = zero_embeddings(protocol, rows)
+    return replace(rows, left_out={**rows.left_out, **zeros}) if zeros else rows
+
+
+def require_enough_rows(split: Split) -> None:
+    """Raise InvalidInputError where a labelled split is too short to say what is usual."""
+    if split.rows < FEWEST_ROWS:
+        raise InvalidInputError(
+            f"split {split.name!r}: {split.rows} rows; at least {FEWEST_ROWS} labelled rows must say what is usual: "
+            "name a longer split with --split"
+        )
+
+
+def _keys(rows: EvaluatedRows) -> Any:
+    return np.asarray(rows.split.keys_of(rows.split.shards))[rows.valid]

@@ -17,7 +17,7 @@ from congruence.kernels.distributions import Normal
 from congruence.kernels.engine.driver import Accuracy, Ask
 from congruence.kernels.engine.measure import HeldSplit, measure_held
 from congruence.kernels.protocol import EXACT
-from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import MetricValue, SplitSummary

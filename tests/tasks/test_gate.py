@@ -16,10 +16,10 @@ from mlflow import MlflowClient
 from pydantic import ValidationError
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.comparison.best import best_of
-from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
+from congruence.tasks.comparison.versions import best_of
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.reading import gate_baseline, logged_versions

@@ -26,7 +26,7 @@ from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
 from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.report.page import drawn_laws, shown_rows
-from congruence.tasks.report.selections import of_sentence, places_of
+from congruence.tasks.report.rendering import of_sentence, places_of
 from congruence.tasks.scores import dependence, split_rows
 from congruence.tasks.scores import segments as scores_segments
 from congruence.tasks.scores.correction import advise

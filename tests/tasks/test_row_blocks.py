@@ -32,7 +32,7 @@ from congruence.kernels.streams import stream
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.settings.computing import SolverSettings
 from congruence.tasks.solving import pass_runner
-from congruence.tasks.solving.row_blocks import measure_blocks
+from congruence.tasks.solving.pass_runner import measure_blocks
 from congruence.tasks.solving.solve import accuracy_of, is_held
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 

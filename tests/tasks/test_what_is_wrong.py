@@ -53,8 +53,7 @@ from congruence.tasks.scores.split_rows import named_features, numbers_of_inputs
 from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.findings import told, what_is_wrong
-from congruence.tasks.solving.measurement import VersionMeasurement, measure
-from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
+from congruence.tasks.solving.measurement import VersionMeasurement, from_bytes, measure, to_bytes
 
 ROWS = 1000
 RNG = np.random.default_rng(11)

@@ -108,7 +108,7 @@ class Blocks:
 
 def _measured(client: Any, rows: int, accuracy: Any, **ways: Any) -> tuple[Any, np.ndarray, float]:
     from congruence.kernels.protocol import EXACT as PROTOCOL
-    from congruence.tasks.solving.row_blocks import measure_blocks
+    from congruence.tasks.solving.pass_runner import measure_blocks
 
     with TemporaryDirectory() as folder:
         blocks, started = Blocks.write(folder, rows), time.perf_counter()

@@ -11,7 +11,7 @@ from congruence.kernels.scores import point_scores
 from congruence.tasks.contract import ContractError, PredictionSettings, read_distribution
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns
 from congruence.tasks.models.predictions import describe, restore
-from congruence.tasks.report.headlines import quantiles_read
+from congruence.tasks.report.evaluation import quantiles_read
 from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.summary import values_of
