@@ -27,7 +27,7 @@ import psutil
 from loopback import QUIET, free_port
 
 from congruence.flows.receiver import register_webhook
-from congruence.tasks.dask.cluster_spec import WORKER_ENVIRONMENT, dask_environment
+from congruence.tasks.dask.clusters import WORKER_ENVIRONMENT, dask_environment
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.memory import total_memory
 

@@ -19,11 +19,16 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
 from congruence.kernels.trust.local_faults import WithholdingRule
 from congruence.kernels.trust.support import held_out_rows
-from congruence.tasks.data.digests import combine
-from congruence.tasks.data.pictures import picture_table
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.shards import combine
 from congruence.tasks.data.split import Split
-from congruence.tasks.data.usable import in_words, new_inputs, rows_without_features, rows_without_integers
+from congruence.tasks.data.usable import (
+    in_words,
+    new_inputs,
+    picture_table,
+    rows_without_features,
+    rows_without_integers,
+)
 from congruence.tasks.encoders.images import DECODING
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol

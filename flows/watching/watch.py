@@ -27,8 +27,8 @@ from congruence.flows.watching.stored import Evaluate, look_at_stored, outcomes_
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.comparison.gate import GateDecision
-from congruence.tasks.data.digests import combine
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.shards import combine
 from congruence.tasks.data.sources import dates_of
 from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.evaluate.plan import VersionOutcome

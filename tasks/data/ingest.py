@@ -37,7 +37,6 @@ from congruence.tasks.data.columns import (
     key_of,
     needed_columns,
 )
-from congruence.tasks.data.digests import ROW_BYTES, ContentDigest, combine, fixed_bytes, row_codes
 from congruence.tasks.data.inputs import STATE, Features, InputColumns, Pictures
 from congruence.tasks.data.rows import (
     Ingested,
@@ -50,6 +49,7 @@ from congruence.tasks.data.rows import (
     write_rows,
 )
 from congruence.tasks.data.settings import WINDOW_KEYS, SplitSettings
+from congruence.tasks.data.shards import ROW_BYTES, ContentDigest, combine, fixed_bytes, row_codes
 from congruence.tasks.data.sources import REASON, SplitSource
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError
 from congruence.tasks.runtime.files import load_record, save_record

@@ -21,8 +21,8 @@ from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import output_columns_among, read_distribution
 from congruence.tasks.contract.settings import StoredPredictions
-from congruence.tasks.data.digests import is_list, is_number
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.shards import is_list, is_number
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.stored import StoredSource, StoredTable, read_stored, stored_in_frame

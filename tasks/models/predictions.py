@@ -26,8 +26,7 @@ from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.settings import families
-from congruence.tasks.data.digests import ContentDigest, combine
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.shards import ContentDigest, Shard, combine
 from congruence.tasks.data.split import Split
 from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.errors import ContractError

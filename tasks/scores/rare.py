@@ -13,8 +13,8 @@ from congruence.kernels.engine.dependence import FoundBlocks
 from congruence.kernels.scores import resolution
 from congruence.tasks.scores.evaluation import MetricValue, finite_metrics
 from congruence.tasks.sentences.calibration import is_off
+from congruence.tasks.sentences.counts import MOST_NAMED, extremes_finding, mass_finding
 from congruence.tasks.sentences.findings import Finding
-from congruence.tasks.sentences.rare import MOST_NAMED, extremes_finding, mass_finding
 
 NOT_STATED = "Targets far out were not counted: what was predicted states no probability as small as 0.001."
 

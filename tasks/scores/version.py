@@ -71,8 +71,8 @@ from congruence.tasks.scores.split_rows import (
 from congruence.tasks.scores.summary import floor_share, remarks, version_metrics
 from congruence.tasks.scores.wrong import CorrectionPreview, Segment, WhatIsWrong
 from congruence.tasks.sentences.calibration import is_off
+from congruence.tasks.sentences.counts import crossing_finding, power_finding
 from congruence.tasks.sentences.findings import Finding
-from congruence.tasks.sentences.rare import crossing_finding, power_finding
 from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def score_version(
 
 
 def _thumbnails(split: Any) -> Callable[[Sequence[int]], Sequence[Image]]:
-    from congruence.tasks.data.pictures import thumbnails  # reads files by Arrow, which rows in memory need not
+    from congruence.tasks.data.usable import thumbnails  # reads files by Arrow, which rows in memory need not
 
     return thumbnails(split)
 

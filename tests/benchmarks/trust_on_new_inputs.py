@@ -229,7 +229,7 @@ class Embedder:
         self.encoder = load_encoder(EncoderSettings(model=model, pretrained=None if model is None else "random"))
 
     def __call__(self, pictures: list[Any]) -> Pictures:
-        from congruence.tasks.data.pictures import measured_picture
+        from congruence.tasks.data.usable import measured_picture
         from congruence.tasks.digits.dataset import encode_png
 
         ready = [self.encoder.preprocess(encode_png(one)) for one in pictures]

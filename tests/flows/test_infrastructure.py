@@ -24,8 +24,7 @@ import yaml
 from loopback import HttpServer, Process, free_port
 
 from congruence.flows.operations import doctor
-from congruence.tasks.dask.cluster_spec import ClusterSpec, _named, read_cluster_spec
-from congruence.tasks.dask.clusters import dask_client
+from congruence.tasks.dask.clusters import ClusterSpec, _named, dask_client, read_cluster_spec
 from congruence.tasks.settings.computing import TlsSettings
 from congruence.tasks.settings.evaluation import load_settings
 

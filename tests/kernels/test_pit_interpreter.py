@@ -14,7 +14,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
 from congruence.kernels.pit_interpreter import interpret_pit, shape
 from congruence.kernels.pit_interpreter.interpretation import ABSTAINED, CALIBRATED
-from congruence.tasks.sentences.interpreter import interpretation_sentence
+from congruence.tasks.sentences.calibration import interpretation_sentence
 
 ROWS = 3000
 

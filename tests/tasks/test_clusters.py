@@ -27,18 +27,20 @@ from pydantic import ValidationError
 
 from congruence.tasks.dask import clusters
 from congruence.tasks.dask import gpus as cards
-from congruence.tasks.dask.cluster_spec import (
+from congruence.tasks.dask.clusters import (
     DASK_SETTINGS,
     WORKER_ENVIRONMENT,
     ClusterSpec,
+    Workers,
     cluster_spec,
     cuda_cluster_options,
+    dask_client,
     dask_environment,
+    quiet_dask,
     read_cluster_spec,
     start_cluster,
     worker_environment,
 )
-from congruence.tasks.dask.clusters import Workers, dask_client, quiet_dask
 from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
 from congruence.tasks.runtime import memory
 from congruence.tasks.runtime.errors import ClusterError, SettingsError

@@ -27,7 +27,7 @@ from congruence.tasks.scores.evaluation import PLACES_P_VALUE, Evaluation, Metri
 from congruence.tasks.scores.rare import NOT_STATED
 from congruence.tasks.scores.rows_read import TargetRows
 from congruence.tasks.scores.wrong import WhatIsWrong
-from congruence.tasks.sentences.rare import crossing_finding, power_finding
+from congruence.tasks.sentences.counts import crossing_finding, power_finding
 
 ROWS = 800
 RNG = np.random.default_rng(3)

@@ -1,17 +1,27 @@
-"""Parquet, Arrow and Feather files, and the folders that Hugging Face ``datasets`` saves."""
+"""Tables of Parquet, Arrow and Hugging Face, and arrays of NumPy and Zarr."""
 
 from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import posixpath
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from io import BytesIO
 from itertools import accumulate, chain
+from math import prod
 from typing import Any
 
+import numpy as np
+import numpy.lib.format as npy
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from congruence.kernels.arrays import Array
 from congruence.tasks.data.locations import Location
 from congruence.tasks.data.sources import SourceFile, batch_rows, source
 from congruence.tasks.runtime.errors import SplitError
@@ -125,3 +135,180 @@ def _readable(file: SourceFile, form: str, remedy: str) -> Iterator[None]:
         raise
     except (pa.ArrowInvalid, OSError) as error:
         raise SplitError(f"{file.path}: not readable as {form} ({error}); {remedy}") from error
+
+
+def _one_npz(location: Location) -> list[str]:
+    paths = location.files((".npz",))
+    if len(paths) != 1:
+        raise SplitError(f"{location.uri}: holds {len(paths)} .npz files; name the one that is the split")
+    return paths
+
+
+@source("npz", suffixes=(".npz",), paths=_one_npz)
+def read_npz(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """The members of an .npz file, all read on together."""
+    with ExitStack() as opened:
+        try:
+            archive = opened.enter_context(zipfile.ZipFile(opened.enter_context(file.open())))
+            members = [name for name in archive.namelist() if name.endswith(".npy")]
+            arrays = {
+                name.removesuffix(".npy"): _streamed(
+                    opened.enter_context(archive.open(name)), f"{file.path}, member {name!r}"
+                )
+                for name in members
+            }
+        except (zipfile.BadZipFile, ValueError, EOFError) as error:
+            raise _unreadable(file.path, ".npz", "numpy.savez", error) from error
+        yield from _side_by_side(file, arrays)
+
+
+def _npy_files(location: Location) -> list[str]:
+    return location.files((".npy",))
+
+
+@source("npy", suffixes=(".npy",), paths=lambda location: _npy_files(location)[:1], files_behind=_npy_files)
+def read_npy(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """A folder, glob or file of .npy, each a column named by its file."""
+    with ExitStack() as opened:
+        arrays: dict[str, _Array] = {}
+        for path in _npy_files(file.location):
+            stream = opened.enter_context(file.location.filesystem.open(path, "rb"))
+            try:
+                arrays[posixpath.basename(path).removesuffix(".npy")] = _streamed(stream, path)
+            except (ValueError, EOFError) as error:
+                raise _unreadable(path, ".npy", "numpy.save", error) from error
+        yield from _side_by_side(file, arrays)
+
+
+def _is_zarr(location: Location) -> bool:
+    return any(location.filesystem.exists(location.child(name)) for name in ("zarr.json", ".zgroup"))
+
+
+def _zarr_files(location: Location) -> list[str]:
+    return sorted(location.filesystem.find(location.path))
+
+
+@source("zarr", is_here=_is_zarr, paths=lambda location: [location.path], files_behind=_zarr_files)
+def read_zarr(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """The arrays of a Zarr group, each read by whole chunks."""
+    import zarr  # half a second, for the one format that needs it
+
+    location = file.location
+    try:
+        if location.is_local:
+            group = zarr.open_group(location.path, mode="r")
+        else:
+            options = dict(location.options)
+            store = zarr.storage.FsspecStore.from_url(location.uri, storage_options=options, read_only=True)
+            group = zarr.open_group(store, mode="r")
+    except (FileNotFoundError, ValueError, TypeError) as error:
+        raise SplitError(f"{location.uri}: there is no Zarr group here ({error}); check the split's uri") from error
+    yield from _side_by_side(file, {name: _chunked(array) for name, array in group.arrays()})
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array, and all of its rows in blocks of at most so many."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    blocks: Callable[[int], Iterator[Array]]
+
+
+def _streamed(stream: Any, where: str) -> _Array:
+    """The array of a .npy stream, in which its rows follow one another."""
+    version = npy.read_magic(stream)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, by_columns, dtype = read(stream)
+    if dtype.hasobject:
+        raise SplitError(f"{where}: holds Python objects, which are never unpickled; save plain numbers or strings")
+    if by_columns and len(shape) > 1:
+        raise SplitError(f"{where}: is stored by columns; save numpy.ascontiguousarray(array)")
+    width = dtype.itemsize * prod(shape[1:])
+
+    def blocks(size: int) -> Iterator[Array]:
+        for begin in range(0, shape[0], size):
+            rows = min(size, shape[0] - begin)
+            try:
+                data = stream.read(rows * width)
+            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                raise SplitError(f"{where}: is damaged ({error}); fetch or save it again") from error
+            if len(data) < rows * width:
+                raise SplitError(f"{where}: ends at row {begin + len(data) // max(width, 1)}; the file is cut off")
+            yield np.frombuffer(data, dtype).reshape(rows, *shape[1:])
+
+    return _Array(shape, dtype, blocks)
+
+
+def _chunked(array: Any) -> _Array:
+    """An array of a Zarr group."""
+
+    def blocks(size: int) -> Iterator[Array]:
+        step = size * max(1, round(array.chunks[0] / size))
+        for begin in range(0, array.shape[0], step):
+            held = np.asarray(array[begin : begin + step])
+            yield from (held[row : row + size] for row in range(0, len(held), size))
+
+    return _Array(array.shape, array.dtype, blocks)
+
+
+def _side_by_side(file: SourceFile, arrays: Mapping[str, _Array]) -> Iterator[pa.RecordBatch]:
+    """Arrays of equal length as columns: vectors as lists, images (uint8, height x width [x channels]) as PNG."""
+    uri = file.location.uri
+    if not arrays:
+        raise SplitError(f"{uri}: holds no arrays")
+    lengths = {name: array.shape[0] if array.shape else 0 for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name}: {rows}" for name, rows in lengths.items())
+        raise SplitError(f"{uri}: the arrays differ in rows ({listed}); row i of each must be the same row")
+    names = file.wanted(list(arrays))
+    types = {name: _arrow_type(arrays[name], name, uri) for name in names}
+    yield pa.RecordBatch.from_pylist([], pa.schema(list(types.items())))
+    taken = sum(arrays[name].dtype.itemsize * prod(arrays[name].shape[1:]) for name in names)
+    for blocks in zip(*(arrays[name].blocks(batch_rows(taken)) for name in names), strict=True):
+        columns = [_column(block, types[name]) for name, block in zip(names, blocks, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _arrow_type(array: _Array, name: str, uri: str) -> Any:
+    kind, rank = array.dtype.kind, len(array.shape)
+    if rank == 1 and kind in "biuf":
+        return pa.from_numpy_dtype(array.dtype.newbyteorder("="))
+    if rank == 1 and kind in "UST":
+        return pa.string()
+    if rank == 2 and kind in "biuf":
+        return pa.list_(pa.from_numpy_dtype(array.dtype.newbyteorder("=")), array.shape[1])
+    if array.dtype == np.uint8 and (rank == 3 or (rank == 4 and array.shape[3] in (1, 3, 4))):
+        return pa.binary()
+    raise SplitError(
+        f"{uri}: array {name!r} of {array.dtype} with shape {array.shape} is no column; use (n,), (n, d) or, for "
+        "images, uint8 (n, height, width) or (n, height, width, channels)"
+    )
+
+
+def _column(block: Array, kind: Any) -> Any:
+    if block.dtype.byteorder == ">":
+        block = block.astype(block.dtype.newbyteorder("="))
+    if pa.types.is_binary(kind):
+        return pa.array([_png(image) for image in block], kind)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(block).reshape(-1)), kind.list_size)
+    if pa.types.is_string(kind):
+        texts = [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in block.tolist()]
+        return pa.array(texts, kind)
+    return pa.array(block, kind)
+
+
+def _png(image: npt.NDArray[np.uint8]) -> bytes:
+    from PIL import Image  # for pictures in arrays alone
+
+    stream = BytesIO()
+    shown = image.squeeze(-1) if image.ndim == 3 and image.shape[-1] == 1 else image
+    Image.fromarray(shown).save(stream, "PNG", compress_level=0)
+    return stream.getvalue()
+
+
+def _unreadable(where: str, form: str, saved_by: str, error: Exception) -> SplitError:
+    if isinstance(error, SplitError):
+        return error
+    return SplitError(f"{where}: not readable as {form} ({error}); save it again with {saved_by}")

@@ -13,8 +13,8 @@ from PIL import Image
 
 from congruence.flows.operations.score_inputs import KeptPictures
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, picture_statistics
-from congruence.tasks.data.pictures import measured_picture, picture_table, thumbnails
 from congruence.tasks.data.split import open_split
+from congruence.tasks.data.usable import measured_picture, picture_table, thumbnails
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 
