@@ -24,7 +24,7 @@ from congruence.tasks.scores.metrics.asked import MetricName
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, metric_names
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.parts import Strict
 
 
 def commands() -> str:

@@ -31,9 +31,9 @@ from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import DaskExecutor, Observer, dask_executor
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.evaluate.splits import local_folders
+from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.runtime.files import in_use
-from congruence.tasks.runtime.json_logging import know, log_fields, use_json_lines
-from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.lines import know, log_fields, use_json_lines
 from congruence.tasks.scores.metrics.registry import shown
 from congruence.tasks.settings.evaluation import EvaluationSettings
 

@@ -34,8 +34,7 @@ from starlette.routing import Route
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.mlflow.connection import connect, server, with_retries
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.errors import SettingsError, mask_text
 
 MAX_AGE = 300.0
 _NAME = "congruence"

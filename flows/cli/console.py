@@ -16,8 +16,7 @@ from rich.console import Console
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.runtime.errors import ClusterError, SurroundingsError, chain, trouble
-from congruence.tasks.runtime.json_logging import LOGGER, is_json
-from congruence.tasks.runtime.steps import LINE_SECONDS, Advance, Lines
+from congruence.tasks.runtime.lines import LINE_SECONDS, LOGGER, Advance, Lines, is_json
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -26,7 +26,7 @@ import typer
 
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import DEFAULT_HOME, HOME_VARIABLE, keep_temporary_files_in, tracking_uri
-from congruence.tasks.runtime.json_logging import LOGGER, is_json, require_known_kind, use_json_lines
+from congruence.tasks.runtime.lines import LOGGER, is_json, require_known_kind, use_json_lines
 
 if TYPE_CHECKING:
     from congruence.tasks.comparison.gate import GateDecision

@@ -25,9 +25,8 @@ import typer
 from congruence.flows.cli.options import embed_servers, home_folder
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError, mask_text
 from congruence.tasks.runtime.files import tracking_uri
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
 Level = Literal["ok", "warning", "wrong"]

@@ -273,7 +273,7 @@ def _design_lines(design: Mapping[str, str]) -> Iterator[str]:
 def check(text: str, output: Path) -> None:
     """Raise SettingsError where the text is no evaluation file: it is read as the command will read it."""
     from congruence.tasks.settings.evaluation import EvaluationSettings
-    from congruence.tasks.settings.strict import checked
+    from congruence.tasks.settings.parts import checked
 
     checked(EvaluationSettings, yaml.safe_load(text), str(output))
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from congruence.tasks.notebook.door import compare as compare
     from congruence.tasks.notebook.door import evaluate as evaluate
     from congruence.tasks.notebook.door import report as report
-    from congruence.tasks.notebook.scorer import scorer as scorer
+    from congruence.tasks.notebook.door import scorer as scorer
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.parts import Strict
 
 _SHARE = re.compile(r"^\s*(?P<number>\d+(\.\d*)?|\.\d+)\s*%\s*(?P<skill>of\s+skill)?\s*$")
 Limit = Annotated[float, Field(allow_inf_nan=False)]

@@ -24,9 +24,8 @@ from congruence.tasks.contract.model import PredictiveModel, failure_text
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.models.registry import logged_model_record, resolve
 from congruence.tasks.models.settings import Isolation, ModelVersion
-from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.runtime.errors import ContractError, mask_text
 from congruence.tasks.runtime.files import digest_of
-from congruence.tasks.runtime.masking import mask_text
 from congruence.tasks.runtime.mlflow_access import is_transient
 
 METADATA_KEY = "congruence"

@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from congruence.kernels import distributions
 from congruence.tasks.readers.base import parse_call
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.parts import Strict
 
 if TYPE_CHECKING:  # a file with a mistake is refused before SciPy is loaded
     from congruence.kernels.distributions.base import Distribution

@@ -27,11 +27,9 @@ from tornado.iostream import StreamClosedError
 
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.dask.gpus import visible_cards
-from congruence.tasks.runtime.errors import ClusterError, SettingsError
-from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.errors import ClusterError, SettingsError, mask_text
 from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE, total_memory
-from congruence.tasks.settings.computing import ClusterSettings
-from congruence.tasks.settings.strict import Strict, checked, read_keys
+from congruence.tasks.settings.parts import ClusterSettings, Strict, checked, read_keys
 
 DASK_SETTINGS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("dask.yaml").read_text(encoding="utf-8"))
 WORKER_ENVIRONMENT: dict[str, str] = DASK_SETTINGS["distributed"]["nanny"]["pre-spawn-environ"]

@@ -17,7 +17,7 @@ from distributed import Client
 
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.memory import card_share
-from congruence.tasks.settings.computing import ClusterSettings
+from congruence.tasks.settings.parts import ClusterSettings
 
 DRIVER_PATHS = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))
 LOOKED_AT_KINDS = ("cuda", "address", "kubernetes", "spec")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.parts import Strict
 
 Name = Annotated[str, Field(min_length=1)]
 SHARD_ROWS, TABLE_SHARD_ROWS = 2048, 8192

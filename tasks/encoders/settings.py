@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.parts import Strict
 
 COMPACT = "compact"
 RANDOM = "random"

@@ -26,7 +26,7 @@ from congruence.tasks.mlflow.connection import connect, tracking_address
 from congruence.tasks.mlflow.runs import fail_run, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.settings import ModelVersion
-from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.measurement import MeasurementAddress
 from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork

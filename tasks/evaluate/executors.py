@@ -21,11 +21,9 @@ from congruence.tasks.dask.clusters import Workers, dask_client
 from congruence.tasks.dask.gpus import devices_in_words, worker_devices
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.evaluate.plan import VersionOutcome
-from congruence.tasks.runtime.errors import ClusterError, SplitChangedError
-from congruence.tasks.runtime.json_logging import fields_of_lines, log_fields, use_json_lines
-from congruence.tasks.runtime.masking import mask_text
-from congruence.tasks.runtime.steps import Advance, Lines, listen
-from congruence.tasks.settings.computing import ClusterSettings
+from congruence.tasks.runtime.errors import ClusterError, SplitChangedError, mask_text
+from congruence.tasks.runtime.lines import Advance, Lines, fields_of_lines, listen, log_fields, use_json_lines
+from congruence.tasks.settings.parts import ClusterSettings
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -39,7 +39,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.models.worker import ServedVersion, try_contract
-from congruence.tasks.runtime.steps import Advance, about
+from congruence.tasks.runtime.lines import Advance, about
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
 from congruence.tasks.solving.measurement import MeasurementAddress, measure
 from congruence.tasks.solving.solve import SolveWork, solve_versions

@@ -17,8 +17,7 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.errors import trouble
-from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.errors import mask_text, trouble
 from congruence.tasks.runtime.mlflow_access import (
     ARTIFACTS,
     artifacts_folder,

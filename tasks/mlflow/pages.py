@@ -23,7 +23,7 @@ from congruence.tasks.mlflow.connection import connect, tracking_address, with_r
 from congruence.tasks.mlflow.identity import PREFIX, quoted
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.settings import ModelVersion
-from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name, metric_of, shown
 

@@ -35,7 +35,7 @@ from congruence.tasks.mlflow.identity import (
 )
 from congruence.tasks.mlflow.pages import prepare_experiment
 from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.metrics.registry import explained_columns
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.parts import Strict
 
 
 class TrackingSettings(Strict):

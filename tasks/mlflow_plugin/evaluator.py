@@ -38,8 +38,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
-from congruence.tasks.settings.computing import ProtocolSettings
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.parts import ProtocolSettings, Strict
 
 if TYPE_CHECKING:
     from congruence.kernels.distributions import Distribution

@@ -19,8 +19,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from congruence.tasks.runtime.errors import ContractError, SettingsError
-from congruence.tasks.runtime.masking import mask_text
+from congruence.tasks.runtime.errors import ContractError, SettingsError, mask_text
 
 _FORMAT = "1"
 _READY = "ready"

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.parts import Strict
 
 
 @dataclass(frozen=True)

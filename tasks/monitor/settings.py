@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.settings.strict import Strict
+from congruence.tasks.settings.parts import Strict
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"^\s*(?P<number>\d+(\.\d+)?)\s*(?P<unit>[smhd])\s*$")

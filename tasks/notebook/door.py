@@ -1,32 +1,82 @@
-"""From arrays or a frame to the report: ``congruence.report``, ``evaluate`` and ``compare``.
-
-The rows are checked, standardised and measured by the functions of the pipeline (``measure``, ``score_version``), so
-that an evaluation file with the same rows gives the same numbers.
-"""
+"""A line that says how far a call is, once it has taken two seconds."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from threading import Event, Thread
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
+from congruence.kernels import scores
+from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import PROTOCOLS, EvaluationProtocol
 from congruence.tasks.comparison.versions import compare_versions
 from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.notebook.answers import ComparedPredictions, EvaluatedPrediction, EvaluatedPredictions
-from congruence.tasks.notebook.predicted import distribution_of, named
-from congruence.tasks.notebook.progress import Progress
+from congruence.tasks.notebook.predicted import distribution_of, model_distribution, named, whole_distribution
 from congruence.tasks.notebook.table import Given, MemoryRows, rows_of
 from congruence.tasks.scores.metrics.registry import metric_names
 from congruence.tasks.scores.version import score_version
-from congruence.tasks.settings.computing import ProtocolSettings
+from congruence.tasks.settings.parts import ProtocolSettings
 from congruence.tasks.solving.measurement import measure
+
+BEFORE = 2.0
+"""Seconds that pass in silence."""
+_WIDTH = 24
+
+
+class Progress:
+    """A bar on the standard error of a terminal or a notebook, drawn twice a second by a thread of its own.
+
+    Args:
+        total: how much work there is, in steps of any size.
+        shown: whether to draw; by default where somebody looks.
+    """
+
+    def __init__(self, total: float, *, shown: bool | None = None) -> None:
+        self._total, self._done, self._said = total, 0.0, ""
+        self._started, self._ended = time.monotonic(), Event()
+        looked_at = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._thread = Thread(target=self._draw, daemon=True) if (looked_at if shown is None else shown) else None
+
+    def __enter__(self) -> Self:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def say(self, what: str, done: float = 0.0) -> None:
+        """What is done next, after so many more steps."""
+        self._said, self._done = what, self._done + done
+
+    def _draw(self) -> None:
+        drawn = 0
+        if not self._ended.wait(BEFORE):
+            while True:
+                filled = int(_WIDTH * min(1.0, self._done / self._total))
+                passed = time.monotonic() - self._started
+                line = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {self._said} ({passed:.0f} s)"
+                sys.stderr.write("\r" + line.ljust(drawn))
+                sys.stderr.flush()
+                drawn = len(line)
+                if self._ended.wait(0.5):
+                    break
+            sys.stderr.write("\r" + " " * drawn + "\r")
+            sys.stderr.flush()
+
 
 log = logging.getLogger(__name__)
 
@@ -224,3 +274,54 @@ def _digest(law: Distribution) -> str:
             found.update(key.encode())
             found.update(np.ascontiguousarray(values).tobytes())
     return found.hexdigest()[:16]
+
+
+SCORES: dict[str, Callable[[Array, Distribution], Array]] = {
+    "crps": scores.crps,
+    "nll": scores.negative_log_likelihood,
+    "mae": scores.absolute_error,
+    "mse": scores.squared_error,
+}
+"""A number a row by name, the less the better."""
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Minus the mean score of a fitted model on rows with targets: as scikit-learn has it, more is better.
+
+    Attributes:
+        score: its name.
+        method: of the model, where its class does not tell.
+        levels: of quantiles in an array.
+    """
+
+    score: str
+    method: str | None = None
+    levels: Sequence[float] | None = None
+
+    def __call__(self, model: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Returns the score of ``model`` for the rows of X with targets y."""
+        predictive = model_distribution(model, X, levels=self.levels, method=self.method)
+        return -self.of(y, predictive, sample_weight)
+
+    def of(self, y: Any, predicted: Any, weights: Any = None) -> float:
+        """Returns the mean score of predictions, whatever ``congruence.evaluate`` takes as one: less is better."""
+        y = require_targets(y, "y")
+        predictive = whole_distribution(predicted, len(y), levels=self.levels)
+        return float(np.average(SCORES[self.score](y, predictive), weights=weights))
+
+
+def scorer(score: str = "crps", *, method: str | None = None, levels: Sequence[float] | None = None) -> Scorer:
+    """Returns a scorer for ``GridSearchCV``, ``cross_val_score`` and whatever else takes ``scoring=``.
+
+    Args:
+        score: ``crps``, ``nll``, ``mae`` or ``mse`` of the predictive mean.
+        method: of models whose class does not tell how they are asked, such as "predict(return_std=True)".
+        levels: of quantiles, where models answer with an array of them.
+
+    Raises:
+        InvalidInputError: another score.
+    """
+    if score not in SCORES:
+        raise InvalidInputError(f"score: {score!r} is none; choose from {', '.join(SCORES)}")
+    return Scorer(score, method, levels)

@@ -19,7 +19,7 @@ from congruence.kernels.verdict import Verdict
 from congruence.tasks.encoders.base import what_it_knows
 from congruence.tasks.report.page import PageData, page_data
 from congruence.tasks.report.rendering import Selection, of_segment, of_sentence, places_of, records, render
-from congruence.tasks.runtime.masking import mask_secrets
+from congruence.tasks.runtime.errors import mask_secrets
 from congruence.tasks.scores.correction import Advice, advise
 from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue

@@ -18,8 +18,15 @@ from congruence.tasks.models.settings import ModelEntry, PredictSettings
 from congruence.tasks.monitor.settings import WatchSettings
 from congruence.tasks.runtime.files import default_home, digest_of
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
-from congruence.tasks.settings.computing import ClusterSettings, ProtocolSettings, SolverSettings, TlsSettings
-from congruence.tasks.settings.strict import Strict, checked, read_keys
+from congruence.tasks.settings.parts import (
+    ClusterSettings,
+    ProtocolSettings,
+    SolverSettings,
+    Strict,
+    TlsSettings,
+    checked,
+    read_keys,
+)
 
 _LOCAL_DIR = "local-dir:"
 

@@ -34,7 +34,7 @@ from congruence.kernels.engine.driver import Accuracy, Ask, Driver
 from congruence.kernels.engine.system import EXACT_ROWS, Factorize, local_factor
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.tasks.runtime.steps import step
+from congruence.tasks.runtime.lines import step
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.solving.measurement import BlockMeasurement, MeasurementSettings
 

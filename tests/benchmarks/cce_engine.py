@@ -105,7 +105,7 @@ def tiled(n):
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.kernels.protocol import EvaluationProtocol
     from congruence.tasks.dask.clusters import dask_client
-    from congruence.tasks.settings.computing import ClusterSettings
+    from congruence.tasks.settings.parts import ClusterSettings
     from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
     x = embeddings(n)

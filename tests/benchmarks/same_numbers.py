@@ -180,7 +180,7 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
     from congruence.kernels.engine.driver import Ask, Driver
     from congruence.kernels.protocol import EvaluationProtocol
     from congruence.tasks.dask.clusters import dask_client
-    from congruence.tasks.settings.computing import ClusterSettings
+    from congruence.tasks.settings.parts import ClusterSettings
     from congruence.tasks.solving.pass_runner import PassesOnCluster, SolveProgress
     from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 

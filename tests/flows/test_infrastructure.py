@@ -25,8 +25,8 @@ from loopback import HttpServer, Process, free_port
 
 from congruence.flows.operations import doctor
 from congruence.tasks.dask.clusters import ClusterSpec, _named, dask_client, read_cluster_spec
-from congruence.tasks.settings.computing import TlsSettings
 from congruence.tasks.settings.evaluation import load_settings
+from congruence.tasks.settings.parts import TlsSettings
 
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"

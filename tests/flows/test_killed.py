@@ -79,7 +79,7 @@ def shards(store: Path) -> list[Path]:
 WORKERS = """
 import os
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.settings.computing import ClusterSettings
+from congruence.tasks.settings.parts import ClusterSettings
 if __name__ == "__main__":
     with dask_client(ClusterSettings(kind="local", workers=2), print) as client:
         assert os.getpid() not in client.run(os.getpid).values()

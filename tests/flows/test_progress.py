@@ -23,8 +23,8 @@ from congruence.flows.evaluate import STAGES, in_flow, run_fields
 from congruence.kernels import Normal
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.evaluate.plan import VersionOutcome
-from congruence.tasks.runtime import json_logging as logs
-from congruence.tasks.runtime.steps import Lines, about, listen, pace_of, step
+from congruence.tasks.runtime import lines as logs
+from congruence.tasks.runtime.lines import Lines, about, listen, pace_of, step
 from congruence.tasks.scores.evaluation import MetricValue, ranked
 from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
 from congruence.tasks.settings.evaluation import EvaluationSettings

@@ -44,8 +44,8 @@ from congruence.tasks.dask.clusters import (
 from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
 from congruence.tasks.runtime import memory
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
-from congruence.tasks.settings.computing import ClusterSettings, TlsSettings
 from congruence.tasks.settings.evaluation import load_settings
+from congruence.tasks.settings.parts import ClusterSettings, TlsSettings
 from congruence.tasks.solving import solve
 
 

@@ -21,7 +21,7 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.evaluate.executors import DaskExecutor, Done, LocalExecutor, dask_executor, groups_of_shards
 from congruence.tasks.runtime.errors import SplitChangedError
-from congruence.tasks.settings.computing import ClusterSettings
+from congruence.tasks.settings.parts import ClusterSettings
 from congruence.tasks.solving.pass_runner import PassesOnCluster, SolveProgress, side_by_side
 
 

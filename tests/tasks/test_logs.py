@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from congruence.tasks.runtime import json_logging as logs
+from congruence.tasks.runtime import lines as logs
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.json_logging import JsonLines, know, log_fields, require_known_kind, use_json_lines
+from congruence.tasks.runtime.lines import JsonLines, know, log_fields, require_known_kind, use_json_lines
 
 Capture = pytest.CaptureFixture[str]
 

@@ -29,8 +29,8 @@ from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.plots.calibration import pit_histogram
 from congruence.tasks.plots.style import figure_of, png
 from congruence.tasks.scores import correction
-from congruence.tasks.settings.computing import ClusterSettings
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.parts import ClusterSettings
 from congruence.tasks.solving import solve
 from congruence.tasks.solving.measurement import MeasurementAddress, VersionMeasurement, from_bytes, measure, to_bytes
 from congruence.tasks.store.embeddings import StoreError

@@ -30,7 +30,7 @@ from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.resampling.keyed import row_choices, row_draws, row_signs, row_uniforms
 from congruence.kernels.streams import stream
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
-from congruence.tasks.settings.computing import SolverSettings
+from congruence.tasks.settings.parts import SolverSettings
 from congruence.tasks.solving import pass_runner
 from congruence.tasks.solving.pass_runner import measure_blocks
 from congruence.tasks.solving.solve import accuracy_of, is_held

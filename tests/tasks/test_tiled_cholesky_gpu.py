@@ -11,7 +11,7 @@ from congruence.kernels.engine.system import local_factor, prepare_system
 from congruence.kernels.errors import BudgetError, ConvergenceError
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.settings.computing import ClusterSettings
+from congruence.tasks.settings.parts import ClusterSettings
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
 pytestmark = pytest.mark.gpu

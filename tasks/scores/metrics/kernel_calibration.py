@@ -16,7 +16,7 @@ from congruence.kernels.kernel_calibration import (
 )
 from congruence.kernels.kernel_calibration.pairs import PairTerms
 from congruence.kernels.streams import stream
-from congruence.tasks.runtime.steps import step
+from congruence.tasks.runtime.lines import step
 
 ROWS = 50_000
 REACH = 2_048

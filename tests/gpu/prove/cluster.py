@@ -46,8 +46,8 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
 
 def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str]) -> dict[str, dict[str, float]]:
     from congruence.flows.session import run_evaluation
-    from congruence.tasks.settings.computing import ClusterSettings
     from congruence.tasks.settings.evaluation import load_settings
+    from congruence.tasks.settings.parts import ClusterSettings
 
     settings = load_settings(file, {"home": str(home)})
     store = settings.store.model_copy(update={"uri": str(home / f"embeddings-{kind}")})
