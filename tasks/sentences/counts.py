@@ -164,8 +164,8 @@ def extremes_finding(found: Extremes, count: TailCount, rows: Sequence[str] = ()
 def crossing_finding(rows: int, share: float) -> Finding:
     """Quantiles that fall as their level rises in most rows, after all that they do to the scores."""
     clause = (
-        f"the predicted quantiles fell as the level rises in {_share_of_rows(share)} of the rows, and were sorted: are level "
-        "and 1 - level exchanged?"
+        f"the predicted quantiles fell as the level rises in {_share_of_rows(share)} of the rows, and were sorted: "
+        "are level and 1 - level exchanged?"
     )
     return Finding("", "", rows, share, clause, "quantiles fall with the level", 0.0, "crossing", share)
 
