@@ -14,8 +14,9 @@ from table import GROUPS, TARGET, TIME, Table
 
 from congruence.flows.operations.recalibrate import NothingToMendError, recalibrate_versions
 from congruence.flows.session import run_evaluation, session
+from congruence.kernels import conditional_calibration_test
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.contract import load_predictive_model, log_predictive_model
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
@@ -23,6 +24,9 @@ TRUTH = "the truth"
 KEPT = ("crps_mean", "crps_skill", "nll_mean", "coverage_90", "cce_mean", "cce_expected", "p_value")
 METRICS = ["cce", "congruence_test", "calibration", "crps", "nll", "coverage"]
 """Without the preview of a recalibration, which is made here for real, and the kernel calibration error."""
+
+SOME_ROWS = (125, 250, 500, 1000)
+"""Numbers of test rows at which a fault is looked for, too: how many rows a verdict takes."""
 
 OPTIONS = {"sklearn": {"serialization_format": "cloudpickle"}, "pytorch": {"serialization_format": "pickle"}}
 
@@ -48,6 +52,7 @@ def judged_table(table: Table, kinds: dict[str, Any], home: Path) -> dict[str, A
         row |= _of_outcome(by_uri[found["uri"]])
         if found["uri"] in corrected and "failed" not in row:
             row["recalibrated"] = corrected[found["uri"]]
+            row["p_by_rows"] = _p_by_rows(table, found["uri"])
         rows.append(row)
     return {"name": table.name, "about": table.about, "truth": table.truth is not None, "models": rows}
 
@@ -116,6 +121,19 @@ def _of_outcome(outcome: VersionOutcome) -> dict[str, Any]:
         return {"failed": str(outcome.error)[:300]}
     metrics = {name: outcome.metrics[name].value for name in KEPT if name in outcome.metrics}
     return {"verdict": str(outcome.verdict), "fault": outcome.wrong[0] if outcome.wrong else "", "metrics": metrics}
+
+
+def _p_by_rows(table: Table, uri: str) -> dict[str, float]:
+    """Returns p of the test of calibration given the input on the first rows alone, by their number."""
+    test = table.parts()["test"]
+    predicted = load_predictive_model(uri).predict(test[table.inputs].iloc[: SOME_ROWS[-1]])
+    x = test[table.inputs].to_numpy()
+    found = {}
+    for rows in SOME_ROWS:
+        blocks = {key: test[column][:rows] for key, column in (("groups", GROUPS), ("time", TIME)) if column in test}
+        tested = conditional_calibration_test(x[:rows], test[TARGET].to_numpy()[:rows], predicted[:rows], **blocks)
+        found[str(rows)] = tested.p_value
+    return found
 
 
 def _recalibrated(settings: EvaluationSettings, uris: list[str]) -> dict[str, dict[str, Any]]:
