@@ -182,7 +182,10 @@ def _ranges(members: Array, features: Mapping[str, Array], whole: Mapping[str, A
         inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
         width = (inside_high - inside_low) / (high - low) if high > low else 1.0
         if width <= _NARROW:
-            ranges.append((width, _range(name, inside_low, inside_high, low, high)))
+            if np.all((known := values[np.isfinite(values)]) == np.floor(known)) and inside_low == inside_high:
+                ranges.append((width, f"{name} is {inside_low:.6g}"))
+            else:
+                ranges.append((width, _range(name, inside_low, inside_high, low, high)))
     return [text for _, text in sorted(ranges)[:_NAMED]]
 
 

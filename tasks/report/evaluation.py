@@ -27,7 +27,7 @@ from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, REGION, metric_of
 from congruence.tasks.scores.segments import FEWEST_ROWS
 from congruence.tasks.scores.wrong import Segment
-from congruence.tasks.sentences.calibration import capital, p_value_in_words, significant
+from congruence.tasks.sentences.calibration import capital, p_value_in_words, percent, significant
 from congruence.tasks.sentences.findings import place_in_words
 
 _PERCENT = 0.02
@@ -156,11 +156,12 @@ def quantiles_read(metrics: Mapping[str, MetricValue], predictive: Distribution 
     stated = predictive.parameters()
     levels, kind = stated["levels"], TAILS[int(stated["tails"][0])]
     expected = levels[0] + 1.0 - levels[-1]
-    crossed = f"The predicted quantiles crossed in {crossing.value:.2%} of the rows and were sorted there. "
+    crossed = f"The predicted quantiles crossed in {percent(crossing.value)} of the rows and were sorted there. "
+    beyond_them = percent(beyond.value)
     tails = "no tails" if kind == "none" else f"{kind} tails"
     return (
-        f"{crossed if crossing.value > 0.0 else ''}{beyond.value:.2%} of the targets lie beyond the outer quantiles, "
-        f"{expected:.2%} by the levels; there the predictions have {tails}."
+        f"{crossed if crossing.value > 0.0 else ''}{beyond_them} of the targets lie beyond the outer quantiles, "
+        f"where {percent(expected)} are predicted and the predictions have {tails}."
     )
 
 
@@ -216,7 +217,7 @@ class ReportData:
         said = self.sentences[0][0] if self.sentences else ""
         named = (k for k, each in enumerate(along) if re.search(rf"\b{re.escape(each['name'])} is\b", said))
         at = next(named, 0)
-        kinds = {"spread": "spread", "skewed": "skew", "tails": "tails"}
+        kinds = {"spread": "spread", "interval holds": "spread", "skewed": "skew", "tails": "tails"}
         kind = next((kind for word, kind in kinds.items() if word in self.verdict.fault), "bias")
         return at, "ratio" if kind == "bias" and "times too" in said and "ratio" in along[at] else kind
 

@@ -52,8 +52,9 @@ def weak_segments(features: pd.DataFrame, rows: RowsRead, cce: Array, expected: 
         return []
     columns = [_feature(str(name), features[name]) for name in features.columns]
     kind, found = rows.kind, []
+    whole = {each.name: ends for each in columns if (ends := _whole_ends(each)) is not None}
     for segment in faulty_segments(columns, SearchedRows.of(rows.pit, rows.jumps, rows.blocks), level=LEVEL):
-        chosen, name = segment.rows, ", ".join(_range(each) for each in segment.ranges)
+        chosen, name = segment.rows, ", ".join(_range(each, whole.get(each.feature)) for each in segment.ranges)
         reading = kind.read(rows, chosen)
         if kind.is_off(reading):
             sizes = None if rows.targets is None else rows.targets[chosen]
@@ -74,14 +75,29 @@ def _feature(name: str, column: pd.Series) -> Feature:
     return Feature(name, column.astype("string").fillna("missing").to_numpy(str))
 
 
-def _range(part: Range) -> str:
+def _whole_ends(feature: Feature) -> tuple[float, float] | None:
+    """The least and the largest value of a column of whole numbers; None of others."""
+    if feature.values.dtype.kind != "f":
+        return None
+    known = feature.values[np.isfinite(feature.values)]
+    return (float(known.min()), float(known.max())) if len(known) and np.all(known == np.floor(known)) else None
+
+
+def _range(part: Range, whole: tuple[float, float] | None) -> str:
     if part.word is not None:
         return f"{part.feature} is {'not ' if part.is_not else ''}{part.word}"
-    if np.isinf(part.above):
-        return f"{part.feature} up to {part.up_to:.3g}"
-    if np.isinf(part.up_to):
-        return f"{part.feature} above {part.above:.3g}"
-    return f"{part.feature} {part.above:.3g} to {part.up_to:.3g}"
+    low, high = part.above, part.up_to
+    if whole is not None:  # "2 or more", not "above 1.5"
+        low, high = np.floor(low) + 1.0, np.floor(high)
+        if max(low, whole[0]) == min(high, whole[1]):
+            return f"{part.feature} is {max(low, whole[0]):.6g}"
+        if np.isinf(high):
+            return f"{part.feature} from {low:.6g}"
+    if np.isinf(low):
+        return f"{part.feature} up to {high:.3g}" if whole is None else f"{part.feature} up to {high:.6g}"
+    if np.isinf(high):
+        return f"{part.feature} above {low:.3g}"
+    return f"{part.feature} {low:.3g} to {high:.3g}" if whole is None else f"{part.feature} {low:.6g} to {high:.6g}"
 
 
 def _ranges(segment: FoundSegment) -> tuple[tuple[str, float, float], ...]:

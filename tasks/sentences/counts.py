@@ -24,7 +24,7 @@ def count_fault(reading: CountReading) -> str:
 
 def count_clause(reading: CountReading) -> str:
     """The fault with its size: "the predicted mean is 2.1 times too high (1.8 to 2.4): 83 observed, 174 expected"."""
-    shape = f"the counts are {_spread(reading)}: {shares_clause(reading)}"
+    shape = f"the counts are {_spread(reading)}: {_share_clause(reading)}"
     if not reading.mean_is_off:
         return shape
     total = reading.total
@@ -40,14 +40,12 @@ def count_clause(reading: CountReading) -> str:
     return mean if reading.mean_comes_first else f"{shape}; {mean}"
 
 
-def shares_clause(reading: CountReading) -> str:
-    """ "95.1 % of the targets are 0 where 91 % are predicted; 1 are 4.6 % (8.2 %), two and more 0.3 % (0.8 %)"."""
-    zeros, ones, more = reading.shares
-    return (
-        f"{_share(zeros.observed_share)} of the targets are 0 where {_share(zeros.expected_share)} are predicted; "
-        f"1 are {_share(ones.observed_share)} ({_share(ones.expected_share)}), "
-        f"two and more {_share(more.observed_share)} ({_share(more.expected_share)})"
-    )
+def _share_clause(reading: CountReading) -> str:
+    """Of zeros, or else the share that is the most wrong: "95 % of the targets are 0 where 91 % are predicted"."""
+    named = list(zip(("0", "1", "2 or more"), reading.shares, strict=True))
+    what, share = named[0] if reading.zeros.is_off() else min(named, key=lambda each: each[1].p_value)
+    held, stated = _share(share.observed_share), _share(share.expected_share)
+    return f"{held} of the targets are {what} where {stated} are predicted"
 
 
 def count_finding(reading: CountReading, place: str = "", words: str = "") -> Finding:

@@ -93,7 +93,7 @@ class Finding:
 
 
 def place_in_words(name: str) -> str:
-    """The name of a region or a segment in a sentence: "where age is up to 30 and income is from 3"."""
+    """The name of a region or a segment in a sentence: "where age is up to 30 and income is 3 or more"."""
     parts = [_part(part) for part in name.split(", ")]
     if any(part is None for part in parts):
         return f"in {name}" if name.startswith("region ") else f"on {name}"
@@ -102,6 +102,8 @@ def place_in_words(name: str) -> str:
 
 def _part(part: str) -> str | None:
     if found := _BOUND.match(part):
+        if found["side"] == "from":
+            return f"{found['name']} is {found['end']} or more"
         return f"{found['name']} is {found['side']} {found['end']}"
     if found := _BETWEEN.match(part):
         return f"{found['name']} is between {found['low']} and {found['high']}"

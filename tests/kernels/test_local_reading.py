@@ -380,7 +380,7 @@ def test_faults_that_cancel_over_all_rows_are_told_by_region(inputs: Array) -> N
 
 
 def test_places_in_words() -> None:
-    assert place_in_words("age up to 30, income from 3") == "where age is up to 30 and income is from 3"
+    assert place_in_words("age up to 30, income from 3") == "where age is up to 30 and income is 3 or more"
     assert place_in_words("wind 2.5 to 1e+03") == "where wind is between 2.5 and 1e+03"
     assert place_in_words("site is not b") == "where site is not b"
     assert place_in_words("region 3") == "in region 3"

@@ -109,7 +109,7 @@ class Source:
 
 
 _SOURCES: dict[str, Source] = {}
-_OWN = ("tables", "text", "arrays", "tars")
+_OWN = ("tables", "text", "tars")
 
 
 def source(name: str, **how: Any) -> Callable[[Read], Read]:
