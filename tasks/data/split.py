@@ -104,11 +104,6 @@ class Split:
         for row, read in enumerate(self._readers(shard)):
             yield partial(_raise, without_target[row]) if row in without_target else read
 
-    def read_encoder_inputs(self, shard: Shard) -> Iterator[RawInput | InvalidRow]:
-        """The encoder's input of each row, or why there is none: encoded image bytes, a text, or a float64 vector."""
-        for read in self.input_readers(shard):
-            yield _read_or_reason(read)
-
     def rows_without_file(self) -> list[int]:
         """The rows whose picture is named by a path at which nothing lay when the split was opened."""
         if STATE not in self._ingested.schema.names:
@@ -154,8 +149,7 @@ class Split:
         frame = self._stored(stored, shard.start, shard.stop)
         for name in wanted:
             if name in content:
-                read = [_read_or_reason(reader) for reader in self._readers(shard)]
-                values: list[Any] = [None if isinstance(value, InvalidRow) else value for value in read]
+                values = [_read_or_none(reader) for reader in self._readers(shard)]
                 frame[name] = pd.Series(values, index=frame.index, dtype=object)
         return frame[wanted]
 
@@ -330,11 +324,11 @@ def _raise(reason: str) -> RawInput:
     raise InvalidRow(reason)
 
 
-def _read_or_reason(read: Callable[[], RawInput]) -> RawInput | InvalidRow:
+def _read_or_none(read: Callable[[], RawInput]) -> RawInput | None:
     try:
         return read()
-    except InvalidRow as invalid:
-        return invalid
+    except InvalidRow:
+        return None
 
 
 def open_split(settings: SplitSettings, plans: str | Path | None = None) -> Split:

@@ -250,12 +250,6 @@ def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
         return np.asarray(pit[np.isfinite(pit)])
 
 
-def logged_metrics(run_id: str, settings: TrackingSettings) -> dict[str, MetricValue]:
-    """The metrics of a logged evaluation with their intervals at the digits that MLflow shows, without its scores."""
-    client = connect(settings)
-    return run_metrics(with_retries("reading the run", lambda: client.get_run(run_id), settings))
-
-
 def _version_order(run: Run) -> tuple[str, int, str]:
     known = facts(run)
     version = known["version"]

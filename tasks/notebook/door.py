@@ -23,7 +23,8 @@ from congruence.tasks.comparison.versions import compare_versions
 from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.notebook.answers import ComparedPredictions, EvaluatedPrediction, EvaluatedPredictions
 from congruence.tasks.notebook.predicted import distribution_of, model_distribution, named, whole_distribution
-from congruence.tasks.notebook.table import Given, MemoryRows, rows_of
+from congruence.tasks.notebook.rows import MemoryRows
+from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.scores.metrics.registry import metric_names
 from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.parts import ProtocolSettings

@@ -13,7 +13,7 @@ from congruence.kernels.distributions import Distribution, Normal, Quantiles, Sa
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.reading import spec_distribution
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.notebook.table import MemoryRows
+from congruence.tasks.notebook.rows import MemoryRows
 from congruence.tasks.readers.base import UnreadableOutputError, as_array, kinds
 from congruence.tasks.readers.read import final, known, output_of, read_output
 

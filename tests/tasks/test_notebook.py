@@ -23,7 +23,8 @@ from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan
-from congruence.tasks.mlflow.reading import logged_metrics, read_scores
+from congruence.tasks.mlflow.finished import run_metrics
+from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -291,7 +292,7 @@ def test_an_answer_is_logged_as_the_pipeline_logs_a_version(tracking: TrackingSe
     assert found.log(tracking) == run_id
     own = found.evaluated["narrow"].log(tracking)
     client = mlflow.MlflowClient(tracking.uri)
-    logged = logged_metrics(own, tracking)["cce_mean"].value
+    logged = run_metrics(client.get_run(own))["cce_mean"].value
     assert logged == pytest.approx(found.evaluated["narrow"].metrics["cce_mean"].value, rel=1e-3)
     assert {file.path for file in client.list_artifacts(own)} >= {"report.html", "scores.parquet"}
     assert len(read_scores(own, tracking)) == 120

@@ -27,10 +27,10 @@ from congruence.tasks.mlflow import evaluations, runs
 from congruence.tasks.mlflow import settings as tracking_settings
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
-from congruence.tasks.mlflow.finished import complete_runs, list_evaluations
+from congruence.tasks.mlflow.finished import complete_runs, list_evaluations, run_metrics
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.pages import evaluation_lists, log_failure
-from congruence.tasks.mlflow.reading import logged_metrics, logged_versions, read_scores, read_version
+from congruence.tasks.mlflow.reading import logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.runs import RunContent, log_once, open_run
 from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import list_versions
@@ -290,7 +290,7 @@ def test_system_metrics_are_mlflow_s_own_where_its_switch_asks_for_them(
     assert client.get_run(run_id).data.metrics["system/system_memory_usage_megabytes"] > 0
     evaluation = make_evaluation(model=versions[0], split=split)
     assert log_evaluation(evaluation, settings) == run_id
-    assert set(logged_metrics(run_id, settings)) == set(evaluation.metrics)
+    assert set(run_metrics(client.get_run(run_id))) == set(evaluation.metrics)
 
 
 @pytest.mark.parametrize("drawn", [True, False])
@@ -483,7 +483,7 @@ def test_a_run_of_a_former_release_is_found_and_read(settings, client, versions,
     client.set_terminated(former)
     client.delete_run(run_id)
     assert find_evaluation(identity, settings) == former
-    assert logged_metrics(former, settings) == evaluation.metrics
+    assert run_metrics(client.get_run(former)) == evaluation.metrics
     assert [item.run_id for item in logged_versions(split, settings)] == [former]
     version = read_version(former, settings)
     assert (version.metrics, version.slices, version.wrong_places) == (evaluation.metrics, ("half",), ())

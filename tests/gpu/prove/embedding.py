@@ -81,7 +81,7 @@ def _measure(record: Any, folder: Path, device: str, small: bool, precision: str
         preprocessing_digest=encoder.preprocessing_digest,
         dimension=encoder.dimension,
     )
-    raw = [value for value, _ in zip(split.read_encoder_inputs(split.shards[0]), range(64), strict=False)]
+    raw = [read() for read, _ in zip(split.input_readers(split.shards[0]), range(64), strict=False)]
     rows = [encoder.preprocess(value) for value in raw]
     batch = torch.stack((rows * (-(-encoder.batch_size // len(rows))))[: encoder.batch_size]).to(encoder.device)
     with what(f"{of}: forward pass"):

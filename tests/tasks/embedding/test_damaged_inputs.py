@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from encoder_inputs import encoder_inputs
 from PIL import Image
 
 from congruence.tasks.data.settings import SplitSettings
@@ -186,7 +187,7 @@ def test_no_path_in_a_manifest_leads_out_of_the_root(tmp_path: Path) -> None:
     names = [name.format(outside=outside) for name in ESCAPES] * 4 + ["image.jpg", "inner.jpg"]
     pq.write_table(pa.table({"image": names, "y": np.arange(float(len(names)))}), root / "manifest.parquet")
     split = open_split(SplitSettings(uri=str(root / "manifest.parquet"), input="image", target="y", shard_rows=50))
-    read = [value for shard in split.shards for value in split.read_encoder_inputs(shard)]
+    read = [value for shard in split.shards for value in encoder_inputs(split, shard)]
     assert len(read) == len(names)
     assert read[-2:] == [b"inside", b"inside"]
     reasons = [value.reason if isinstance(value, InvalidRow) else None for value in read[:-2]]
@@ -203,7 +204,7 @@ def test_a_file_beyond_the_limit_is_never_loaded(tmp_path: Path) -> None:
         stream.truncate(10 * 2**30)
     (tmp_path / "manifest.csv").write_text("image,y\nlarge.jpg,1\n")
     split = open_split(SplitSettings(uri=str(tmp_path / "manifest.csv"), input="image", target="y"))
-    (value,) = split.read_encoder_inputs(split.shards[0])
+    (value,) = encoder_inputs(split, split.shards[0])
     assert isinstance(value, InvalidRow)
     assert value.reason == "file 'large.jpg' has 10737418240 bytes, more than max_input_bytes = 268435456"
 
@@ -226,7 +227,7 @@ def test_members_of_a_tar_that_point_elsewhere_are_invalid_rows(tmp_path: Path) 
             _add(archive, f"{name}.cls", str(row).encode())
         _add(archive, "imageless.cls", b"7")
     split = open_split(SplitSettings(uri=str(tmp_path / "split.tar"), input="jpg", target="cls"))
-    good, *others = split.read_encoder_inputs(split.shards[0])
+    good, *others = encoder_inputs(split, split.shards[0])
     assert good == b"bytes"
     assert [value.reason if isinstance(value, InvalidRow) else value for value in others] == [
         "member '../../climbing.jpg' has a name that leaves the archive",
@@ -245,7 +246,7 @@ def test_features_that_are_not_finite_name_the_feature(tmp_path: Path) -> None:
     split = open_split(
         SplitSettings(uri=str(tmp_path / "split.parquet"), input=["a", "b"], input_kind="features", target="y")
     )
-    read = list(split.read_encoder_inputs(split.shards[0]))
+    read = list(encoder_inputs(split, split.shards[0]))
     assert [value.reason if isinstance(value, InvalidRow) else "fine" for value in read] == [
         "fine",
         "feature 'a' is nan",

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from encoder_inputs import encoder_inputs
 
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
@@ -58,7 +59,7 @@ def test_row_i_of_the_store_is_row_i_of_the_split(image_split: Any, embed_proces
     store = embed_process.open_store(str(tmp_path / "store"), split)
     encoder = embed_process.PixelEncoder()
     reports = embed_each(split, split.shards, encoder, store)
-    raw = [value for shard in split.shards for value in split.read_encoder_inputs(shard)]
+    raw = [value for shard in split.shards for value in encoder_inputs(split, shard)]
     np.testing.assert_array_equal(store.read(), encoder.encode([encoder.preprocess(value) for value in raw]))
     assert [(report.rows, report.valid_rows, report.embedded) for report in reports] == [(20, 20, True)] * 3 + [
         (10, 10, True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from encoder_inputs import encoder_inputs
 
 from congruence.tasks.encoders.base import InvalidRow
 
@@ -69,7 +70,7 @@ def test_manifests_tars_and_arrays_are_read_from_s3_as_from_a_disk(
         kept = open_split(SplitSettings.model_validate(remote), tmp_path / "plans")
         assert (kept.digest, kept.shards) == (here.digest, here.shards), name
         for mine, other in zip(
-            here.read_encoder_inputs(here.shards[0]), there.read_encoder_inputs(there.shards[0]), strict=True
+            encoder_inputs(here, here.shards[0]), encoder_inputs(there, there.shards[0]), strict=True
         ):
             if isinstance(mine, InvalidRow):
                 assert isinstance(other, InvalidRow)

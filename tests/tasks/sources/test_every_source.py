@@ -22,6 +22,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from encoder_inputs import encoder_inputs
 
 from congruence.tasks.data import sources
 from congruence.tasks.data.settings import SplitSettings
@@ -354,7 +355,7 @@ def test_vectors_come_from_arrays_and_columns_alike(form: str, tmp_path: Path) -
             pq.write_table(vectors, uri)
     asked = SplitSettings(uri=str(uri), input="x", input_kind="features", target="y", shard_rows=31)
     split = open_split(asked)
-    read = [value for shard in split.shards for value in split.read_encoder_inputs(shard)]
+    read = [value for shard in split.shards for value in encoder_inputs(split, shard)]
     np.testing.assert_allclose(np.stack(read), x, rtol=0.0, atol=1e-14)  # type: ignore[arg-type]
     np.testing.assert_allclose(np.stack(split.frame(split.shards[2])["x"]), x[62:], rtol=0.0, atol=1e-14)
     assert split.frame(split.shards[1])["row"].tolist() == [str(row) for row in range(31, 62)]

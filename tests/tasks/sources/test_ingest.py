@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from encoder_inputs import encoder_inputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -351,7 +352,7 @@ def test_texts_are_kept_as_they_are_written(tmp_path: Path) -> None:
     folder = _texts(tmp_path / "data", 'text,y\n"two\nlines, and a comma",1\n1e5,2\n,3\n007,4\nNA,5\n')
     asked = SplitSettings(uri=str(folder), input="text", input_kind="text", target="y")
     split = open_split(asked)
-    read = list(split.read_encoder_inputs(split.shards[0]))
+    read = list(encoder_inputs(split, split.shards[0]))
     assert [read[0], read[1], *read[3:]] == ["two\nlines, and a comma", "1e5", "007", "NA"]
     assert "column 'text' holds no text" in str(read[2])
 
@@ -361,7 +362,7 @@ def test_values_of_json_that_are_unlike_are_texts(tmp_path: Path) -> None:
     folder = _texts(tmp_path / "data", "\n".join(rows[:2]), "\n\n" + rows[2] + "\n", suffix=".jsonl")
     asked = SplitSettings(uri=str(folder), input="t", input_kind="text", target="y", slices=["g"])
     split = open_split(asked.model_copy(update={"slices": []}))
-    assert list(split.read_encoder_inputs(split.shards[0]))[:2] == ["2020-01-01", '{"a": [1]}']
+    assert list(encoder_inputs(split, split.shards[0]))[:2] == ["2020-01-01", '{"a": [1]}']
     np.testing.assert_array_equal(split.targets(split.shards[0]), [1.0, 2.5, np.nan])
     with pytest.raises(SplitError, match=r"1\.jsonl: there is no column 'g' \(slices\)"):
         open_split(asked)

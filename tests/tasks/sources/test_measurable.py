@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from encoder_inputs import encoder_inputs
 
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
@@ -46,7 +47,7 @@ def test_rows_that_lack_a_feature_or_a_target_are_left_out_alike_and_said(tmp_pa
     assert f"row 18 ({tmp_path}/split/0.parquet, row 18): target 'y' is nan, not a finite number" in said
     assert f"row 399 ({tmp_path}/split/1.parquet, row 99)" in said
     assert said.endswith("and 1 more")
-    read = [row for shard in split.shards for row in split.read_encoder_inputs(shard)]
+    read = [row for shard in split.shards for row in encoder_inputs(split, shard)]
     invalid = {number: row.reason for number, row in enumerate(read) if isinstance(row, InvalidRow)}
     assert sorted(invalid) == [17, 18, 399, 400]
     assert invalid[400] == "target 'y' is inf, not a finite number"

@@ -10,6 +10,7 @@ import shutil
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from encoder_inputs import encoder_inputs
 from PIL import Image
 
 from congruence.tasks.data import sources
@@ -130,7 +132,7 @@ def test_every_source_gives_the_pictures_that_were_written(form: str, tmp_path: 
     frame = table()
     asked = described(tmp_path / "data", form)
     split: Split = pickle.loads(pickle.dumps(open_split(asked, tmp_path / "index")))
-    read = [value for shard in split.shards for value in split.read_encoder_inputs(shard)]
+    read = [value for shard in split.shards for value in encoder_inputs(split, shard)]
     assert read == frame["image"].tolist()
     assert split.keys_of(split.shards).tolist() == frame["key"].tolist()
     middle = split.frame(split.shards[1])
@@ -194,7 +196,7 @@ def test_pictures_in_a_file_that_is_replaced_end_the_run(form: str, tmp_path: Pa
     described(tmp_path / "other", form, table().assign(image=b"another"))
     for path in sorted((tmp_path / "data").iterdir()):
         os.replace(tmp_path / "other" / path.name, path)
-    for read in (split.read_encoder_inputs, split.frame):
+    for read in (partial(encoder_inputs, split), split.frame):
         with pytest.raises(SplitChangedError, match="was replaced or written to since"):
             list(read(split.shards[0]))  # type: ignore[operator]
 
@@ -206,14 +208,14 @@ def test_a_picture_beside_the_table_is_the_one_that_was_ingested(tmp_path: Path)
     rows.to_csv(tmp_path / "rows.csv", index=False)
     split = open_split(SplitSettings(uri=str(tmp_path / "rows.csv"), input="image", target="y"), tmp_path / "index")
     (shard,) = split.shards
-    first, _, _, absent, unnamed = list(split.read_encoder_inputs(shard))
+    first, _, _, absent, unnamed = list(encoder_inputs(split, shard))
     assert first == b"picture 0"
     assert isinstance(absent, InvalidRow)
     assert isinstance(unnamed, InvalidRow)
     assert unnamed.reason == "column 'image' holds no path"
     shutil.copy(tmp_path / "2.png", tmp_path / "1.png")
     with pytest.raises(SplitChangedError, match=r"1\.png: was replaced"):
-        list(split.read_encoder_inputs(shard))
+        list(encoder_inputs(split, shard))
     (tmp_path / "1.png").unlink()
     with pytest.raises(SplitChangedError, match=r"1\.png: cannot be read any more \(file '1\.png' does not exist\)"):
         split.frame(shard, ["image"])
@@ -242,7 +244,7 @@ def test_pictures_in_an_array_reach_the_encoder_without_loss(tmp_path: Path) -> 
     pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", image=pixels, y=np.arange(5.0))
     split = open_split(SplitSettings(uri=str(tmp_path / "images.npz"), input="image", target="y"))
-    read = [np.asarray(Image.open(io.BytesIO(value))) for value in split.read_encoder_inputs(split.shards[0])]
+    read = [np.asarray(Image.open(io.BytesIO(value))) for value in encoder_inputs(split, split.shards[0])]
     np.testing.assert_array_equal(np.stack(read), pixels)
 
 
