@@ -27,10 +27,10 @@ from congruence.tasks.evaluate.steps import rows_of, serve
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.files import home_store
 from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import measure
 
 ROWS = 1500

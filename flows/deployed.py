@@ -35,15 +35,15 @@ from congruence.flows.cli.options import embed_servers
 from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.receiver import EVENT
-from congruence.flows.watching.watch import check_once, watched_patterns, watched_versions
+from congruence.flows.watch import check_once, watched_patterns, watched_versions
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison.gate import GateDecision, worst
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome, requested_versions
 from congruence.tasks.evaluate.splits import use_tracking
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import SERVED_HOME, default_home
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
+from congruence.tasks.settings.sections import ModelVersion
 
 DAY = 24 * 3600
 QUARTER_HOURLY = "*/15 * * * *"

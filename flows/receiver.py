@@ -33,8 +33,8 @@ from starlette.routing import Route
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.mlflow.connection import connect, server, with_retries
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError, mask_text
+from congruence.tasks.settings.sections import TrackingSettings
 
 MAX_AGE = 300.0
 _NAME = "congruence"

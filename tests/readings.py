@@ -13,12 +13,11 @@ from congruence.kernels.engine.dependence import FoundBlocks
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.points import score_points
-from congruence.tasks.scores.rare import RareTargets
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.rows_read import RowsRead
-from congruence.tasks.scores.segments import weak_segments
 from congruence.tasks.scores.summary import version_metrics
-from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.scores.tables import RareTargets
+from congruence.tasks.scores.wrong import WhatIsWrong, weak_segments
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 
 

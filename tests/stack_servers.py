@@ -28,8 +28,8 @@ from loopback import QUIET, free_port
 
 from congruence.flows.receiver import register_webhook
 from congruence.tasks.dask.clusters import WORKER_ENVIRONMENT, dask_environment
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.memory import total_memory
+from congruence.tasks.settings.sections import TrackingSettings
 
 sys.path.append(str(Path(__file__).parents[1] / "infra"))
 

@@ -20,7 +20,7 @@ from PIL import Image, ImageFilter
 from congruence.kernels import Binomial, Distribution
 from congruence.tasks.digits.dataset import MAX_ANGLE, base_images, draw, encode_png, labels
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings
 
 Encode: TypeAlias = Callable[[Sequence[Image.Image]], Array]
 """Images to embeddings of unit norm (n, d)."""

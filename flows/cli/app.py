@@ -190,13 +190,13 @@ def watch(
     """
     with Errors(debug):
         settings = open_file(file, home)
-        from congruence.tasks.monitor.settings import every_seconds
+        from congruence.tasks.settings.sections import every_seconds
 
         pause = every_seconds(every) if every is not None else None
         announce("starting; the first pass follows in some seconds")
-        from congruence.flows.watching.report import report
-        from congruence.flows.watching.watch import check_once, only_watch
-        from congruence.flows.watching.watch import watch as keep_watching
+        from congruence.flows.watch import check_once, only_watch
+        from congruence.flows.watch import watch as keep_watching
+        from congruence.flows.watch_report import report
 
         if not once:
             keep_watching(settings, every=pause)
@@ -256,7 +256,7 @@ def webhook(
     """Have MLflow's server (MLFLOW_TRACKING_URI) post new versions to `congruence receive`."""
     with Errors(debug):
         from congruence.flows.receiver import register_webhook
-        from congruence.tasks.mlflow.settings import TrackingSettings
+        from congruence.tasks.settings.sections import TrackingSettings
 
         typer.echo(register_webhook(url, secret, TrackingSettings()))
 

@@ -30,8 +30,8 @@ from congruence.tasks.runtime.lines import LOGGER, is_json, require_known_kind, 
 
 if TYPE_CHECKING:
     from congruence.tasks.comparison.gate import GateDecision
-    from congruence.tasks.mlflow.settings import TrackingSettings
     from congruence.tasks.settings.evaluation import EvaluationSettings
+    from congruence.tasks.settings.sections import TrackingSettings
 
 
 _QUIET = {
@@ -194,8 +194,8 @@ def start(home: Path | None) -> Path:
 def use_home_store(home: Path | None) -> TrackingSettings:
     """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
     folder = start(home)
-    from congruence.tasks.mlflow.settings import TrackingSettings
     from congruence.tasks.runtime.mlflow_access import point_mlflow_at
+    from congruence.tasks.settings.sections import TrackingSettings
 
     point_mlflow_at(tracking_uri(folder))
     return TrackingSettings()

@@ -23,7 +23,6 @@ from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.finished import ANY, Conditions
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, logged_versions
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, select
 from congruence.tasks.monitor.account import MayBeBest
 from congruence.tasks.recalibration.fit import has_seen
@@ -33,6 +32,7 @@ from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.sentences.calibration import probability, significant
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import TrackingSettings
 
 _LARGEST = 5
 

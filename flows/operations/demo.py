@@ -21,10 +21,10 @@ from congruence.flows.session import run_evaluation
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.settings.evaluation import load_settings
+from congruence.tasks.settings.sections import ModelVersion
 
 TRAIN_ROWS, TEST_ROWS, SHARD_ROWS = 4000, 4096, 512
 EVALUATION = {

@@ -18,7 +18,7 @@ from mlflow import MlflowClient
 from congruence.flows.cli.console import console
 from congruence.flows.operations.demo import evaluation_file, registered_versions
 from congruence.flows.operations.listing import over_time_address
-from congruence.flows.watching.watch import check_once
+from congruence.flows.watch import check_once
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.streams import stream
 from congruence.tasks.contract import log_predictive_model

@@ -24,10 +24,10 @@ import typer
 
 from congruence.flows.cli.options import embed_servers, home_folder
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError, mask_text
 from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
+from congruence.tasks.settings.sections import TrackingSettings
 
 Level = Literal["ok", "warning", "wrong"]
 _SECONDS, _LONGEST = 20.0, 400

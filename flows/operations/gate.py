@@ -20,11 +20,11 @@ from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.pages import alias_holder, place_of, set_alias
 from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, gate_baseline, read_version
 from congruence.tasks.models.registry import select
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.monitor.account import MayBeBest, best_on_split, read_account
 from congruence.tasks.recalibration.fit import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import ModelVersion
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 _LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}

@@ -18,7 +18,7 @@ from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import is_taken
 
 if TYPE_CHECKING:
-    from congruence.tasks.models.settings import ModelVersion
+    from congruence.tasks.settings.sections import ModelVersion
 
 TARGET_NAMES = ("target", "y", "label")
 KEY_NAMES = ("key", "id", "row_id", "uuid")

@@ -21,10 +21,10 @@ from congruence.flows.cli.console import results
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.finished import ListedEvaluation, ListedVersion, OpenEvaluation, list_evaluations
 from congruence.tasks.mlflow.pages import run_link, web_page
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.sentences.calibration import probability, significant
+from congruence.tasks.settings.sections import TrackingSettings
 
 REPORT_FILE = "report.html"
 
@@ -185,7 +185,7 @@ def list_pages(home: Path, base: str) -> list[str]:
     from mlflow.exceptions import MlflowException
 
     from congruence.tasks.mlflow.pages import evaluation_lists
-    from congruence.tasks.mlflow.settings import TrackingSettings
+    from congruence.tasks.settings.sections import TrackingSettings
 
     try:
         found = evaluation_lists(TrackingSettings(uri=uri))

@@ -47,7 +47,6 @@ from congruence.tasks.mlflow.corrected_versions import (
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.recalibration.fit import FittedVersion, fit_version, halves_of
 from congruence.tasks.recalibration.model import DescribedEmbedding
 from congruence.tasks.runtime.errors import SettingsError
@@ -55,6 +54,7 @@ from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.scores.wrong import PreviewRow, judgement
 from congruence.tasks.sentences.calibration import probability
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import ModelVersion
 
 HELD_OUT = "-held-out"
 JUDGED = ("nll_mean", "crps_mean", "cce_mean", "mae")

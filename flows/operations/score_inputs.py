@@ -39,7 +39,6 @@ from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.report.reliability import REPORT_FILE, headlines, write_reliability
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import from_npz, to_npz
@@ -48,6 +47,7 @@ from congruence.tasks.scores.points import row_frame
 from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
 from congruence.tasks.sentences.inputs import withholding_sentence
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import MeasurementAddress
 from congruence.tasks.solving.solve import (
     SolveWork,

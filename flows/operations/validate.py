@@ -24,9 +24,9 @@ from congruence.tasks.embeddings.worker import require_pictures
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
 from congruence.tasks.evaluate.splits import open_planned, opened
 from congruence.tasks.evaluate.steps import checked_version
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.models.worker import contract_rows, warm_model
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import ModelVersion
 
 CONTRACT_ROWS = 8
 MEAN_ROWS = 2_000

@@ -22,10 +22,10 @@ from congruence.tasks.contract.settings import (
     AUTO,
     PredictionSettings,
 )
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.readers.base import Spec, UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
 from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.settings.sections import ModelVersion
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from congruence.tasks.data.locations import file_state
 from congruence.tasks.data.shards import (
     ROW_BYTES,
     ContentDigest,
     digest_of,
+    file_state,
     fixed_column,
     is_bytes,
     is_list,

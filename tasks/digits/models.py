@@ -26,9 +26,8 @@ from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.contract.predictors import FramePredictor
 from congruence.tasks.digits.dataset import noise_scale
 from congruence.tasks.mlflow.connection import connect, experiment_id
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.models.settings import ModelVersion
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 REDUCTION = 4
 UNIT = 40.0  # degrees: the network sees targets of about unit size

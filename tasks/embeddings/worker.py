@@ -21,10 +21,10 @@ from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.features import statistics
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.loading import warm_encoder
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError
 from congruence.tasks.runtime.files import digest_of, write_whole
 from congruence.tasks.settings.evaluation import StoreSettings
+from congruence.tasks.settings.sections import EncoderSettings
 from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
 from congruence.tasks.store.objects import StoreAddress, store_header
 

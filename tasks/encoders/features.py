@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.base import Encoder, InputKind, InvalidRow, text_digest
-from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings
 
 _DIGITS = 12
 

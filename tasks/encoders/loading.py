@@ -15,8 +15,8 @@ from pathlib import Path
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.features import FeatureEncoder
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.runtime.files import digest_of, load_record, save_record
+from congruence.tasks.settings.sections import EncoderSettings
 
 _OF_TORCH = {"open_clip": "open_clip", "open_clip_text": "open_clip", "timm": "timm"}  # the packages of kinds
 

@@ -24,8 +24,8 @@ from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.compact_clip import model_name
 from congruence.tasks.encoders.base import InputKind, InvalidRow, text_digest
 from congruence.tasks.encoders.open_clip_import import open_clip, timm
-from congruence.tasks.encoders.settings import COMPACT, RANDOM, EncoderSettings
 from congruence.tasks.encoders.torch_encoder import ImageEncoder, TorchEncoder, fixed_seed, weights_digest
+from congruence.tasks.settings.sections import COMPACT, RANDOM, EncoderSettings
 
 PROBE_SECONDS = 2.0
 

@@ -32,7 +32,7 @@ from congruence.tasks.encoders.base import (
     text_digest,
 )
 from congruence.tasks.encoders.images import DECODING, decode_image
-from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings
 
 Geometry = Callable[[Image.Image], Image.Image]
 

@@ -24,10 +24,9 @@ from congruence.tasks.evaluate.splits import open_planned, plans_folder, store_u
 from congruence.tasks.evaluate.steps import Failures, Steps, rows_of
 from congruence.tasks.mlflow.connection import connect, tracking_address
 from congruence.tasks.mlflow.runs import fail_run, open_run
-from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement import MeasurementAddress
 from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork
 

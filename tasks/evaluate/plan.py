@@ -31,13 +31,13 @@ from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.finished import Conditions, FinishedEvaluation, finished_evaluations
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import STORED, RegistryError, select
-from congruence.tasks.models.settings import ModelEntry, ModelVersion
 from congruence.tasks.recalibration.fit import FITTED_ON, has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.mlflow_access import database_file
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
+from congruence.tasks.settings.sections import ModelEntry, ModelVersion
 
 
 @dataclass(frozen=True)

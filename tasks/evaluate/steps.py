@@ -37,10 +37,10 @@ from congruence.tasks.evaluate.splits import store_uri
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.runtime.lines import Advance, about
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
+from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import MeasurementAddress, measure
 from congruence.tasks.solving.solve import SolveWork, solve_versions
 

@@ -16,7 +16,6 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import mask_text, trouble
 from congruence.tasks.runtime.mlflow_access import (
     ARTIFACTS,
@@ -27,6 +26,7 @@ from congruence.tasks.runtime.mlflow_access import (
     make_local_store,
     require_local_store,
 )
+from congruence.tasks.settings.sections import TrackingSettings
 
 log = logging.getLogger(__name__)
 

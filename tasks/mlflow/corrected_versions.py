@@ -23,12 +23,9 @@ from congruence.tasks.contract.loading import METADATA_KEY, fetch
 from congruence.tasks.contract.log import logged_model_name, without_notices
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import Split
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.connection import connect, experiment_id, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, identity_digest
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.recalibration import recalibrated_model
 from congruence.tasks.recalibration.fit import FITTED_ON, FITTED_UNTIL, FittedVersion, described, fitted_on
 from congruence.tasks.recalibration.model import (
@@ -42,6 +39,7 @@ from congruence.tasks.recalibration.model import (
 )
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import EncoderSettings, ModelVersion, TrackingSettings
 
 LOCAL = "local-dir:"
 HERE = "{folder}"

@@ -40,15 +40,15 @@ from congruence.tasks.mlflow.runs import (
     table_json,
     write_parquet,
 )
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import logged_model_record
 from congruence.tasks.plots.evaluation import evaluation_pictures
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.runtime.errors import mask_secrets
-from congruence.tasks.scores.counts import count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.registry import logged_name, metric_of, shown, version_columns
+from congruence.tasks.scores.tables import count_fit
 from congruence.tasks.sentences.calibration import capital
+from congruence.tasks.settings.sections import TrackingSettings
 
 SLICES_FILE = "tables/slices.json"
 POINTS_FILE = "tables/points.json"

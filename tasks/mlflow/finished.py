@@ -25,11 +25,10 @@ from congruence.tasks.mlflow.identity import (
 )
 from congruence.tasks.mlflow.pages import BEST
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import matching_versions
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import MetricValue, logged_verdict
 from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 VERDICT = "verdict"
 """The tag of a run with the verdict in words: "wrong: predicted spread too small"."""

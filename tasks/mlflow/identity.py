@@ -16,10 +16,9 @@ from mlflow.entities import Run, ViewType
 from mlflow.store.entities import PagedList
 
 from congruence.tasks.mlflow.connection import connect, with_retries
-from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.mlflow_access import all_pages
 from congruence.tasks.scores.evaluation import Evaluation, metric_list_digest
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 PREFIX = "congruence."
 IDENTITY = PREFIX + "identity"

@@ -21,11 +21,10 @@ from mlflow import MlflowClient
 
 from congruence.tasks.mlflow.connection import connect, tracking_address, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, quoted
-from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name, metric_of, shown
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 # Without it a link opens in MLflow's view of language models, which has neither the registry nor the list of runs.
 _VIEW = "workflowType=machine_learning"

@@ -33,11 +33,10 @@ from congruence.tasks.mlflow.connection import (
 from congruence.tasks.mlflow.finished import ANY, VERDICT, WRONG, Conditions, complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, facts
 from congruence.tasks.mlflow.runs import read_parquet
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, resolve
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary
 from congruence.tasks.scores.wrong import WrongPlace
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 SCORES_FILE = "scores.parquet"
 INFLUENCE_FILE, NOISE_FILE = "influence.parquet", "influence_noise.parquet"

@@ -34,10 +34,10 @@ from congruence.tasks.mlflow.identity import (
     runs_of,
 )
 from congruence.tasks.mlflow.pages import prepare_experiment
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.metrics.registry import explained_columns
+from congruence.tasks.settings.sections import TrackingSettings
 
 ERROR = PREFIX + "error"
 PROCESS = PREFIX + "process"

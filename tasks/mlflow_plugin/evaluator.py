@@ -36,9 +36,9 @@ from pydantic import Field
 from congruence.kernels.arrays import Array, require_matrix
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
 from congruence.tasks.settings.parts import ProtocolSettings, Strict
+from congruence.tasks.settings.sections import EncoderSettings
 
 if TYPE_CHECKING:
     from congruence.kernels.distributions import Distribution
@@ -177,7 +177,7 @@ def _predict(model: Any, frame: pd.DataFrame, settings: EvaluatorConfig) -> Dist
     from congruence.tasks.contract import read_distribution
     from congruence.tasks.contract.loading import settings_in
     from congruence.tasks.contract.model import PredictiveModel
-    from congruence.tasks.models.settings import ModelVersion
+    from congruence.tasks.settings.sections import ModelVersion
 
     if isinstance(model, mlflow.pyfunc.PyFuncModel):
         name = str(model.model_id or model.metadata.model_uuid)

@@ -28,10 +28,10 @@ from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.settings import families
 from congruence.tasks.data.shards import ContentDigest, Shard, combine
 from congruence.tasks.data.split import Split
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import digest_of, from_npz, to_npz
 from congruence.tasks.runtime.memory import MadeOnce
+from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.store.objects import ObjectStore
 
 _FORMAT = 3

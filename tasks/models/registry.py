@@ -19,8 +19,8 @@ from mlflow.entities.model_registry import ModelVersion as RegistryEntry
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.mlflow_access import all_pages, is_transient
+from congruence.tasks.settings.sections import ModelVersion
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
 _VERSION = re.compile(r"^models:/(?P<name>[^/@]+)/(?P<version>[^/@]+)$")

@@ -28,7 +28,6 @@ from congruence.tasks.data.shards import Shard
 from congruence.tasks.data.split import Split, runs
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.encoders.images import decode_image
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.models.predictions import (
     PredictionAddress,
     concatenate,
@@ -37,11 +36,11 @@ from congruence.tasks.models.predictions import (
     write_predictions,
 )
 from congruence.tasks.models.processes import ModelProcess
-from congruence.tasks.models.settings import ModelVersion, PredictSettings
 from congruence.tasks.readers.base import Spec
 from congruence.tasks.readers.read import read_output
 from congruence.tasks.runtime.errors import ContractError, SettingsError
 from congruence.tasks.runtime.memory import MadeOnce
+from congruence.tasks.settings.sections import EncoderSettings, ModelVersion, PredictSettings
 
 logger = logging.getLogger(__name__)
 

@@ -33,14 +33,13 @@ from congruence.tasks.mlflow.identity import (
 )
 from congruence.tasks.mlflow.pages import tag_best
 from congruence.tasks.mlflow.reading import logged_pit, logged_versions, read_scores, read_version
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import matching_versions
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.recalibration.fit import has_seen
 from congruence.tasks.runtime.files import load_record, save_record, whole_file
 from congruence.tasks.scores.evaluation import MetricValue, verdict_of
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 _TESTS = ("cce_p_value", "calibration_p_value")
 """The metrics of the tests that bet by themselves."""

@@ -12,11 +12,11 @@ from congruence.kernels.monitoring import Monitor
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, all_experiments, all_runs, quoted
 from congruence.tasks.mlflow.pages import run_link, web_page
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.monitor.account import Account
 from congruence.tasks.report.rendering import as_json, render
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.registry import metric_of, shown
+from congruence.tasks.settings.sections import TrackingSettings
 
 SCRIPTS = ("page", "charts", "over_time")
 

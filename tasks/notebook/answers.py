@@ -27,7 +27,7 @@ from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.sentences.calibration import p_value_in_words
 
 if TYPE_CHECKING:
-    from congruence.tasks.mlflow.settings import TrackingSettings
+    from congruence.tasks.settings.sections import TrackingSettings
 
 _HEIGHT = 760
 """Pixels of a report in a cell; it scrolls within."""
@@ -265,6 +265,6 @@ def _mlflow(module: str) -> Any:
 
 
 def _tracking() -> TrackingSettings:
-    from congruence.tasks.mlflow.settings import TrackingSettings
+    from congruence.tasks.settings.sections import TrackingSettings
 
     return TrackingSettings()

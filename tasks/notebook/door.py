@@ -20,7 +20,6 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import PROTOCOLS, EvaluationProtocol
 from congruence.tasks.comparison.versions import compare_versions
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.notebook.answers import ComparedPredictions, EvaluatedPrediction, EvaluatedPredictions
 from congruence.tasks.notebook.predicted import distribution_of, model_distribution, named, whole_distribution
 from congruence.tasks.notebook.rows import MemoryRows
@@ -28,6 +27,7 @@ from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.scores.metrics.registry import metric_names
 from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.parts import ProtocolSettings
+from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import measure
 
 BEFORE = 2.0

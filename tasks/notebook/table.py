@@ -15,10 +15,10 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import SampleDesign
 from congruence.tasks.encoders.features import FeatureEncoder, Moments, statistics
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.notebook.rows import MemoryRows, MemorySplit
 from congruence.tasks.scores.metrics.registry import is_taken
-from congruence.tasks.scores.split_rows import MOST_VALUES
+from congruence.tasks.scores.points import MOST_VALUES
+from congruence.tasks.settings.sections import EncoderSettings
 
 MOST_INVALID = 0.01
 """The share of rows that may be left out, as in an evaluation file."""

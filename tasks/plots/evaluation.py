@@ -21,12 +21,12 @@ from congruence.tasks.plots.comparison import FEWEST_ROWS, SLICES, Measured, Sli
 from congruence.tasks.plots.maps import IMAGES, caption, extreme_points, image_strips
 from congruence.tasks.plots.style import figure_of, png, shorten
 from congruence.tasks.runtime.memory import collector_paused
-from congruence.tasks.scores.counts import CountFit, count_fit
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import BAND
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
 from congruence.tasks.scores.reading import FEWEST_INTERPRETED
 from congruence.tasks.scores.summary import slice_groups
+from congruence.tasks.scores.tables import CountFit, count_fit
 
 LOSSES = ("absolute_error", "nll", "crps")
 _READING = f"dot: value; bar: 95 % confidence interval; green: {BAND}; lower is better"

@@ -20,9 +20,9 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.recalibration.model import map_bytes
 from congruence.tasks.scores.correction import in_words
+from congruence.tasks.settings.sections import ModelVersion
 
 FITTED_ON = "congruence.fitted_on"
 """Tag of a version: the digest of the split of which it has seen targets."""

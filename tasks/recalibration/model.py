@@ -33,10 +33,9 @@ from congruence.tasks.contract.reading import (
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.readers.base import Spec
 from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.settings.sections import EncoderSettings, ModelVersion
 
 _UNDONE: dict[str, Callable[[Array], Array]] = {
     "exp": np.log,

@@ -13,8 +13,8 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.verdict import Verdict
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
+from congruence.tasks.settings.sections import ModelVersion
 
 if TYPE_CHECKING:
     from PIL.Image import Image

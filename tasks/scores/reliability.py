@@ -15,10 +15,10 @@ from congruence.kernels.scores import point_scores, resolution
 from congruence.kernels.trust.judgement import RejectionCurve, WithholdingJudgement, rejection_curve
 from congruence.kernels.trust.local_faults import WithholdingRule
 from congruence.kernels.trust.scorer import COLUMNS, InputScores
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.metrics.registry import METRICS
 from congruence.tasks.scores.points import over_all_rows
+from congruence.tasks.settings.sections import ModelVersion
 
 LOSSES = {METRICS[name].column: name for name in ("mae", "nll_mean", "crps_mean")}
 TABLE = COLUMNS

@@ -31,9 +31,7 @@ from congruence.kernels.score_parts import recalibration_gains
 from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
-from congruence.tasks.scores.coverage_risk import coverage_risk
 from congruence.tasks.scores.dependence import MOST_EMBEDDED, correlated_rows, runs_looked_at
 from congruence.tasks.scores.evaluation import (
     P_VALUE,
@@ -48,31 +46,29 @@ from congruence.tasks.scores.metrics.definitions import RECALIBRATED
 from congruence.tasks.scores.metrics.registry import REGION, ROW_WEIGHT, requested_metrics
 from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.points import (
+    ScoredRows,
+    SplitRows,
     influence_columns,
     influence_table,
     logged_columns,
+    named_features,
+    numbers_of_inputs,
     over_all_rows,
+    principal_axes,
     row_frame,
+    rows_looked_at,
     score_points,
     with_design,
 )
-from congruence.tasks.scores.rare import RareTargets
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
 from congruence.tasks.scores.rows_read import RowsRead
-from congruence.tasks.scores.segments import searched_rows, weak_segments
-from congruence.tasks.scores.split_rows import (
-    ScoredRows,
-    SplitRows,
-    named_features,
-    numbers_of_inputs,
-    principal_axes,
-    rows_looked_at,
-)
 from congruence.tasks.scores.summary import floor_share, remarks, version_metrics
-from congruence.tasks.scores.wrong import CorrectionPreview, Segment, WhatIsWrong
+from congruence.tasks.scores.tables import RareTargets, coverage_risk
+from congruence.tasks.scores.wrong import CorrectionPreview, Segment, WhatIsWrong, searched_rows, weak_segments
 from congruence.tasks.sentences.calibration import is_off
 from congruence.tasks.sentences.counts import crossing_finding, power_finding
 from congruence.tasks.sentences.findings import Finding
+from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
 
 if TYPE_CHECKING:

@@ -12,10 +12,6 @@ from congruence.kernels.trust.local_faults import WithholdingRule
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.contract.settings import PredictionSettings, StoredPredictions
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
-from congruence.tasks.encoders.settings import EncoderSettings
-from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.settings import ModelEntry, PredictSettings
-from congruence.tasks.monitor.settings import WatchSettings
 from congruence.tasks.runtime.files import default_home, digest_of
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
 from congruence.tasks.settings.parts import (
@@ -26,6 +22,13 @@ from congruence.tasks.settings.parts import (
     TlsSettings,
     checked,
     read_keys,
+)
+from congruence.tasks.settings.sections import (
+    EncoderSettings,
+    ModelEntry,
+    PredictSettings,
+    TrackingSettings,
+    WatchSettings,
 )
 
 _LOCAL_DIR = "local-dir:"

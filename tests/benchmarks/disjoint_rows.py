@@ -19,8 +19,8 @@ from congruence.kernels.engine.measure import HeldSplit, measure_held
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import MetricValue, SplitSummary
+from congruence.tasks.settings.sections import ModelVersion
 
 KINDS = ("right", "high", "high somewhere", "narrow", "wide")
 PAIRS = [

@@ -224,7 +224,7 @@ class Embedder:
 
     def __init__(self, model: str | None) -> None:
         from congruence.tasks.encoders.loading import load_encoder
-        from congruence.tasks.encoders.settings import EncoderSettings
+        from congruence.tasks.settings.sections import EncoderSettings
 
         self.encoder = load_encoder(EncoderSettings(model=model, pretrained=None if model is None else "random"))
 

@@ -37,8 +37,8 @@ from congruence.flows.receiver import (
     serve_receiver,
 )
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.settings.sections import TrackingSettings
 
 SECRET = "a secret of some length"
 NOW = 1_800_000_000

@@ -33,9 +33,9 @@ from congruence.flows.operations.validate import about_targets
 from congruence.kernels import Normal, Poisson
 from congruence.tasks.evaluate.executors import Done
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import TrackingSettings
 
 Content = Callable[..., dict[str, Any]]
 Register = Callable[..., str]

@@ -16,8 +16,8 @@ from mlflow import MlflowClient
 
 from congruence.flows.cli import options
 from congruence.tasks.mlflow.connection import TrackingError, experiment_id
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.mlflow_access import make_local_store
+from congruence.tasks.settings.sections import TrackingSettings
 
 
 def write_file(folder: Path, **changes: object) -> Path:
@@ -157,7 +157,7 @@ def test_tables_need_no_torch_and_an_encoder_of_pictures_names_what_it_lacks() -
 import congruence.flows.cli.app, congruence.flows.evaluate
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings
 from congruence.tasks.scores.version import _installed
 assert "numpy" in _installed()
 load_encoder(EncoderSettings(kind="identity", standardise=False, dimension=2))

@@ -19,8 +19,8 @@ from congruence.kernels.distributions import Normal
 from congruence.kernels.marginal_calibration import calibration_error_of_pit
 from congruence.kernels.protocol import EXACT
 from congruence.kernels.split import conditional_congruence_error
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue, SplitSummary
+from congruence.tasks.settings.sections import ModelVersion
 
 MakeEvaluation = Callable[..., Evaluation]
 

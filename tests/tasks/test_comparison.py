@@ -26,10 +26,9 @@ from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.reading import logged_versions
-from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.report.comparison import comparison_data, comparison_report
 from congruence.tasks.scores.evaluation import MetricValue, SplitSummary
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 
 def model(version):

@@ -37,11 +37,10 @@ from congruence.tasks.digits.dataset import base_images, digit_rows, draw, label
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, normal_nll, pixels, register_versions, train
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.open_clip_import import open_clip
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.hourly import CORRELATION, INPUTS, hourly_counts, poisson, true_law, weekday
 from congruence.tasks.models.registry import list_versions, resolve
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.sentences.calibration import correlation_clause
+from congruence.tasks.settings.sections import EncoderSettings, ModelVersion
 
 
 def test_no_digit_is_in_both_splits_and_none_is_left_out() -> None:

@@ -22,12 +22,12 @@ from congruence.kernels.conditional_calibration.reading import group_reading, gr
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, Evaluation, MetricValue, SplitSummary, verdict_of
-from congruence.tasks.scores.rare import NOT_STATED
 from congruence.tasks.scores.rows_read import TargetRows
+from congruence.tasks.scores.tables import NOT_STATED
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.counts import crossing_finding, power_finding
+from congruence.tasks.settings.sections import ModelVersion
 
 ROWS = 800
 RNG = np.random.default_rng(3)

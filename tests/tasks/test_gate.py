@@ -23,12 +23,11 @@ from congruence.tasks.comparison.versions import best_of
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.reading import gate_baseline, logged_versions
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import INFLUENCE, MetricValue
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import METRICS
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 MARGIN = {"baseline": "champion", "not_worse_on": ["cce_mean"]}
 

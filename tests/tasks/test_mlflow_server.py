@@ -20,10 +20,10 @@ from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.pages import list_page, run_link, view_key
 from congruence.tasks.mlflow.reading import read_version
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name, shown
+from congruence.tasks.settings.sections import TrackingSettings
 
 HEADLINES = ("headline/cce_mean", "calibration/cce_noise_floor", "headline/nll_mean", "headline/ece")
 

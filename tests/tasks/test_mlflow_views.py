@@ -17,9 +17,8 @@ from congruence.flows.operations.listing import list_pages
 from congruence.tasks.mlflow import pages
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.pages import described
-from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 VERSION = ModelVersion("angle", "1", "models:/angle/1")
 LONGEST_TAG = 5000  # of an experiment, in every MLflow 3

@@ -20,8 +20,6 @@ from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.mlflow.evaluations import write_artifacts
 from congruence.tasks.mlflow.runs import points_table
-from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.report.evaluation import report_data
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.metrics.asked import MetricName
@@ -31,6 +29,7 @@ from congruence.tasks.scores.metrics.registry import METRICS, logged_name, regis
 from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.points import score_points
 from congruence.tasks.scores.summary import version_metrics
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement import measure
 
 N = 150

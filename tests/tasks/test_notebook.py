@@ -25,9 +25,9 @@ from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.mlflow.finished import run_metrics
 from congruence.tasks.mlflow.reading import read_scores
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import TrackingSettings
 
 ROWS = 240
 FEW = {"metrics": ["nll", "crps", "mae"]}

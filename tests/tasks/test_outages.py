@@ -23,11 +23,10 @@ from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.runs import ERROR, fail_run, open_run
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import RegistryError, resolve
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.mlflow_access import is_refusal, is_transient
 from congruence.tasks.scores.evaluation import Evaluation
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 
 def test_a_tag_that_cannot_be_set_fails_no_version_whose_numbers_are_logged(

@@ -31,7 +31,6 @@ from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.columns import output_columns
 from congruence.tasks.contract.reading import distribution_columns, read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.mlflow.corrected_versions import pack_encoder
 from congruence.tasks.models.predictions import describe, restore
 from congruence.tasks.readers.base import spec
@@ -40,6 +39,7 @@ from congruence.tasks.report.rendering import render
 from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.wrong import PreviewRow, judgement
+from congruence.tasks.settings.sections import EncoderSettings
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
 BENT = NormalScoreMap([0.3, -0.2], [1.5, 0.7], np.array([0.0, 0.25, 1.0]), np.array([[0.0, 0.2, 1.0], [0.0, 0.3, 1.0]]))

@@ -22,22 +22,21 @@ from congruence.kernels.pit import pit_scores, pit_values
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.mlflow import runs
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
 from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.report.page import drawn_laws, shown_rows
 from congruence.tasks.report.rendering import of_sentence, places_of
-from congruence.tasks.scores import dependence, split_rows
-from congruence.tasks.scores import segments as scores_segments
+from congruence.tasks.scores import dependence, points
+from congruence.tasks.scores import wrong as scores_segments
 from congruence.tasks.scores.correction import advise
-from congruence.tasks.scores.counts import count_fit, randomised_coverage
 from congruence.tasks.scores.evaluation import MetricValue, verdict_of
+from congruence.tasks.scores.points import named_features, principal_axes, rows_looked_at
 from congruence.tasks.scores.rows_read import RowsRead
-from congruence.tasks.scores.segments import searched_rows, weak_segments
-from congruence.tasks.scores.split_rows import named_features, principal_axes, rows_looked_at
 from congruence.tasks.scores.summary import slice_groups, tenths
-from congruence.tasks.scores.wrong import CorrectionPreview, PreviewRow, Segment
+from congruence.tasks.scores.tables import count_fit, randomised_coverage
+from congruence.tasks.scores.wrong import CorrectionPreview, PreviewRow, Segment, searched_rows, weak_segments
 from congruence.tasks.sentences.calibration import significant
+from congruence.tasks.settings.sections import ModelVersion
 
 
 class Page(HTMLParser):
@@ -295,8 +294,8 @@ def test_what_is_wrong_everywhere_alike_is_in_no_segment() -> None:
 
 def test_a_column_of_texts_without_any_is_read() -> None:
     """Of pandas' own strings none is left to ask: its sum of nothing is an error."""
-    assert split_rows._is_feature(pd.Series([None, None], dtype="string"))
-    assert not split_rows._is_feature(pd.Series([[1.0], None]))
+    assert points._is_feature(pd.Series([None, None], dtype="string"))
+    assert not points._is_feature(pd.Series([[1.0], None]))
 
 
 def test_missing_and_infinite_values_and_constant_columns_do_no_harm() -> None:
@@ -423,8 +422,8 @@ def test_slices_have_the_intervals_of_their_own_rows(counted: Any) -> None:
 
 def test_of_a_long_split_the_features_of_some_rows_are_read(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores_segments, "MOST_ROWS", 20)
-    monkeypatch.setattr(split_rows, "_ROWS_AT_ONCE", 16)
-    monkeypatch.setattr(split_rows, "HIGHEST", 15)
+    monkeypatch.setattr(points, "_ROWS_AT_ONCE", 16)
+    monkeypatch.setattr(points, "HIGHEST", 15)
     cce = np.random.default_rng(0).permutation(100).astype(float)
     searched, looked_at = rows_looked_at(cce, seed=3)
     assert (len(searched), searched.tolist()) == (20, rows_looked_at(-cce, seed=3)[0].tolist())

@@ -20,9 +20,9 @@ from congruence.flows.cli.console import explained
 from congruence.flows.cli.options import Errors, embed_servers
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.connection import TrackingError, connect, use_tracking, with_retries
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.errors import SettingsError, SurroundingsError, require_database, trouble
 from congruence.tasks.runtime.files import write_whole
+from congruence.tasks.settings.sections import TrackingSettings
 from congruence.tasks.store.objects import ObjectStore
 
 

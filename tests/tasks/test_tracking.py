@@ -24,7 +24,6 @@ from congruence.kernels.conditional_calibration.local_reading import LocalDistri
 from congruence.kernels.protocol import PREPRINT
 from congruence.tasks.evaluate.evaluation import performance_report, system_metrics
 from congruence.tasks.mlflow import evaluations, runs
-from congruence.tasks.mlflow import settings as tracking_settings
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
 from congruence.tasks.mlflow.finished import complete_runs, list_evaluations, run_metrics
@@ -32,11 +31,12 @@ from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.pages import evaluation_lists, log_failure
 from congruence.tasks.mlflow.reading import logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.runs import RunContent, log_once, open_run
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.metrics.registry import SECTIONS, shown
 from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.settings import sections as tracking_settings
+from congruence.tasks.settings.sections import TrackingSettings
 
 counter = itertools.count()
 

@@ -32,8 +32,6 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.reading import read_version
-from congruence.tasks.mlflow.settings import TrackingSettings
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.plots.style import png
 from congruence.tasks.report.comparison import comparison_report
@@ -45,14 +43,13 @@ from congruence.tasks.scores.evaluation import (
     verdict_of,
 )
 from congruence.tasks.scores.metrics.registry import metric_names, metric_of
-from congruence.tasks.scores.points import over_all_rows
+from congruence.tasks.scores.points import named_features, numbers_of_inputs, over_all_rows
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
 from congruence.tasks.scores.rows_read import RowsRead
-from congruence.tasks.scores.segments import weak_segments
-from congruence.tasks.scores.split_rows import named_features, numbers_of_inputs
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.scores.wrong import WhatIsWrong, weak_segments
 from congruence.tasks.sentences.findings import told, what_is_wrong
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement import VersionMeasurement, from_bytes, measure, to_bytes
 
 ROWS = 1000

@@ -25,8 +25,8 @@ from mlflow.entities import ViewType
 from prefect.settings import PREFECT_API_URL
 
 from congruence.tasks.mlflow.finished import list_evaluations, run_metrics
-from congruence.tasks.mlflow.settings import TrackingSettings
 from congruence.tasks.runtime.files import ENDING
+from congruence.tasks.settings.sections import TrackingSettings
 
 SHARDS = 6
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")

@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 
 from congruence.flows.operations.gate import gate
 from congruence.flows.operations.recalibrate import NothingToMendError, asked_version, recalibrate, require_fault
-from congruence.flows.watching.watch import check_once
+from congruence.flows.watch import check_once
 from congruence.kernels.dependence.correlation import hold_out
 from congruence.tasks.contract import ContractError
 from congruence.tasks.evaluate.plan import left_out

@@ -10,12 +10,12 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-import congruence.flows.watching.report as shown
-import congruence.flows.watching.watch as flow
-from congruence.flows.watching.watch import check_once, only_watch, watch, watched_versions
+import congruence.flows.watch as flow
+import congruence.flows.watch_report as shown
+from congruence.flows.watch import check_once, only_watch, watch, watched_versions
 from congruence.tasks.mlflow.connection import TrackingError
-from congruence.tasks.monitor.settings import WatchSettings, parse_duration
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.settings.sections import WatchSettings, parse_duration
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def _measure(record: Any, folder: Path, device: str, small: bool, precision: str
     from congruence.tasks.data.split import open_split
     from congruence.tasks.embeddings.shard import embed_each
     from congruence.tasks.encoders.loading import load_encoder
-    from congruence.tasks.encoders.settings import EncoderSettings
+    from congruence.tasks.settings.sections import EncoderSettings
     from congruence.tasks.store.embeddings import EmbeddingStore
 
     settings: dict[str, Any] = {"precision": precision, "device": device}
@@ -125,7 +125,7 @@ def _rate_of_cores(settings: dict[str, Any], batch: Any) -> float:
     import torch
 
     from congruence.tasks.encoders.loading import load_encoder
-    from congruence.tasks.encoders.settings import EncoderSettings
+    from congruence.tasks.settings.sections import EncoderSettings
 
     encoder: Any = load_encoder(EncoderSettings.model_validate(settings | {"precision": "fp32", "device": "cpu"}))
     threads, few = torch.get_num_threads(), batch[:16].float().cpu()

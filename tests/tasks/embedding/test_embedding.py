@@ -26,11 +26,11 @@ from congruence.tasks.embeddings.worker import open_store, require_few_invalid, 
 from congruence.tasks.encoders import loading
 from congruence.tasks.encoders.base import BatchSearch, Encoder, InvalidRow
 from congruence.tasks.encoders.images import decode_image
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 from congruence.tasks.runtime.files import ENDING
 from congruence.tasks.settings.evaluation import StoreSettings
+from congruence.tasks.settings.sections import EncoderSettings
 from congruence.tasks.store.embeddings import EmbeddingStore
 
 SCRIPT = Path(__file__).with_name("embed_process.py")

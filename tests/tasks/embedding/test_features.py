@@ -17,11 +17,11 @@ from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.features import standardisation
 from congruence.tasks.encoders.features import standardisation as in_one_pass
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.evaluate.splits import with_fitted_encoder
 from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.settings.evaluation import EvaluationSettings, StoreSettings
+from congruence.tasks.settings.sections import EncoderSettings
 
 ROWS = 130
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from congruence.tasks.encoders import torch_encoder
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.encoders.torch_encoder import DevicePipeline, TorchEncoder, is_out_of_memory
+from congruence.tasks.settings.sections import EncoderSettings
 
 
 class _Event:

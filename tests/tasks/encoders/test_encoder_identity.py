@@ -18,7 +18,7 @@ from congruence.tasks.encoders.loading import (
     kept_identity,
     load_encoder,
 )
-from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_a_known_encoder_is_named_without_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings
 from congruence.tasks.encoders.loading import encoder_identity
 print(encoder_identity(EncoderSettings(model="compact"), Path({str(tmp_path)!r})).id, "torch" in sys.modules)
 """

@@ -22,7 +22,7 @@ from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.open_clip_import import open_clip
 from congruence.tasks.encoders.pretrained import WeightsUnavailableError
-from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from congruence.tasks.encoders.base import Encoder, InvalidRow, what_it_knows
 from congruence.tasks.encoders.features import standardisation
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.open_clip_import import timm
-from congruence.tasks.encoders.settings import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_settings_survive_json() -> None:
 def test_tabular_features_need_no_torch() -> None:
     program = (
         "import sys; from congruence.tasks.encoders.loading import load_encoder;"
-        "from congruence.tasks.encoders.settings import EncoderSettings;"
+        "from congruence.tasks.settings.sections import EncoderSettings;"
         "load_encoder(EncoderSettings(kind='identity', scale=[1.0, 2.0])); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -9,8 +9,8 @@ import torch
 
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.tasks.encoders.base import search_batch_size
-from congruence.tasks.encoders.settings import EncoderSettings
 from congruence.tasks.encoders.torch_encoder import TorchEncoder, choose_device, weights_digest
+from congruence.tasks.settings.sections import EncoderSettings
 
 
 class Doubling(TorchEncoder):

@@ -18,8 +18,8 @@ from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models import worker
 from congruence.tasks.models.predictions import PredictionAddress, object_name
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.models.worker import ServedVersion
+from congruence.tasks.settings.sections import PredictSettings
 
 ROWS = 50
 FRAME = pd.DataFrame(

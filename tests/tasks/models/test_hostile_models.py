@@ -20,7 +20,7 @@ import pytest
 from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.models.processes import ModelProcess
-from congruence.tasks.models.settings import ModelVersion, PredictSettings
+from congruence.tasks.settings.sections import ModelVersion, PredictSettings
 
 ROWS = pd.DataFrame({"a": np.linspace(0.0, 1.0, 64), "b": np.random.default_rng(0).normal(size=64)})
 SCRIPT = """
@@ -150,7 +150,7 @@ def test_nothing_of_a_model_outlives_whoever_asked_it(saved: Path, tmp_path: Pat
     script = (
         "import sys, pathlib, numpy as np, pandas as pd\n"
         "from congruence.tasks.models.processes import ModelProcess\n"
-        "from congruence.tasks.models.settings import PredictSettings\n"
+        "from congruence.tasks.settings.sections import PredictSettings\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "ModelProcess(folder, 'x', PredictSettings(), folder).predict(pd.DataFrame({'a': [1.0], 'b': [1.0]}))\n"
     )

@@ -30,13 +30,12 @@ from congruence.tasks.contract.loading import fetch, loading_remedy
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.models import processes
-from congruence.tasks.models.environments import model_variables
-from congruence.tasks.models.processes import ModelProcess
+from congruence.tasks.models.processes import ModelProcess, model_variables
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.models.settings import PredictSettings
 from congruence.tasks.readers.base import Call
 from congruence.tasks.readers.read import ask
 from congruence.tasks.recalibration.model import RecalibratedModel
+from congruence.tasks.settings.sections import PredictSettings
 
 FRAME = pd.DataFrame({"a": np.linspace(0, 1, 40), "b": np.cos(np.arange(40.0))})
 TARGET = 3 * FRAME["a"] + np.sin(9 * FRAME["b"])

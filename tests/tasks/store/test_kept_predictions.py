@@ -41,8 +41,8 @@ from congruence.tasks.models.predictions import (
     restore,
     write_predictions,
 )
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.settings.sections import ModelVersion
 
 VERSION = ModelVersion("angle", "3", "models:/angle/3", "m-" + 32 * "a")
 NAMES = ["a-1", "b-1", "c-1"]

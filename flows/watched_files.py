@@ -15,7 +15,7 @@ from functools import partial
 
 from congruence.flows.cli.console import say
 from congruence.flows.operations.gate import gate_outcomes
-from congruence.flows.watching.report import WatchResult, tell_verdicts
+from congruence.flows.watch_report import WatchResult, tell_verdicts
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.threads import on_one_core
 from congruence.tasks.data.settings import SplitSettings
@@ -35,13 +35,13 @@ from congruence.tasks.evaluate.splits import (
 )
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.monitor.account import FOUND_AGAIN, INPUTS, Account, LoggedLook, read_account
 from congruence.tasks.monitor.periods import Period, due_parts, inputs_change
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import digest_of, load_record, save_record
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import ModelVersion
 
 _ONE_CORE_ROWS = 1000
 """So few rows are evaluated sooner on one core: threads that share matrices so small wait for each other."""

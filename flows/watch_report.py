@@ -17,10 +17,10 @@ from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.pages import BEST, place_of, set_version_tags
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.monitor.account import Account, best_over, read_account
 from congruence.tasks.monitor.page import log_over_time
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import ModelVersion
 
 log = logging.getLogger(__name__)
 VERDICT_EVENT = "congruence.version.verdict"

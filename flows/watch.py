@@ -22,8 +22,8 @@ import numpy as np
 from congruence.flows.cli.console import say
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.session import run_evaluation
-from congruence.flows.watching.report import WatchResult, report, tell_verdicts
-from congruence.flows.watching.stored import Evaluate, look_at_stored, outcomes_of, stored_versions
+from congruence.flows.watch_report import WatchResult, report, tell_verdicts
+from congruence.flows.watched_files import Evaluate, look_at_stored, outcomes_of, stored_versions
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.streams import hashed_keys
 from congruence.tasks.comparison.gate import GateDecision
@@ -36,12 +36,12 @@ from congruence.tasks.evaluate.splits import open_planned, use_tracking, with_fi
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.pages import log_failure
 from congruence.tasks.models.registry import matching_versions
-from congruence.tasks.models.settings import ModelVersion
 from congruence.tasks.monitor.account import Account, counted_keys, read_account
 from congruence.tasks.recalibration.fit import FITTED_UNTIL
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import ModelVersion
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,0 @@
-"""Watching a registry or stored predictions: what a pass does, and what people are told of it."""
