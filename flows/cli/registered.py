@@ -46,12 +46,12 @@ def demo(
     with Errors(debug):
         folder = start(home)
         if over_time:
-            from congruence.flows.operations.demo_over_time import run_demo_over_time
+            from congruence.flows.operations.demo import run_demo_over_time
 
             run_demo_over_time(folder)
             return
         if data == "hourly":
-            from congruence.flows.operations.demo_hourly import run_demo_hourly
+            from congruence.flows.operations.demo import run_demo_hourly
 
             run_demo_hourly(folder)
             return

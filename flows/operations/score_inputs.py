@@ -39,7 +39,7 @@ from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.report.reliability import REPORT_FILE, headlines, write_reliability
+from congruence.tasks.report.comparison import REPORT_FILE, headlines, write_reliability
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.scores.evaluation import SplitSummary

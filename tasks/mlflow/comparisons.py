@@ -12,7 +12,7 @@ from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
 from congruence.tasks.mlflow.pages import run_place, set_version_tags
 from congruence.tasks.mlflow.runs import RunContent, log_once, table_json
-from congruence.tasks.report.reliability import REPORT_FILE, SCORES_FILE, headlines
+from congruence.tasks.report.comparison import REPORT_FILE, SCORES_FILE, headlines
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.reliability import Reliability
 from congruence.tasks.sentences.calibration import probability

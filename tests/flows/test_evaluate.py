@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
 from congruence.flows.evaluate import evaluate
-from congruence.flows.operations import demo_hourly
+from congruence.flows.operations import demo
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
 from congruence.tasks import hourly
 from congruence.tasks.data.split import open_split
@@ -124,10 +124,10 @@ def test_the_true_law_is_judged_once_time_is_named(home: Path, monkeypatch: pyte
         "metrics": ["cce", "congruence_test"],
         "tracking": {"report": False},
     }
-    monkeypatch.setattr(demo_hourly, "ROWS", 1_000)
-    monkeypatch.setattr(demo_hourly, "EVALUATION", {**demo_hourly.EVALUATION, **small})
-    for place, name in ((hourly, "_VERSIONS"), (hourly, "DESCRIPTIONS"), (demo_hourly, "DESCRIPTIONS")):
-        monkeypatch.setattr(place, name, {"truth": getattr(place, name)["truth"]})
+    monkeypatch.setattr(demo, "HOURS", 1_000)
+    monkeypatch.setattr(demo, "HOURLY_EVALUATION", {**demo.HOURLY_EVALUATION, **small})
+    for name in ("_VERSIONS", "DESCRIPTIONS"):
+        monkeypatch.setattr(hourly, name, {"truth": getattr(hourly, name)["truth"]})
     shown = CliRunner().invoke(app, ["demo", "--data", "hourly", "--home", str(home)])
     assert shown.exit_code == 0, shown.output
     as_rows, hours = shown.output.split("split 'hours-as-rows'", 1)[1].split("split 'hours'", 1)

@@ -17,9 +17,8 @@ from mlflow_pages import CHROMIUM, Browser
 from congruence.kernels import RBF, Normal, Poisson, prepare
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.comparison.versions import compare_versions
-from congruence.tasks.report.comparison import comparison_report
+from congruence.tasks.report.comparison import comparison_report, reliability_page
 from congruence.tasks.report.evaluation import evaluation_report
-from congruence.tasks.report.reliability import reliability_page
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.reliability import reliability
 from congruence.tasks.scores.wrong import WhatIsWrong
