@@ -25,7 +25,7 @@ from congruence.flows.session import run_evaluation
 from congruence.flows.watch_report import WatchResult, report, tell_verdicts
 from congruence.flows.watched_files import Evaluate, look_at_stored, outcomes_of, stored_versions
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.streams import hashed_keys
+from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import combine

@@ -12,7 +12,7 @@ from prefect.settings import PREFECT_API_URL
 
 from congruence.flows.cli.console import say
 from congruence.flows.receiver import post_event
-from congruence.kernels.monitoring import Monitor
+from congruence.kernels.monitoring.evidence import Monitor
 from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome

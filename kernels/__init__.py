@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from congruence.kernels.conditional_calibration import ConditionalCalibrationTest as ConditionalCalibrationTest
-    from congruence.kernels.conditional_calibration import conditional_calibration_test as conditional_calibration_test
+    from congruence.kernels.conditional_calibration.effects import (
+        ConditionalCalibrationTest as ConditionalCalibrationTest,
+    )
     from congruence.kernels.conditional_calibration.local_reading import LocalDistribution as LocalDistribution
     from congruence.kernels.conditional_calibration.local_reading import LocalReading as LocalReading
     from congruence.kernels.conditional_calibration.local_reading import local_distribution as local_distribution
     from congruence.kernels.conditional_calibration.local_reading import local_reading as local_reading
-    from congruence.kernels.discrepancy import DiscrepancyResult as DiscrepancyResult
-    from congruence.kernels.discrepancy import (
-        maximum_conditional_mean_discrepancy as maximum_conditional_mean_discrepancy,
+    from congruence.kernels.conditional_calibration.prepared import (
+        conditional_calibration_test as conditional_calibration_test,
     )
     from congruence.kernels.distributions import Beta as Beta
     from congruence.kernels.distributions import Binomial as Binomial
@@ -43,28 +43,30 @@ if TYPE_CHECKING:
     from congruence.kernels.engine.results import CongruenceTest as CongruenceTest
     from congruence.kernels.engine.results import ExpectedCongruence as ExpectedCongruence
     from congruence.kernels.engine.results import benjamini_hochberg as benjamini_hochberg
-    from congruence.kernels.engine.spectrum import NearlyConstantKernelWarning as NearlyConstantKernelWarning
     from congruence.kernels.errors import BudgetError as BudgetError
     from congruence.kernels.errors import CongruenceError as CongruenceError
     from congruence.kernels.errors import ConvergenceError as ConvergenceError
     from congruence.kernels.errors import InvalidInputError as InvalidInputError
     from congruence.kernels.errors import ProtocolError as ProtocolError
-    from congruence.kernels.kernel_calibration import CalibrationTest as CalibrationTest
-    from congruence.kernels.kernel_calibration import MaximumMeanDiscrepancy as MaximumMeanDiscrepancy
-    from congruence.kernels.kernel_calibration import PredictionKernel as PredictionKernel
-    from congruence.kernels.kernel_calibration import Wasserstein as Wasserstein
-    from congruence.kernels.kernel_calibration import calibration_test as calibration_test
-    from congruence.kernels.kernel_calibration import (
+    from congruence.kernels.kernel_calibration.estimators import CalibrationTest as CalibrationTest
+    from congruence.kernels.kernel_calibration.estimators import calibration_test as calibration_test
+    from congruence.kernels.kernel_calibration.estimators import (
         squared_kernel_calibration_error as squared_kernel_calibration_error,
     )
-    from congruence.kernels.kernel_calibration import (
+    from congruence.kernels.kernel_calibration.estimators import (
         unnormalized_calibration_mean_embedding as unnormalized_calibration_mean_embedding,
     )
+    from congruence.kernels.kernel_calibration.prediction_kernels import (
+        MaximumMeanDiscrepancy as MaximumMeanDiscrepancy,
+    )
+    from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel as PredictionKernel
+    from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein as Wasserstein
     from congruence.kernels.kernel_functions import RBF as RBF
     from congruence.kernels.kernel_functions import Kernel as Kernel
     from congruence.kernels.kernel_functions import Laplacian as Laplacian
     from congruence.kernels.kernel_functions import Linear as Linear
     from congruence.kernels.kernel_functions import Matern as Matern
+    from congruence.kernels.kernel_functions import NearlyConstantKernelWarning as NearlyConstantKernelWarning
     from congruence.kernels.kernel_functions import Polynomial as Polynomial
     from congruence.kernels.kernel_functions import median_gamma as median_gamma
     from congruence.kernels.kernel_functions import multiscale_rbf as multiscale_rbf
@@ -73,12 +75,18 @@ if TYPE_CHECKING:
     from congruence.kernels.marginal_calibration import count_frequencies as count_frequencies
     from congruence.kernels.marginal_calibration import expected_calibration_error as expected_calibration_error
     from congruence.kernels.marginal_calibration import reliability_curve as reliability_curve
+    from congruence.kernels.measures import DiscrepancyResult as DiscrepancyResult
+    from congruence.kernels.measures import conditional_congruence_error as conditional_congruence_error
+    from congruence.kernels.measures import congruence_test as congruence_test
+    from congruence.kernels.measures import (
+        maximum_conditional_mean_discrepancy as maximum_conditional_mean_discrepancy,
+    )
     from congruence.kernels.pit import chi_square as chi_square
     from congruence.kernels.pit import cramer_von_mises as cramer_von_mises
     from congruence.kernels.pit import kolmogorov_smirnov as kolmogorov_smirnov
     from congruence.kernels.pit import pit_values as pit_values
-    from congruence.kernels.pit_interpreter import Interpretation as Interpretation
-    from congruence.kernels.pit_interpreter import interpret_pit as interpret_pit
+    from congruence.kernels.pit_interpreter.interpretation import Interpretation as Interpretation
+    from congruence.kernels.pit_interpreter.interpretation import interpret_pit as interpret_pit
     from congruence.kernels.protocol import ECAI as ECAI
     from congruence.kernels.protocol import EXACT as EXACT
     from congruence.kernels.protocol import PREPRINT as PREPRINT
@@ -94,8 +102,6 @@ if TYPE_CHECKING:
     from congruence.kernels.scores import sharpness as sharpness
     from congruence.kernels.scores import squared_error as squared_error
     from congruence.kernels.split import Split as Split
-    from congruence.kernels.split import conditional_congruence_error as conditional_congruence_error
-    from congruence.kernels.split import congruence_test as congruence_test
     from congruence.kernels.split import prepare as prepare
     from congruence.kernels.trust.judgement import RejectionCurve as RejectionCurve
     from congruence.kernels.trust.judgement import rejection_curve as rejection_curve

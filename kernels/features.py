@@ -9,7 +9,7 @@ model is a difference first and a norm second: no cancellation, and never the ro
 * The same between whole numbers: a table, and E psi(Y) is a sum of masses.
 * Polynomials of one target: monomials, and E psi(Y) are moments.
 * Vector targets, and kernels of another shape: nodes, by a pivoted Cholesky. Errors of few vectors are exact, see
-  ``error_features``.
+  ``output_features``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.expectations import coefficients, waves
+from congruence.kernels.distributions.expectations import coefficients
 from congruence.kernels.errors import BudgetError
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Polynomial, Sum
-from congruence.kernels.streams import stream
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Polynomial
+from congruence.kernels.product_forms import waves
+from congruence.kernels.rng import stream
 
 TOLERANCE = 1e-12
 # Tolerances that kernels with a slow spectrum are met to, with the tails that are left out: what is short goes first.
@@ -38,13 +39,7 @@ MAX_FREQUENCIES = 1024
 SHORT = 256  # frequencies that cost next to nothing
 SMALLEST_TAIL = 1e-12
 TAILS = (1e-9, 1e-6, 1e-4, 1e-3)
-MOST_COUNTS = 512
-MAX_NODES = 1024
-NODE_TOLERANCE = 1e-9
-_SEEN = 4096  # values among which nodes are chosen, and at which features are checked
-_GRID = 1024
-_FRESH_DRAWS = 8
-_MEANS_CHECKED = 64  # rows
+FRESH_DRAWS = 8
 _ROUNDING = 16.0 * float(np.finfo(np.float64).eps)
 
 
@@ -105,42 +100,6 @@ class FeatureMap(ABC):
         return -np.inf, np.inf
 
 
-def output_features(
-    kernel: Kernel, y: Array, distribution: Distribution | None = None, *, tolerance: float = TOLERANCE
-) -> FeatureMap:
-    """Returns features of ``kernel`` that hold for the targets y and for what the model predicts.
-
-    Args:
-        kernel: the output kernel k_Y.
-        y: targets, (n,) or (n, q), which fix the range together with the predictions.
-        distribution: predictive distributions; the range covers all but 1e-12 or 1e-9 of their mass per side, or for
-            tails so heavy that this would need too many features, all but up to 1e-3, or else what 1,024 frequencies
-            hold around the targets. ``FeatureMap.missed`` counts the mass outside.
-        tolerance: largest error of k_Y on the range, of kernels with a fast spectrum.
-
-    Raises:
-        BudgetError: the kernel needs more than 2,048 features on the range of the targets alone (bandwidth far below).
-    """
-    if y.ndim == 2:
-        return _vector_features(kernel, y, distribution, tolerance)
-    polynomials = tuple(term for term in kernel.terms if isinstance(term, Polynomial))
-    if polynomials:
-        monomials = MonomialFeatures.of(polynomials, y)
-        rest = tuple(term for term in kernel.terms if not isinstance(term, Polynomial))
-        if not rest:
-            return monomials
-        return StackedFeatures(output_features(Sum(rest), y, distribution, tolerance=tolerance), monomials)
-    counts = few_counts(y, distribution)
-    if counts is not None and kernel.is_stationary:
-        return count_features(kernel, *counts, tolerance)
-    spectra = [Density.of(term) for term in kernel.terms]
-    if any(spectrum is None for spectrum in spectra):
-        low, high = target_range(y, distribution, TAILS[0])
-        return node_features(kernel, _candidates(y, low, high), max(tolerance, NODE_TOLERANCE))
-    terms = tuple(spectrum for spectrum in spectra if spectrum is not None)
-    return fourier_features(terms, *_fourier_range(terms, y, distribution, tolerance))
-
-
 def target_range(y: Array, distribution: Distribution | None, tail: float) -> tuple[float, float]:
     """Returns an interval with the targets and all but ``tail`` of the mass of every prediction on each side."""
     low, high = float(np.min(y)), float(np.max(y))
@@ -148,17 +107,6 @@ def target_range(y: Array, distribution: Distribution | None, tail: float) -> tu
         lower, upper = distribution.interval(tail)
         low, high = min(low, lower), max(high, upper)
     return low, high
-
-
-def few_counts(y: Array, distribution: Distribution | None) -> tuple[float, float] | None:
-    """Returns the least and largest count of targets and predictions of whole numbers, where these are few."""
-    if distribution is None or not distribution.is_discrete or np.any(y != np.floor(y)):
-        return None
-    for tail in (SMALLEST_TAIL, TAILS[0]):
-        low, high = target_range(y, distribution, tail)
-        if high - low < MOST_COUNTS:
-            return float(np.floor(low)), float(np.ceil(high))
-    return None
 
 
 def rbf_gammas(kernel: Kernel) -> Array | None:
@@ -226,7 +174,7 @@ def _frequencies(terms: Sequence[Density], low: float, high: float, tolerance: f
     return step, int(min(math.ceil(max(term.cutoff(tolerance) for term in terms) / step) + 1, 2**31))
 
 
-def _fourier_range(
+def fourier_range(
     terms: Sequence[Density], y: Array, distribution: Distribution | None, tolerance: float
 ) -> tuple[float, float, float]:
     """Returns a range and a tolerance that 1,024 frequencies serve."""
@@ -384,7 +332,7 @@ class CountFeatures(FeatureMap):
             outside = _mass_outside(distribution, *self.range)
             outside = (2.0 * maximum * np.where(outside < 1e-15, 0.0, outside)) ** 2
         else:
-            draws = _fresh(distribution) if distribution.draws is None else distribution.draws
+            draws = fresh_draws(distribution) if distribution.draws is None else distribution.draws
             of_draws = np.sqrt(self._power(draws.ravel())).reshape(draws.shape).mean(axis=1)
             rows = 4.0 * self.error + (np.sqrt(self._power(y)) + of_draws) ** 2
         return Missed(rows, outside)
@@ -491,105 +439,11 @@ class StackedFeatures(FeatureMap):
         return self.first.missed(y, distribution).plus(self.second.missed(y, distribution))
 
 
-@dataclass(frozen=True)
-class NodeFeatures(FeatureMap):
-    """psi(y) = L^-1 k(T, y) with K_TT = L L' on nodes T (r,) or (r, q): exact wherever k(., y) lies in their span."""
-
-    is_sampled: ClassVar[bool] = True
-
-    kernel: Kernel
-    nodes: Array = field(repr=False)
-    factor: Array = field(repr=False)
-    error: float
-
-    @property
-    def rank(self) -> int:
-        return len(self.nodes)
-
-    def __call__(self, y: Any) -> Array:
-        return self._whiten(self.kernel(np.asarray(y, dtype=np.float64), self.nodes))
-
-    def expectation(self, distribution: Distribution) -> Array:
-        """See FeatureMap: E k(t_j, Y) by the family's closed form or quadrature."""
-        return self._whiten(distribution.kernel_expectation(self.kernel, self.nodes))
-
-    def missed(self, y: Array, distribution: Distribution) -> Missed:
-        """See FeatureMap: k(t, t) - |psi(t)|^2 at the targets; of means |E k(Y, .)|^2 - |E psi(Y)|^2, of some rows."""
-        rows = np.linspace(0, len(y) - 1, min(len(y), _MEANS_CHECKED)).astype(np.intp)
-        some = distribution[rows]
-        squares, draws = np.sum(self.expectation(some) ** 2, axis=1), _fresh(some)
-        pairs = ~np.eye(_FRESH_DRAWS, dtype=bool)
-        # Of two independent draws the kernel is |E k(Y, .)|^2 on average; one row says little, all together enough.
-        wholes = [np.mean(np.asarray(self.kernel(own))[pairs]) for own in draws]
-        # What is missed of a mean is at most what is missed of draws, of which next to nothing is known to be so.
-        powers = self.power(np.concatenate(list(draws))).reshape(len(rows), -1).mean(axis=1)
-        of_means = min(max(_with_error(wholes - squares), 0.0), _with_error(powers))
-        return Missed((np.sqrt(self.power(y)) + np.sqrt(of_means)) ** 2, np.zeros(len(y)))
-
-    def power(self, points: Array) -> Array:
-        """Returns k(t, t) - |psi(t)|^2 at points t (m,) or (m, q): what psi misses of k(t, .), (m,)."""
-        chunks = [points[rows] for rows in row_slices(len(points), 8192)]
-        powers = [self.kernel.diagonal(chunk) - np.sum(self(chunk) ** 2, axis=1) for chunk in chunks]
-        return np.asarray(np.maximum(np.concatenate(powers), 0.0))
-
-    def _whiten(self, block: Array) -> Array:
-        return np.asarray(scipy.linalg.solve_triangular(self.factor, block.T, lower=True).T)
-
-
-def node_features(kernel: Kernel, candidates: Array, tolerance: float) -> NodeFeatures:
-    """Diagonally pivoted Cholesky over the candidates until the largest residual of k is below the tolerance."""
-    residual = np.asarray(kernel.diagonal(candidates), dtype=np.float64).copy()
-    limit = max(tolerance, 1e-13) * residual.max()
-    rows = np.empty((64, len(candidates)))
-    pivots: list[int] = []
-    while residual.max() > limit and len(pivots) < min(MAX_NODES, len(candidates)):
-        pivot, rank = int(np.argmax(residual)), len(pivots)
-        if rank == len(rows):
-            rows = np.concatenate([rows, np.empty_like(rows)])
-        row = np.asarray(kernel(candidates[pivot : pivot + 1], candidates), dtype=np.float64)[0]
-        row -= rows[:rank, pivot] @ rows[:rank]
-        rows[rank] = row / np.sqrt(residual[pivot])
-        residual = np.maximum(residual - rows[rank] ** 2, 0.0)
-        residual[pivot] = 0.0
-        pivots.append(pivot)
-    return NodeFeatures(kernel, candidates[pivots], np.tril(rows[: len(pivots), pivots].T), float(residual.max()))
-
-
-def _candidates(y: Array, low: float, high: float) -> Array:
-    distinct = np.unique(y)
-    grid = 0.5 * (low + high) - 0.5 * (high - low) * np.cos(np.pi * (np.arange(_GRID) + 0.5) / _GRID)
-    return np.union1d(distinct if len(distinct) <= MAX_NODES else distinct[:: len(distinct) // MAX_NODES + 1], grid)
-
-
-def _vector_features(kernel: Kernel, y: Array, distribution: Distribution | None, tolerance: float) -> NodeFeatures:
-    rng = stream(0, "feature candidates")
-    targets = y[rng.choice(len(y), min(len(y), _SEEN), replace=False)]
-    drawn, fresh = targets[:0], [y]
-    if distribution is not None:
-        rows = rng.choice(len(distribution), min(len(distribution), _SEEN), replace=False)
-        # Where a model predicts, features must see.
-        some, count = distribution[rows], max(4, 2 * MAX_NODES // len(rows))
-        drawn = some.sample(count, seed=stream(0, "feature range")) if some.draws is None else some.draws
-        drawn = drawn.reshape(-1, y.shape[1])
-        fresh.append(some.sample(2, seed=stream(0, "fresh draws")).reshape(-1, y.shape[1]))
-    if len(targets) + len(drawn) > _SEEN:
-        drawn = drawn[rng.choice(len(drawn), max(_SEEN - len(targets), min(_SEEN // 2, len(drawn))), replace=False)]
-    # Draws of a few atoms repeat them.
-    candidates = np.concatenate([targets, drawn if len(drawn) > _SEEN // 2 else np.unique(drawn, axis=0)])
-    features = node_features(kernel, candidates, max(tolerance, NODE_TOLERANCE))
-    # What was interpolated says nothing of the rest: the error is read where the nodes had no say.
-    return replace(features, error=max(features.error, *(float(np.max(features.power(points))) for points in fresh)))
-
-
 def _mass_outside(distribution: Distribution, low: float, high: float) -> Array:
     """Returns P(Y < low) + P(Y > high), (n,)."""
     return np.maximum(distribution.cdf_left(low) + (1.0 - distribution.cdf(high)), 0.0)
 
 
-def _with_error(values: Array) -> float:
-    """Returns the mean and two of its standard errors."""
-    return float(np.mean(values)) + 2.0 * float(np.std(values)) / float(np.sqrt(len(values)))
-
-
-def _fresh(distribution: Distribution) -> Array:
-    return np.asarray(distribution.sample(_FRESH_DRAWS, seed=stream(0, "fresh draws")))
+def fresh_draws(distribution: Distribution) -> Array:
+    """Returns eight draws of each row, by which what was chosen is checked, (n, 8) or (n, 8, q)."""
+    return np.asarray(distribution.sample(FRESH_DRAWS, seed=stream(0, "fresh draws")))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import operator
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -28,7 +29,7 @@ from congruence.kernels.product_forms import (
     l1_distances,
     squared_distances,
 )
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 CENTER_ROWS = 1024
 
@@ -361,3 +362,40 @@ def multiscale_rbf(y: Array, scales: int = SCALES) -> Kernel:
 def scaled_rbf(gamma: float, scales: int = SCALES) -> Kernel:
     """The sum over k < ``scales`` of RBF kernels at gamma 4^k, each weighing the same."""
     return Sum(tuple(RBF(gamma * 4.0**k) for k in range(scales)))
+
+
+NEARLY_CONSTANT = 0.01
+
+
+POINTS = 46  # with 1,035 pairs
+
+
+class NearlyConstantKernelWarning(UserWarning):
+    """The input kernel hardly depends on its inputs, so that CCE hardly depends on x."""
+
+
+def kernel_variation(x: Array, kernel: Kernel) -> float:
+    """Relative standard deviation of k(x, x') over random pairs: near 0 means a kernel that ignores its input."""
+    points = x[np.sort(stream(0, "kernel variation").choice(len(x), min(len(x), POINTS), replace=False))]
+    if len(points) < 3:
+        return float("nan")
+    center = kernel.center(points)
+    gram = kernel(points if center is None else points - center)
+    values = gram[~np.eye(len(gram), dtype=bool)].astype(np.float64)
+    mean = float(abs(values.mean()))
+    return float((values / mean).std()) if mean > 0 else float("inf")
+
+
+def warn_if_nearly_constant(variation: float, *, stacklevel: int = 3) -> None:
+    """Warn of a kernel that varies so little."""
+    if variation < NEARLY_CONSTANT:
+        warnings.warn(constant_kernel(variation), NearlyConstantKernelWarning, stacklevel=stacklevel)
+
+
+def constant_kernel(variation: float) -> str:
+    """The warning of a kernel that varies so little."""
+    return (
+        f"the input kernel varies by {variation:.2g} of its mean between points, so CCE hardly depends on x: inputs "
+        "that are (nearly) the same, or unit-norm embeddings with gamma = 1/d, which belongs to raw ones; use "
+        "gamma = 1 on unit norm, or check the inputs"
+    )

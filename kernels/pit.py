@@ -21,8 +21,8 @@ from scipy.special import chdtrc, eval_legendre, eval_sh_legendre
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.rng import keyed_uniforms
 from congruence.kernels.scores import matched_targets
-from congruence.kernels.streams import keyed_uniforms
 
 PitKind = Literal["randomized", "mid", "nonrandomized"]
 

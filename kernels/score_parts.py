@@ -50,8 +50,8 @@ from congruence.kernels.recalibration.recalibration_map import (
     fit_parts,
     normal_score_map,
 )
+from congruence.kernels.rng import keyed_uniforms, stream
 from congruence.kernels.scores import empirical_crps, matched_targets, pinball
-from congruence.kernels.streams import keyed_uniforms, stream
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,7 +24,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.distributions.base import Distribution, require_dimension
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 ON_GRID = 0.99
 """Share of the targets that lie on a grid where they are called rounded."""

@@ -12,17 +12,17 @@ import numpy as np
 from congruence.kernels.arrays import Array, mean_one, printed, require_matrix, require_targets
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import LocalReading, local_reading
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
 from congruence.kernels.engine.difference import CongruenceDifference, difference_of_influences
-from congruence.kernels.engine.driver import Accuracy, Ask, Driver
-from congruence.kernels.engine.measure import HeldSplit, measure_held
+from congruence.kernels.engine.driver import Driver, HeldSplit
+from congruence.kernels.engine.measure import Smoothed, measure_held, smooth
+from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.engine.results import CongruenceResult, CongruenceTest
-from congruence.kernels.engine.smoothing import Smoothed, smooth
 from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
 from congruence.kernels.engine.system import System
 from congruence.kernels.engine.targets import model_output_kernel
@@ -148,15 +148,13 @@ class Split:
             self._require_rows(name, predictive)
         if output_kernel is not None:
             require_kernel(output_kernel, "output_kernel")
-        protocol = replace(self.protocol, output_kernel=output_kernel, output_scale=output_scale, samples=samples)
-        if samples is not None:
-            protocol, draws = replace(protocol, draws=1), 0
-        ask = Ask(list(versions), tested=draws != 0, draws=draws or None, samples=None)
+        protocol = replace(self.protocol, output_kernel=output_kernel, output_scale=output_scale)
+        ask = Ask(list(versions), tested=draws != 0 and samples is None, draws=draws or None)
         held = HeldSplit(self.x, y, self.query, self.weights, self.dependence, self.systems)
-        return {
-            name: one.result if samples is None else replace(one.result, means=None, mean_squares=None)
-            for name, one in measure_held(held, protocol, versions, ask, self.accuracy, seed).items()
-        }
+        if samples is None:
+            return held.driver(protocol, versions, seed).measure(ask, self.accuracy)
+        drawn = measure_held(held, replace(protocol, samples=samples, draws=1), versions, ask, self.accuracy, seed)
+        return {name: replace(one, means=None, mean_squares=None) for name, one in drawn.items()}
 
     def conditional_congruence_error(
         self,
@@ -186,10 +184,11 @@ class Split:
         y = require_targets(y, "y", self.n)
         if output_kernel is None and np.ptp(y) == 0.0 and len(predictive) == self.n:
             output_kernel = model_output_kernel(y, predictive)  # constant targets have no bandwidth of their own
-        version_blocks(self.dependence, y, predictive)  # refused, where they are too few
-        test = self.evaluate(y, {"": predictive}, output_kernel=output_kernel, draws=draws, seed=seed)[""].test
-        assert test is not None
-        return test
+        found = self.evaluate(y, predictive, output_kernel=output_kernel, draws=draws, seed=seed)
+        if found.test is None:
+            assert found.inference is not None
+            raise TooFewBlocksError(found.inference.refused)
+        return found.test
 
     def compare(
         self, y: Any, first: Distribution, second: Distribution, *, output_kernel: Kernel | None = None, seed: int = 0
@@ -399,81 +398,3 @@ def prepare(
     split = Split(x, protocol, query, counted, dependence, Accuracy.of(landmarks), normalize=normalize)
     _ = split.system
     return split
-
-
-def conditional_congruence_error(
-    x: Any,
-    y: Any,
-    predictive: Distribution,
-    *,
-    query: Any | None = None,
-    input_kernel: Kernel,
-    output_kernel: Kernel | None = None,
-    regularization: float = 0.1,
-    landmarks: int | None = None,
-    samples: int | None = None,
-    seed: int = 0,
-    groups: Any | None = None,
-    time: Any | None = None,
-) -> CongruenceResult:
-    """Returns the Conditional Congruence Error of one model on a labelled split (Young et al. 2025, equation 3).
-
-    ``query``, ``input_kernel``, ``regularization``, ``landmarks``, ``groups`` and ``time`` are those of ``prepare``.
-
-    Args:
-        x: reference inputs, usually embeddings, (n, d).
-        y: their targets, (n,) or (n, q).
-        predictive: the model's predictive distributions at x, n rows.
-        output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)).
-        samples: replace exact kernel means by this many draws per point, as the papers do.
-        seed: of the draws and of the noise floor's probes.
-
-    Raises:
-        InvalidInputError: an input that cannot be evaluated, named by row, field and value.
-    """
-    split = prepare(
-        x,
-        query=query,
-        input_kernel=input_kernel,
-        regularization=regularization,
-        landmarks=landmarks,
-        groups=groups,
-        time=time,
-    )
-    return split.conditional_congruence_error(y, predictive, output_kernel=output_kernel, samples=samples, seed=seed)
-
-
-def congruence_test(
-    x: Any,
-    y: Any,
-    predictive: Distribution,
-    *,
-    draws: int | None = None,
-    seed: int = 0,
-    query: Any | None = None,
-    input_kernel: Kernel,
-    output_kernel: Kernel | None = None,
-    regularization: float = 0.1,
-    groups: Any | None = None,
-    time: Any | None = None,
-) -> CongruenceTest:
-    """Tests whether targets y could be draws from ``predictive``, given the inputs x.
-
-    ``query``, ``input_kernel``, ``regularization``, ``groups`` and ``time`` are those of ``prepare``.
-
-    Args:
-        x: reference inputs (n, d).
-        y: their targets, (n,) or (n, q).
-        predictive: the model's predictive distributions at x, n rows. ``Samples`` count as draws from the model.
-        draws: simulated sets of targets B; the smallest p-value is 1 / (B + 1). Memory grows with B. By default 999,
-            and 199 beyond 50,000 rows.
-        seed: of the draws.
-        output_kernel: k_Y; by default RBF at the marginal variance that the model states, which makes the test exact.
-            The papers' bandwidth is read from y, and the level then holds up to O(1 / n).
-
-    Raises:
-        InvalidInputError: an input that cannot be evaluated, named by row, field and value; no draws; or fewer than ten
-            groups or runs of time.
-    """
-    split = prepare(x, query=query, input_kernel=input_kernel, regularization=regularization, groups=groups, time=time)
-    return split.congruence_test(y, predictive, output_kernel=output_kernel, draws=draws, seed=seed)

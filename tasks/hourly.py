@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 from scipy.signal import lfilter
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 from congruence.tasks.contract import log_predictive_model
 
 INPUTS = ("sin", "cos", "workingday", "temperature")

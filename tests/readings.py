@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels import EXACT, Distribution
-from congruence.kernels.engine.dependence import FoundBlocks
+from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.points import score_points

@@ -23,7 +23,7 @@ from congruence.kernels import (
     squared_kernel_calibration_error,
 )
 from congruence.kernels.kernel_calibration.estimators import witness_values
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 SECTION_1 = "Widmann et al. 2021, section 1, figures 1 and 2"
 

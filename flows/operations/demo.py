@@ -33,7 +33,7 @@ from congruence.flows.operations.listing import over_time_address
 from congruence.flows.session import run_evaluation
 from congruence.flows.watch import check_once
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 from congruence.tasks import hourly
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import write_digits

@@ -14,7 +14,7 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import sample
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import CongruenceError
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 from congruence.tasks.contract.loading import read_description, settings_in
 from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data.settings import SplitSettings

@@ -41,7 +41,7 @@ from congruence.kernels.arrays import Array, printed
 from congruence.kernels.conditional_calibration.bases import InputBases, product
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks, t_quantile
 from congruence.kernels.engine.blocks import BlockSums
-from congruence.kernels.engine.tiles import weighted_squares
+from congruence.kernels.engine.spectrum import weighted_squares
 from congruence.kernels.pit import ORDERS
 
 if TYPE_CHECKING:

@@ -45,8 +45,7 @@ from congruence.kernels.arrays import Array, printed
 from congruence.kernels.conditional_calibration.reading import faults, sidak
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.engine.results import benjamini_hochberg
-from congruence.kernels.engine.spectrum import SpectralSmoother, relative_eigenvalues, validated_filters
-from congruence.kernels.engine.tiles import squares_at
+from congruence.kernels.engine.spectrum import SpectralSmoother, relative_eigenvalues, squares_at, validated_filters
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import ORDERS, pit_scores, require_pit
 

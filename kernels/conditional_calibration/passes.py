@@ -29,13 +29,12 @@ from congruence.kernels.conditional_calibration.bases import (
 from congruence.kernels.conditional_calibration.counts import LARGEST_TABLE, JumpScores, table_width
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import LEVELS, PREFIX, LocalReading, ScoreSmoothing
-from congruence.kernels.conditional_calibration.null import draw_blocks, own_draws, projected_draws
+from congruence.kernels.conditional_calibration.null import CalibrationSettings, draw_blocks, own_draws, projected_draws
 from congruence.kernels.conditional_calibration.regions import RegionCenters
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Write, chosen_in
-from congruence.kernels.engine.tiles import weighted_squares
+from congruence.kernels.engine.spectrum import weighted_squares
 from congruence.kernels.pit import ORDERS, pit_scores, pit_values
 from congruence.kernels.threads import map_on_threads
 

@@ -19,10 +19,10 @@ import numpy as np
 from congruence.kernels.arrays import Array, mean_one, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, bases_pass, sample_positions
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.passes import VersionPlan, quantiles_pass
 from congruence.kernels.conditional_calibration.regions import RegionCenters, number_of_regions
 from congruence.kernels.conditional_calibration.score_test import SharedNull, VersionCalibration, tested_versions
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.vector_targets import (
     VECTOR_DRAWS,
     VectorBasis,
@@ -34,10 +34,10 @@ from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses, Passes, Write, held, whole_rows
 from congruence.kernels.engine.driver import Columns
-from congruence.kernels.engine.system import protocol_inputs, sample_pass
+from congruence.kernels.engine.system import sample_pass
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
-from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.protocol import EvaluationProtocol, protocol_inputs
 from congruence.kernels.scores import matched_targets
 
 REGULARIZATION = 0.1

@@ -17,7 +17,7 @@ from congruence.kernels.conditional_calibration.bases import sample_positions
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings, shift_and_factor
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 ROWS_PER_REGION = 100
 """A mean score of 100 rows is known to .1: a shift to .1 predicted spreads, a spread factor to 8 %."""

@@ -32,6 +32,7 @@ from congruence.kernels.conditional_calibration.local_reading import (
 from congruence.kernels.conditional_calibration.null import (
     DRAWS_AT_ONCE,
     BasisHypotheses,
+    CalibrationSettings,
     basis_hypotheses,
     draw_blocks,
 )
@@ -44,7 +45,6 @@ from congruence.kernels.conditional_calibration.passes import (
     scores_pass,
 )
 from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.engine.blocks import BlockSums, Pass, Passes, Write
 from congruence.kernels.pit import ORDERS

@@ -28,7 +28,7 @@ from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.null import evidence_by_others
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.pit import ORDERS, pit_scores
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 FEWEST = 10
 """Rows of a segment, and beside it."""

@@ -29,15 +29,14 @@ from congruence.kernels.conditional_calibration.bases import (
     sample_positions,
 )
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
-from congruence.kernels.conditional_calibration.null import basis_hypotheses, evidence_by_others
+from congruence.kernels.conditional_calibration.null import CalibrationSettings, basis_hypotheses, evidence_by_others
 from congruence.kernels.conditional_calibration.score_test import VersionEvidence
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.distributions import Distribution, Samples
-from congruence.kernels.engine.null_features import MAX_DIRECTIONS, exchangeable_targets, features_of_split
+from congruence.kernels.engine.targets import MAX_DIRECTIONS, exchangeable_targets, features_of_split
 from congruence.kernels.kernel_functions import RBF
+from congruence.kernels.rng import stream
 from congruence.kernels.scores import matched_targets
-from congruence.kernels.streams import stream
 from congruence.kernels.threads import map_on_threads
 
 VECTOR_ROWS = 4_000

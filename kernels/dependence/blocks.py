@@ -36,7 +36,7 @@ import scipy.special
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 _FLAT = 1e-8  # of a, below which g is the identity
 

@@ -28,7 +28,7 @@ from congruence.kernels.dependence.blocks import (
 )
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.pit import mean_scores, pit_scores, pit_values
-from congruence.kernels.streams import keyed_uniforms, stream
+from congruence.kernels.rng import keyed_uniforms, stream
 
 LEVEL = 0.01
 PERMUTATIONS = 1_999

@@ -15,14 +15,13 @@ from typing import Any, Literal, NoReturn, Protocol, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, align
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.arguments import align
 from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.expectations import polynomial_diagonal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 Seed = int | np.random.Generator
 Uniforms = Callable[[int, str], Array]

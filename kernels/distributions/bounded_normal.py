@@ -17,12 +17,11 @@ import scipy.special
 import scoringrules
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
-from congruence.kernels.arrays import Array, row_slices
+from congruence.kernels.arrays import Array, require_parameter, row_slices
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.arguments import require
-from congruence.kernels.distributions.expectations import average_wave
 from congruence.kernels.distributions.scalar import Parametric
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.product_forms import average_wave
 
 _LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
 _REMOTE = 1e-3  # of the mass inside, below which the closed form of the CRPS has no digits
@@ -44,9 +43,9 @@ class BoundedNormal(Parametric):
 
     def _check(self) -> None:
         family = type(self).__name__
-        require(self.lower < self.upper, self.lower, "lower", family, "a bound below upper")
-        require(self.lower < np.inf, self.lower, "lower", family, "a bound below infinity")
-        require(self.upper > -np.inf, self.upper, "upper", family, "a bound above -infinity")
+        require_parameter(self.lower < self.upper, self.lower, "lower", family, "a bound below upper")
+        require_parameter(self.lower < np.inf, self.lower, "lower", family, "a bound below infinity")
+        require_parameter(self.upper > -np.inf, self.upper, "upper", family, "a bound above -infinity")
 
     @cached_property
     def _center(self) -> Array:

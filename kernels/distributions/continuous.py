@@ -15,16 +15,12 @@ import scipy.special
 import scoringrules
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.expectations import (
-    average_wave,
-    gaussian_expectation,
-    has_gaussian_expectation,
-    of_symmetric,
-)
+from congruence.kernels.distributions.expectations import gaussian_expectation, has_gaussian_expectation, of_symmetric
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.scalar import LocationScale, ScipyFamily
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.product_forms import average_wave
 
 _LARGE_ORDER = 25.0  # of a Bessel function, from which the scale of a t distribution is a narrow mixture
 _NORMAL_DF = 1e8  # degrees of freedom, from which beta functions have fewer digits than the normal limit is right to

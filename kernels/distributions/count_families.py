@@ -11,12 +11,11 @@ import scipy.special
 import scoringrules
 from scipy.special import betainc, betaincc, expm1, gammaln, log1p, xlog1py, xlogy
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.arguments import require
+from congruence.kernels.arrays import Array, require_parameter
 from congruence.kernels.distributions.base import Seed
 from congruence.kernels.distributions.counts import TAIL_MASS, Count, similar_windows
 from congruence.kernels.distributions.expectations import from_factorial
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 _MOST_TRIALS = 2.0**53  # beyond, float64 has not every whole number
 _SMALLEST_DISPERSION = 1e-30  # no digit of any method tells it from 0 at means below 1e13
@@ -34,7 +33,7 @@ class Poisson(Count):
     rate: Array
 
     def _check(self) -> None:
-        require(self.rate >= 0, self.rate, "rate", "Poisson", "a rate of 0 or more")
+        require_parameter(self.rate >= 0, self.rate, "rate", "Poisson", "a rate of 0 or more")
 
     def _log_mass(self, k: Array) -> Array:
         (rate,) = self._columns
@@ -79,8 +78,8 @@ class Binomial(Count):
 
     def _check(self) -> None:
         whole = (self.n >= 0) & (self.n == np.floor(self.n)) & (self.n <= _MOST_TRIALS)
-        require(whole, self.n, "n", "Binomial", "a whole number of trials, at most 2^53")
-        require((self.p >= 0) & (self.p <= 1), self.p, "p", "Binomial", "a probability in [0, 1]")
+        require_parameter(whole, self.n, "n", "Binomial", "a whole number of trials, at most 2^53")
+        require_parameter((self.p >= 0) & (self.p <= 1), self.p, "p", "Binomial", "a probability in [0, 1]")
 
     @property
     def largest(self) -> Array:
@@ -140,8 +139,10 @@ class NegativeBinomial(Count):
         self.__post_init__()
 
     def _check(self) -> None:
-        require(self.mu >= 0, self.mu, "mean", "NegativeBinomial", "a mean of 0 or more")
-        require(self.dispersion >= 0, self.dispersion, "dispersion", "NegativeBinomial", "a dispersion of 0 or more")
+        require_parameter(self.mu >= 0, self.mu, "mean", "NegativeBinomial", "a mean of 0 or more")
+        require_parameter(
+            self.dispersion >= 0, self.dispersion, "dispersion", "NegativeBinomial", "a dispersion of 0 or more"
+        )
 
     @cached_property
     def _law(self) -> tuple[Array, Array]:
@@ -217,7 +218,7 @@ class DoublePoisson(Count):
 
     def _check(self) -> None:
         narrow = np.sqrt(self.mu / self.phi) + 1.0 / self.phi <= _WIDEST
-        require(
+        require_parameter(
             narrow,
             self.phi,
             "inverse_dispersion",

@@ -11,9 +11,16 @@ import numpy as np
 import scipy.special
 import scoringrules
 
-from congruence.kernels.arrays import Array, require_finite, row_slices, to_numpy
+from congruence.kernels.arrays import (
+    Array,
+    align_levels,
+    as_numbers,
+    require_finite,
+    require_parameter,
+    row_slices,
+    to_numpy,
+)
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.arguments import align_levels, as_numbers, require
 from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, refuse
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import Count, MixedCounts
@@ -26,7 +33,7 @@ from congruence.kernels.distributions.point_masses import as_vectors, energy_sco
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES, smallest_reaching
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 WEIGHT_SUM_TOLERANCE = 1e-4
 _ENTRIES = 2**16  # quantiles searched for at once: they stay in the cache, and end when theirs have been found
@@ -58,8 +65,10 @@ class Mixture(Distribution):
         weights = np.array(np.broadcast_to(weights, (lengths[0], len(components))))
         require_finite(weights, "Mixture.weights")
         smallest, total = weights.min(axis=1), weights.sum(axis=1)
-        require(smallest >= 0, smallest, "weights", "Mixture", "weights of at least 0")
-        require(np.abs(total - 1) <= WEIGHT_SUM_TOLERANCE, total, "weights", "Mixture", "weights that sum to 1")
+        require_parameter(smallest >= 0, smallest, "weights", "Mixture", "weights of at least 0")
+        require_parameter(
+            np.abs(total - 1) <= WEIGHT_SUM_TOLERANCE, total, "weights", "Mixture", "weights that sum to 1"
+        )
         self._hold(weights=weights / total[:, None], components=components)
 
     @property

@@ -16,8 +16,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.arguments import as_rows, equal_rows, require
+from congruence.kernels.arrays import Array, as_rows, equal_rows, require_parameter
 from congruence.kernels.errors import InvalidInputError
 
 _FAMILY = "NormalScoreMap"
@@ -57,7 +56,7 @@ class NormalScoreMap:
                 f"{len(shares)} rows do not); sort it and mix it with the levels themselves"
             )
         shift, factor, shares = equal_rows(_FAMILY, shift=shift, factor=factor, shares=shares)
-        require(factor > 0, factor, "factor", _FAMILY, "a positive number")
+        require_parameter(factor > 0, factor, "factor", _FAMILY, "a positive number")
         for name, value in (("shift", shift), ("factor", factor), ("levels", levels), ("shares", shares)):
             object.__setattr__(self, name, value)
 

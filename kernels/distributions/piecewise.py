@@ -14,12 +14,11 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtr, ndtri, wofz
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.arguments import as_numbers, require
+from congruence.kernels.arrays import Array, as_numbers, require_parameter
 from congruence.kernels.distributions.base import KNOT_LEVELS
-from congruence.kernels.distributions.expectations import average_wave
 from congruence.kernels.distributions.scalar import ScalarDistribution
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.product_forms import average_wave
 
 SUM_TOLERANCE = 1e-4
 _EXACT = 1e-13
@@ -293,8 +292,10 @@ def require_masses(value: object, name: str) -> Array:
     masses = _filled(as_numbers(value, name, "(n, m)", 2), name)
     family, _, parameter = name.partition(".")
     smallest, total = masses.min(axis=1), masses.sum(axis=1)
-    require(smallest >= 0, smallest, parameter, family, "at least 0")
-    require(np.abs(total - 1) <= SUM_TOLERANCE, total, parameter, family, "numbers that sum to 1; apply a softmax")
+    require_parameter(smallest >= 0, smallest, parameter, family, "at least 0")
+    require_parameter(
+        np.abs(total - 1) <= SUM_TOLERANCE, total, parameter, family, "numbers that sum to 1; apply a softmax"
+    )
     if np.all(np.abs(total - 1) <= _EXACT):  # what was stored comes back as it was
         return masses
     return np.asarray(masses / total[:, None])

@@ -12,11 +12,11 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, row_slices, to_numpy
 from congruence.kernels.distributions.base import refuse
-from congruence.kernels.distributions.expectations import average_wave
 from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.distributions.scalar import ScalarDistribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.product_forms import average_wave
 
 _LOG_AT_0 = float(np.log(2.0 / (np.pi * np.sqrt(3.0))))  # of the density of Student's t with 3 degrees of freedom
 

@@ -15,8 +15,9 @@ import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.expectations import average_wave, polynomial_expectation
+from congruence.kernels.distributions.expectations import polynomial_expectation
 from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
+from congruence.kernels.product_forms import average_wave
 
 BLOCK_ENTRIES = 2_000_000  # numbers per temporary array: 16 MB in float64
 _ROOT_2_PI = float(np.sqrt(2.0 * np.pi))

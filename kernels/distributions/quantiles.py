@@ -14,8 +14,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from scipy.special import erfinv, ndtri
 
-from congruence.kernels.arrays import Array, row_slices, to_numpy
-from congruence.kernels.distributions.arguments import align, as_numbers
+from congruence.kernels.arrays import Array, align, as_numbers, row_slices, to_numpy
 from congruence.kernels.distributions.base import Stated
 from congruence.kernels.distributions.cells import Cells, cells_between
 from congruence.kernels.distributions.piecewise import (

@@ -10,8 +10,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_targets
-from congruence.kernels.distributions.arguments import align_levels, as_numbers
+from congruence.kernels.arrays import Array, align_levels, as_numbers, require_targets
 from congruence.kernels.distributions.base import Distribution, Seed, Uniforms
 from congruence.kernels.distributions.piecewise import (
     PiecewiseLinear,
@@ -22,7 +21,7 @@ from congruence.kernels.distributions.piecewise import (
 )
 from congruence.kernels.distributions.point_masses import PointMasses, as_vectors, energy_score, mean_distance
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 FEWEST_SCORED = 5
 """Draws; fewer have no log score."""

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, align_levels, as_rows, equal_rows, require_parameter
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.arguments import align_levels, as_rows, equal_rows, require
 from congruence.kernels.distributions.base import Distribution, Seed
-from congruence.kernels.distributions.expectations import shifted, waves
+from congruence.kernels.distributions.expectations import shifted
 from congruence.kernels.distributions.quadrature import smallest_reaching
-from congruence.kernels.streams import stream
+from congruence.kernels.product_forms import waves
+from congruence.kernels.rng import stream
 
 
 class ScalarDistribution(Distribution):
@@ -89,7 +89,7 @@ class Parametric(ScalarDistribution):
         self._hold(**dict(zip(names, equal_rows(family, **given), strict=True)))
         for name, expected in self._above_zero.items():
             values = getattr(self, name)
-            require(values > 0, values, self._argument_names.get(name, name), family, expected)
+            require_parameter(values > 0, values, self._argument_names.get(name, name), family, expected)
         self._check()
 
     def _check(self) -> None:

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.arguments import as_rows, require
+from congruence.kernels.arrays import Array, as_rows, require_parameter
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
 
 
@@ -28,7 +27,7 @@ class ZeroModified(Count):
     def __post_init__(self) -> None:
         family, name = type(self).__name__, self._probability_name
         given = as_rows(getattr(self, name), name, family)
-        require((given >= 0) & (given <= 1), given, name, family, "a probability in [0, 1]")
+        require_parameter((given >= 0) & (given <= 1), given, name, family, "a probability in [0, 1]")
         n = max(len(self.base), len(given))
         rows = np.zeros(n, dtype=np.intp)
         self._hold(
@@ -173,7 +172,9 @@ class Hurdle(ZeroModified):
 
     def _check(self) -> None:
         largest = self.base.largest
-        require(largest > 0, largest, "base", "Hurdle", "a distribution that may be positive: at least one trial")
+        require_parameter(
+            largest > 0, largest, "base", "Hurdle", "a distribution that may be positive: at least one trial"
+        )
 
     @property
     def _zero(self) -> Array:

@@ -19,10 +19,10 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Write, chosen_in
 from congruence.kernels.engine.null import simulated_errors
 from congruence.kernels.engine.plan import PlannedVersion
-from congruence.kernels.engine.results import BoundKind
-from congruence.kernels.engine.system import ErrorBounds, System, SystemInputs, residual_bounds
+from congruence.kernels.engine.results import BoundKind, ErrorBounds
+from congruence.kernels.engine.spectrum import product, projected, squares_at, weighted_squares
+from congruence.kernels.engine.system import System, SystemInputs, residual_bounds
 from congruence.kernels.engine.targets import TargetErrors, require_share
-from congruence.kernels.engine.tiles import product, projected, squares_at, weighted_squares
 from congruence.kernels.engine.uncertainty import (
     SUMMED_ROWS,
     InfluenceWeights,
@@ -32,7 +32,7 @@ from congruence.kernels.engine.uncertainty import (
     add_residuals,
     mean_points,
 )
-from congruence.kernels.resampling.keyed import row_signs
+from congruence.kernels.rng import row_signs
 
 PROBES = 16
 EXACT_FLOOR_ENTRIES = 2000**2

@@ -8,13 +8,27 @@ certificate needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.engine.blocks import LocalPasses, Pass, Passes, Write, held, whole_rows
+from congruence.kernels.dependence.blocks import RowDependence
+from congruence.kernels.distributions import Distribution
+from congruence.kernels.engine.blocks import (
+    FoundBlocks,
+    HeldRows,
+    LocalPasses,
+    Pass,
+    Passes,
+    Write,
+    blocks_of_version,
+    blocks_of_versions,
+    dependent_rows,
+    held,
+    whole_rows,
+)
 from congruence.kernels.engine.cce import (
     EXACT_FLOOR_ENTRIES,
     Asked,
@@ -26,11 +40,12 @@ from congruence.kernels.engine.cce import (
     right_hand_sides_pass,
     scores_pass,
 )
-from congruence.kernels.engine.dependence import BlocksInference, FoundBlocks, blocks_of_versions, dependent_rows
 from congruence.kernels.engine.null import expected_at, expected_by_blocks, true_coefficients
 from congruence.kernels.engine.plan import (
     ALL_TAILS,
     FIRST_TAILS,
+    Accuracy,
+    Ask,
     DrawnSamples,
     MissingTailError,
     PlannedVersion,
@@ -40,14 +55,13 @@ from congruence.kernels.engine.plan import (
 from congruence.kernels.engine.results import (
     CongruenceResult,
     CongruenceTest,
-    CongruenceUncertainty,
+    ErrorBounds,
     ExpectedCongruence,
+    Measured,
 )
-from congruence.kernels.engine.spectrum import kernel_variation, warn_if_nearly_constant
 from congruence.kernels.engine.system import (
     EXACT_ROWS,
     MOST_EXACT_ROWS,
-    ErrorBounds,
     Factorize,
     System,
     local_factor,
@@ -55,133 +69,13 @@ from congruence.kernels.engine.system import (
 )
 from congruence.kernels.engine.uncertainty import InfluenceWeights
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.protocol import EvaluationProtocol
-from congruence.kernels.streams import stream
+from congruence.kernels.kernel_functions import kernel_variation, warn_if_nearly_constant
+from congruence.kernels.protocol import EvaluationProtocol, ReferenceChoice
+from congruence.kernels.rng import stream
 from congruence.kernels.threads import single_threaded_blas
 
 SAMPLED = 16_384  # rows that tell with how many landmarks to begin
 SPLITS_SAMPLED = 6  # times as long a split must be for that to be worth it
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """How many landmarks an answer stands on: all rows of a short split, else as its certificate needs.
-
-    Landmarks are doubled from ``first`` on, until the bound on the error of every version's mean CCE is at most
-    ``share`` of it (of its noise floor, where that is larger), or it shows that ``largest`` would not bring it there.
-
-    Attributes:
-        share: of the mean CCE or its noise floor that its certificate may reach.
-        first: landmarks to begin with.
-        largest: landmarks to end with; their work grows with the square.
-        exact_rows: up to so many rows all are landmarks.
-    """
-
-    share: float = 1e-3
-    first: int = 512
-    largest: int = 4096
-    exact_rows: int = EXACT_ROWS
-
-    @classmethod
-    def of(cls, landmarks: int | None) -> Accuracy:
-        """Returns so many landmarks, taken as they are; the default for None.
-
-        Raises:
-            InvalidInputError: fewer than one.
-        """
-        if landmarks is None:
-            return cls()
-        if landmarks < 1:
-            raise InvalidInputError(f"landmarks: {landmarks} were asked for; give at least 1")
-        return cls(first=landmarks, largest=landmarks, exact_rows=0)
-
-    @classmethod
-    def exact(cls) -> Accuracy:
-        """Returns all rows as landmarks, whatever their number."""
-        return cls(exact_rows=2**62)
-
-    def counts(self, n: int) -> list[int]:
-        """Returns the landmark counts to try on n rows, in turn."""
-        if n <= self.exact_rows:
-            return [n]
-        counts, count = [], min(self.first, n)
-        while count < min(self.largest, n):
-            counts.append(count)
-            count *= 2
-        return [*counts, min(self.largest, n)]
-
-    def is_in_reach(self, landmarks: int, worst: float, before: float | None) -> bool:
-        """Whether doubling ``landmarks`` promises to bring the certificate, ``worst`` of the mean CCE, to ``share``.
-
-        It is expected to go on falling at the rate of the last doubling, from ``before``; the first is always tried.
-        """
-        if before is None:
-            return True
-        doublings = np.log2(max(self.largest / landmarks, 1.0))
-        rate = worst / before
-        return bool(rate < 1.0 and worst * rate**doublings <= self.share)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What the passes say of a version; what they say of a point was written block by block.
-
-    Attributes:
-        rows: how many points.
-        mean, noise_floor: means over them.
-        mean_squared_floor: mean of the squared noise floor.
-        certificate: of CCE.
-        uncertainty: standard errors, without the influences of rows.
-        band: what the mean CCE would be if the version were the truth; None where rows depend in too few blocks.
-        test: of congruence, without its points, where it was asked for.
-        landmarks: that the answer stands on.
-        is_exact: whether these are all rows.
-        output_kernel: k_Y with its resolved bandwidth.
-        inference: by what blocks of rows; None where they are independent.
-        reason: why so many landmarks, in one sentence.
-    """
-
-    rows: int
-    mean: float
-    noise_floor: float
-    mean_squared_floor: float
-    certificate: ErrorBounds
-    uncertainty: CongruenceUncertainty
-    band: ExpectedCongruence | None
-    test: CongruenceTest | None
-    landmarks: int
-    is_exact: bool
-    output_kernel: dict[str, Any]
-    inference: BlocksInference | None = None
-    reason: str = ""
-
-    @property
-    def solver(self) -> str:
-        """In words."""
-        return "exact" if self.is_exact else f"Nystrom on {self.landmarks} landmarks"
-
-    @property
-    def share(self) -> float:
-        """The certificate as a share of the mean CCE, or of its noise floor where that is larger."""
-        return self.certificate.in_mean / max(self.mean, self.noise_floor, float(np.finfo(float).tiny))
-
-    def with_columns(self, columns: Mapping[str, Array]) -> CongruenceResult:
-        """Returns the result with the columns that were written of all points and reference rows."""
-        known, test = self.uncertainty, self.test
-        influence = replace(known.influence, squared=columns["influence_squared"], root=columns["influence"])
-        if test is not None:
-            test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
-        return CongruenceResult(
-            columns["cce"],
-            columns["noise_floor"],
-            self.certificate.at_point,
-            self.certificate.in_mean,
-            self.certificate.kind,
-            replace(known, influence=influence),
-            self.band,
-            test,
-            columns.get("weight"),
-        )
 
 
 @dataclass(frozen=True)
@@ -204,25 +98,6 @@ class Solved:
             least = max(float(max(added["values"], added["floor"])) / self.points, tiny)
             shares.append(float(stated.in_mean) / least)
         return max(shares)
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What is asked of versions.
-
-    Attributes:
-        versions: by name.
-        tested: with the test of congruence.
-        draws: of it; see ``null_draw_count``.
-        samples: draws a row that stand for a version's distribution; None for exact kernel means.
-        repeats: numbers of the repeats of such draws.
-    """
-
-    versions: Sequence[str]
-    tested: bool = True
-    draws: int | None = None
-    samples: int | None = None
-    repeats: Sequence[int] = (0,)
 
 
 class Driver:
@@ -385,6 +260,15 @@ class Driver:
             before = solved.worst
         return solved, reason
 
+    def measure(
+        self, ask: Ask, accuracy: Accuracy, announce: Callable[[str], None] = lambda _: None
+    ) -> dict[str, CongruenceResult]:
+        """Returns what is measured of versions, by label, whose columns are held in this process."""
+        columns = Columns()
+        solved, reason = self.best(ask, columns, accuracy, announce)
+        found = self.finish(solved, columns, reason)
+        return {label: one.with_columns(columns.of(label)) for label, one in found.items()}
+
     def finish(self, solved: Solved, write: Write, reason: str = "") -> dict[str, Measured]:
         """Returns all that the passes say by version, whose rows' influences are written."""
         system = solved.system
@@ -523,3 +407,44 @@ class Columns:
         """Returns the columns of a version over all blocks."""
         blocks = [columns for _, columns in sorted(self.written[version].items())]
         return {name: np.concatenate([columns[name] for columns in blocks if name in columns]) for name in blocks[0]}
+
+
+@dataclass(frozen=True)
+class HeldSplit:
+    """Rows in memory, and the points at which CCE is wanted.
+
+    Attributes:
+        x: embeddings of the reference rows, (n, d).
+        y: their targets, (n,) or (n, q).
+        query: embeddings of other points, (m, d); None for the reference rows.
+        weights: what each point counts in means, (m,), of mean 1; None for equal weights.
+        dependence: which reference rows may depend on each other; None where they are independent.
+        systems: prepared systems by landmark count, shared by what asks for the same inputs.
+    """
+
+    x: Array = field(repr=False)
+    y: Array = field(repr=False)
+    query: Array | None = field(default=None, repr=False)
+    weights: Array | None = field(default=None, repr=False)
+    dependence: RowDependence | None = field(default=None, repr=False)
+    systems: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def driver(
+        self,
+        protocol: EvaluationProtocol,
+        versions: Mapping[str, Distribution],
+        seed: int,
+        choice: ReferenceChoice | None = None,
+    ) -> Driver:
+        """Returns the driver of all rows, or of some as the reference, with their blocks of dependent rows."""
+        if choice is None or (choice.roots is None and len(choice.rows) == len(self.x)):
+            own = HeldRows(self.x, self.y, versions, self.weights if self.query is None else None)
+            points = None if self.query is None else LocalPasses(HeldRows(self.query, counted=self.weights))
+            driver = Driver(LocalPasses(own), protocol, seed, points=points, systems=self.systems)
+            for name, predictive in versions.items():
+                driver.dependent[name] = blocks_of_version(self.dependence, self.y, predictive)
+            return driver
+        rows, query = choice.rows, self.x if self.query is None else self.query
+        reference = HeldRows(self.x[rows], self.y[rows], {name: model[rows] for name, model in versions.items()})
+        points = LocalPasses(HeldRows(query, counted=self.weights))
+        return Driver(LocalPasses(reference), protocol, seed, points=points, roots=choice.roots)

@@ -3,11 +3,13 @@
 The papers report mean and standard deviation over repeats: ``preprint`` draws one sample per point five times; ``ecai``
 does so for each of ten bootstraps of the validation split, which adds the reference's own sampling error. A repeat is
 the same driver with other reference rows, weights or draws.
+
+Right-hand sides of any other kind are smoothed by ``smooth``, with their certificate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,73 +18,19 @@ import numpy as np
 from congruence.kernels.arrays import Array, mean_one, require_matrix, require_targets
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import HeldRows, LocalPasses
-from congruence.kernels.engine.dependence import BlocksInference, FoundBlocks, blocks_of_version
-from congruence.kernels.engine.driver import Accuracy, Ask, Columns, Driver, Measured
-from congruence.kernels.engine.results import CongruenceResult
-from congruence.kernels.engine.uncertainty import repeated_uncertainty, spread_over
+from congruence.kernels.engine.blocks import FoundBlocks
+from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.results import (
+    CongruenceInfluence,
+    CongruenceResult,
+    CongruenceUncertainty,
+    ErrorBounds,
+)
+from congruence.kernels.engine.spectrum import TILE_ROWS, TileMaker, TilePoints, product, projected, tile_slices
+from congruence.kernels.engine.system import System, residual_bounds
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.protocol import EvaluationProtocol, ReferenceChoice, reference_choices
-
-
-@dataclass(frozen=True)
-class MeasuredVersion:
-    """The CCE of a version, and how it was made.
-
-    Attributes:
-        result: with uncertainty, band, test and certificate.
-        solver: in words.
-        output_kernel: k_Y with its resolved bandwidth.
-        inference: by what blocks of rows; None where they are independent.
-        reason: why that solver, in one sentence.
-    """
-
-    result: CongruenceResult
-    solver: str
-    output_kernel: dict[str, Any]
-    inference: BlocksInference | None = None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class HeldSplit:
-    """Rows in memory, and the points at which CCE is wanted.
-
-    Attributes:
-        x: embeddings of the reference rows, (n, d).
-        y: their targets, (n,) or (n, q).
-        query: embeddings of other points, (m, d); None for the reference rows.
-        weights: what each point counts in means, (m,), of mean 1; None for equal weights.
-        dependence: which reference rows may depend on each other; None where they are independent.
-        systems: prepared systems by landmark count, shared by what asks for the same inputs.
-    """
-
-    x: Array = field(repr=False)
-    y: Array = field(repr=False)
-    query: Array | None = field(default=None, repr=False)
-    weights: Array | None = field(default=None, repr=False)
-    dependence: RowDependence | None = field(default=None, repr=False)
-    systems: dict[Any, Any] = field(default_factory=dict, repr=False)
-
-    def driver(
-        self,
-        protocol: EvaluationProtocol,
-        versions: Mapping[str, Distribution],
-        seed: int,
-        choice: ReferenceChoice | None = None,
-    ) -> Driver:
-        """Returns the driver of all rows, or of some as the reference, with their blocks of dependent rows."""
-        if choice is None or (choice.roots is None and len(choice.rows) == len(self.x)):
-            own = HeldRows(self.x, self.y, versions, self.weights if self.query is None else None)
-            points = None if self.query is None else LocalPasses(HeldRows(self.query, counted=self.weights))
-            driver = Driver(LocalPasses(own), protocol, seed, points=points, systems=self.systems)
-            for name, predictive in versions.items():
-                driver.dependent[name] = blocks_of_version(self.dependence, self.y, predictive)
-            return driver
-        rows, query = choice.rows, self.x if self.query is None else self.query
-        reference = HeldRows(self.x[rows], self.y[rows], {name: model[rows] for name, model in versions.items()})
-        points = LocalPasses(HeldRows(query, counted=self.weights))
-        return Driver(LocalPasses(reference), protocol, seed, points=points, roots=choice.roots)
+from congruence.kernels.protocol import EvaluationProtocol, reference_choices
 
 
 def evaluate_protocol(
@@ -122,8 +70,7 @@ def evaluate_protocol(
     counted = None if weights is None else mean_one(weights, len(x if points is None else points))
     split = HeldSplit(x, require_targets(y, "y", len(x)), points, counted, dependence)
     ask = Ask(list(versions), tested=draws != 0, draws=draws or None)
-    found = measure_held(split, protocol, versions, ask, Accuracy.of(landmarks), seed)
-    return {name: each.result for name, each in found.items()}
+    return measure_held(split, protocol, versions, ask, Accuracy.of(landmarks), seed)
 
 
 def measure_held(
@@ -134,17 +81,17 @@ def measure_held(
     accuracy: Accuracy,
     seed: int = 0,
     announce: Callable[[str], None] = lambda _: None,
-) -> dict[str, MeasuredVersion]:
+) -> dict[str, CongruenceResult]:
     """Returns what is measured of every version on rows in memory."""
     if not protocol.is_repeated:
-        return _measured(split.driver(protocol, versions, seed), ask, accuracy, announce)
+        return split.driver(protocol, versions, seed).measure(ask, accuracy, announce)
     dependence = split.dependence
     split = replace(split, dependence=None)
     ask = replace(ask, tested=ask.tested and dependence is None)
     choices = list(reference_choices(protocol, len(split.x), seed))
     # The test and what is expected of a true version are by the whole reference, or the first part of it.
     judge = split.driver(protocol, versions, seed, choices[0] if protocol.downsampling is not None else None)
-    judged = _measured(judge, ask, accuracy, announce)
+    judged = judge.measure(ask, accuracy, announce)
     kernel = judge.look_at(list(versions)).output_kernel(protocol, judge.last_system)
     if protocol.downsampling is not None and protocol.output_kernel is None:
         whole = split.driver(protocol, versions, seed)
@@ -154,32 +101,18 @@ def measure_held(
         numbers = range(number * protocol.draws, (number + 1) * protocol.draws) if protocol.samples else [number]
         driver = split.driver(fixed, versions, seed, choice)
         repeated = replace(ask, tested=False, samples=protocol.samples, repeats=numbers)
-        for label, one in _measured(driver, repeated, accuracy, announce).items():
-            repeats.add(label.split(", repeat ")[0], one.result, choice.rows)
+        for label, one in driver.measure(repeated, accuracy, announce).items():
+            repeats.add(label.split(", repeat ")[0], one, choice.rows)
     inference = FoundBlocks.of_repeats(dependence).inference
     return {
-        name: MeasuredVersion(
-            repeats.result(name, judged[name].result, refused=dependence is not None),
-            judged[name].solver,
-            kernel.describe(),
-            inference,
-            judged[name].reason,
+        name: replace(
+            repeats.result(name, judged[name], refused=dependence is not None),
+            solver=judged[name].solver,
+            output_kernel=kernel.describe(),
+            inference=inference,
+            reason=judged[name].reason,
         )
         for name in versions
-    }
-
-
-def _measured(
-    driver: Driver, ask: Ask, accuracy: Accuracy, announce: Callable[[str], None]
-) -> dict[str, MeasuredVersion]:
-    columns = Columns()
-    solved, reason = driver.best(ask, columns, accuracy, announce)
-    found: dict[str, Measured] = driver.finish(solved, columns, reason)
-    return {
-        label: MeasuredVersion(
-            one.with_columns(columns.of(label)), one.solver, one.output_kernel, one.inference, one.reason
-        )
-        for label, one in found.items()
     }
 
 
@@ -224,3 +157,100 @@ class _Repeats:
         band = judged.band
         scaled = replace(band, mean=apart * band.mean, low=apart * band.low, high=apart * band.high)
         return replace(result, band=scaled, test=judged.test)
+
+
+_TINY = float(np.finfo(float).tiny)
+
+
+def spread_over(uncertainty: CongruenceUncertainty, rows: Array, total: int) -> CongruenceUncertainty:
+    """Returns the same with influences on all ``total`` rows of a split, of which the reference held ``rows``."""
+    influence = uncertainty.influence
+    squared, root = np.zeros(total), np.zeros(total)
+    squared[rows], root[rows] = influence.squared, influence.root
+    return replace(uncertainty, influence=replace(influence, squared=squared, root=root))
+
+
+def repeated_uncertainty(repeats: Sequence[CongruenceUncertainty]) -> CongruenceUncertainty:
+    """Of the mean over repeats, which share the targets but not their choices of rows and draws.
+
+    Influences are averaged, so that what is a repeat's own cancels. Their root sum of squares is corrected by what the
+    signs tell of one repeat, and the spread of the repeats' means over their number is added. Draws of the signs differ
+    between references, so two versions' difference counts what is quadratic in the noise more than once.
+    """
+    influences = [item.influence for item in repeats]
+    mean, squared_mean = (
+        np.array([getattr(influence, name) for influence in influences]) for name in ("mean", "squared_mean")
+    )
+    root, squared = (
+        np.mean([getattr(influence, name) for influence in influences], axis=0) for name in ("root", "squared")
+    )
+    noise = np.mean([influence.noise for influence in influences], axis=0)
+    first_order = [(_norm(influence.root), _norm(influence.squared)) for influence in influences]
+    corrections = [
+        (item.standard_error / max(of_root, _TINY), item.squared_standard_error / max(of_square, _TINY))
+        for item, (of_root, of_square) in zip(repeats, first_order, strict=True)
+    ]
+    of_noise = float(np.mean([item.noise_standard_error / max(item.squared_standard_error, _TINY) for item in repeats]))
+    of_root, of_square = np.mean(corrections, axis=0) * (_norm(root), _norm(squared))
+    return CongruenceUncertainty(
+        CongruenceInfluence(float(np.mean(squared_mean)), float(np.mean(mean)), squared, root, noise),
+        standard_error=float(np.hypot(of_root, _error_of_mean(mean))),
+        squared_standard_error=float(np.hypot(of_square, _error_of_mean(squared_mean))),
+        noise_standard_error=float(np.hypot(of_square * of_noise, _error_of_mean(squared_mean))),
+    )
+
+
+def _norm(values: Array) -> float:
+    return float(np.linalg.norm(values))
+
+
+def _error_of_mean(values: Array) -> float:
+    return float(np.std(values, ddof=1)) / float(np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """k(x)' A^-1 B at m points, (m, c), and bounds on the norm of its error."""
+
+    values: Array = field(repr=False)
+    bounds: ErrorBounds
+
+
+def smooth(system: System, x: Array, query: Array | None, rhs: Array) -> Smoothed:
+    """Returns right-hand sides (n, c) at the rows x (n, d) smoothed to query points, by default to x itself."""
+    inputs, rhs = system.inputs, np.asarray(rhs, dtype=np.float64)
+    if inputs.is_exact:
+        weights = system.factor.solve(rhs)
+    else:
+        projections = np.zeros((len(inputs.landmarks), rhs.shape[1]))
+        for rows, columns in _columns(system, x):
+            projections += projected(columns, rhs[rows])
+        weights = system.factor.solve(projections)
+    own = rhs - inputs.shift * weights if inputs.is_exact else _products(system, x, weights)
+    values = own if query is None else _products(system, query, weights)
+    solution, (at_rows, at_points) = (rhs - own) / inputs.shift, system.residual_positions
+    kz = np.zeros((len(inputs.residual), rhs.shape[1]))
+    for rows in tile_slices(slice(0, len(x)), 4 * TILE_ROWS):
+        block = x[rows].astype(np.float64)
+        block = block if inputs.center is None else block - inputs.center
+        kz += np.asarray(inputs.kernel(block, inputs.residual)).T @ solution[rows]
+    residual, read = own[at_rows] - kz[: len(at_rows)], None
+    if query is not None:
+        read = values[at_points] - kz[len(at_rows) :]
+    return Smoothed(values, residual_bounds(system, residual, read, len(values)))
+
+
+def _products(system: System, x: Array, weights: Array) -> Array:
+    values = np.empty((len(x), weights.shape[1]))
+    for rows, columns in _columns(system, x):
+        values[rows] = product(columns, weights)
+    return values
+
+
+def _columns(system: System, x: Array) -> Iterator[tuple[slice, Array]]:
+    inputs = system.inputs
+    points = x.astype(inputs.dtype)
+    points = points if inputs.center is None else points - inputs.center.astype(points.dtype)
+    maker, here, others = TileMaker(inputs.kernel, int(x.shape[1])), TilePoints(points), TilePoints(inputs.landmarks)
+    for rows in tile_slices(here.all, TILE_ROWS):
+        yield rows, maker.tile(here, rows, others, others.all)

@@ -16,24 +16,36 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
-from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, chosen_in
-from congruence.kernels.engine.null import SimulatedVersion, null_draw_count, tested_directions
-from congruence.kernels.engine.null_features import TABLE_TAIL, NullFeatures, drawn_features, pilot_rows
-from congruence.kernels.engine.system import System
+from congruence.kernels.engine.blocks import (
+    BlockRows,
+    BlockSums,
+    Pass,
+    chosen_in,
+)
+from congruence.kernels.engine.null import (
+    SimulatedVersion,
+    null_draw_count,
+    tested_directions,
+)
+from congruence.kernels.engine.system import EXACT_ROWS, System
 from congruence.kernels.engine.targets import (
+    TABLE_TAIL,
+    NullFeatures,
     TargetErrors,
+    drawn_features,
     kernel_at_scale,
+    pilot_rows,
     require_share,
+    row_draws,
     stated_kernel,
     target_errors,
 )
 from congruence.kernels.engine.uncertainty import FittedRows
-from congruence.kernels.error_features import error_features
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.features import TAILS, FeatureMap, output_features
+from congruence.kernels.features import TAILS, FeatureMap
 from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, gamma_of_variance
+from congruence.kernels.output_features import error_features, output_features
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.kernels.resampling.keyed import row_draws
 
 ALL_TAILS = (1e-12, *TAILS)
 FIRST_TAILS = (1e-12, TABLE_TAIL)
@@ -310,3 +322,81 @@ def _stated(predictions: BlockSums, n: int, scale: OutputScale) -> Kernel | None
     pooled = count > n  # an ensemble's values, whose variance has its mean variance in it
     between = float(np.sum(squares)) / (count - 1.0) - within if pooled else float(np.sum(squares)) / count
     return stated_kernel(within, between, scale)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How many landmarks an answer stands on: all rows of a short split, else as its certificate needs.
+
+    Landmarks are doubled from ``first`` on, until the bound on the error of every version's mean CCE is at most
+    ``share`` of it (of its noise floor, where that is larger), or it shows that ``largest`` would not bring it there.
+
+    Attributes:
+        share: of the mean CCE or its noise floor that its certificate may reach.
+        first: landmarks to begin with.
+        largest: landmarks to end with; their work grows with the square.
+        exact_rows: up to so many rows all are landmarks.
+    """
+
+    share: float = 1e-3
+    first: int = 512
+    largest: int = 4096
+    exact_rows: int = EXACT_ROWS
+
+    @classmethod
+    def of(cls, landmarks: int | None) -> Accuracy:
+        """Returns so many landmarks, taken as they are; the default for None.
+
+        Raises:
+            InvalidInputError: fewer than one.
+        """
+        if landmarks is None:
+            return cls()
+        if landmarks < 1:
+            raise InvalidInputError(f"landmarks: {landmarks} were asked for; give at least 1")
+        return cls(first=landmarks, largest=landmarks, exact_rows=0)
+
+    @classmethod
+    def exact(cls) -> Accuracy:
+        """Returns all rows as landmarks, whatever their number."""
+        return cls(exact_rows=2**62)
+
+    def counts(self, n: int) -> list[int]:
+        """Returns the landmark counts to try on n rows, in turn."""
+        if n <= self.exact_rows:
+            return [n]
+        counts, count = [], min(self.first, n)
+        while count < min(self.largest, n):
+            counts.append(count)
+            count *= 2
+        return [*counts, min(self.largest, n)]
+
+    def is_in_reach(self, landmarks: int, worst: float, before: float | None) -> bool:
+        """Whether doubling ``landmarks`` promises to bring the certificate, ``worst`` of the mean CCE, to ``share``.
+
+        It is expected to go on falling at the rate of the last doubling, from ``before``; the first is always tried.
+        """
+        if before is None:
+            return True
+        doublings = np.log2(max(self.largest / landmarks, 1.0))
+        rate = worst / before
+        return bool(rate < 1.0 and worst * rate**doublings <= self.share)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked of versions.
+
+    Attributes:
+        versions: by name.
+        tested: with the test of congruence.
+        draws: of it; see ``null_draw_count``.
+        samples: draws a row that stand for a version's distribution; None for exact kernel means.
+        repeats: numbers of the repeats of such draws.
+    """
+
+    versions: Sequence[str]
+    tested: bool = True
+    draws: int | None = None
+    samples: int | None = None
+    repeats: Sequence[int] = (0,)

@@ -1,15 +1,22 @@
-"""What is said of a version on a split: its CCE, what a true version would have there, and the test of congruence."""
+"""What is said of a version on a split: its CCE, what a true version would have there, and the test of congruence.
+
+``Measured`` is what passes say, whose columns of points and rows lie elsewhere; with them it is a ``CongruenceResult``.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, mean_over, printed
-from congruence.kernels.dependence.blocks import p_value_kind, t_quantile
+from congruence.kernels.dependence.blocks import (
+    p_value_kind,
+    t_quantile,
+)
 from congruence.kernels.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -180,6 +187,10 @@ class CongruenceResult:
         weights: what each point counts in means over them, (m,), of mean 1; None where they count equally.
         means: mean CCE in each repeat of a protocol that has them, (repeats,); None for one evaluation.
         mean_squares: mean of CCE(x_j)^2 over the repeats, (m,); the square of the mean is smaller by their variance.
+        solver: what solved the system, in words.
+        output_kernel: k_Y with its resolved bandwidth.
+        inference: by what blocks of rows a version is judged; None where rows are independent.
+        reason: why that solver, in one sentence.
     """
 
     values: Array = field(repr=False)
@@ -193,6 +204,10 @@ class CongruenceResult:
     weights: Array | None = field(default=None, repr=False)
     means: Array | None = field(default=None, repr=False)
     mean_squares: Array | None = field(default=None, repr=False)
+    solver: str = "exact"
+    output_kernel: dict[str, Any] = field(default_factory=dict)
+    inference: BlocksInference | None = None
+    reason: str = ""
 
     def __repr__(self) -> str:
         repeats = {} if self.means is None else {"std": self.std, "repeats": len(self.means)}
@@ -317,3 +332,93 @@ def _quantile(level: float, blocks: int | None) -> float:
     if not 0.0 < level < 1.0:
         raise InvalidInputError(f"level: is {level}, expected a probability inside (0, 1)")
     return t_quantile(blocks, level)
+
+
+@dataclass(frozen=True)
+class BlocksInference:
+    """By what blocks of rows a version is judged.
+
+    Attributes:
+        kind: "groups" or "time", as the split names the column.
+        blocks: how many are taken as independent; None where every row is one of its own, or there are too few.
+        refused: why there is no p-value and no interval; "" where there are.
+    """
+
+    kind: str
+    blocks: int | None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class ErrorBounds:
+    """Bounds on the error of a norm at every point and in its mean over them, and how they are known."""
+
+    at_point: float
+    in_mean: float
+    kind: BoundKind
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the passes say of a version; what they say of a point was written block by block.
+
+    Attributes:
+        rows: how many points.
+        mean, noise_floor: means over them.
+        mean_squared_floor: mean of the squared noise floor.
+        certificate: of CCE.
+        uncertainty: standard errors, without the influences of rows.
+        band: what the mean CCE would be if the version were the truth; None where rows depend in too few blocks.
+        test: of congruence, without its points, where it was asked for.
+        landmarks: that the answer stands on.
+        is_exact: whether these are all rows.
+        output_kernel: k_Y with its resolved bandwidth.
+        inference: by what blocks of rows; None where they are independent.
+        reason: why so many landmarks, in one sentence.
+    """
+
+    rows: int
+    mean: float
+    noise_floor: float
+    mean_squared_floor: float
+    certificate: ErrorBounds
+    uncertainty: CongruenceUncertainty
+    band: ExpectedCongruence | None
+    test: CongruenceTest | None
+    landmarks: int
+    is_exact: bool
+    output_kernel: dict[str, Any]
+    inference: BlocksInference | None = None
+    reason: str = ""
+
+    @property
+    def solver(self) -> str:
+        """In words."""
+        return "exact" if self.is_exact else f"Nystrom on {self.landmarks} landmarks"
+
+    @property
+    def share(self) -> float:
+        """The certificate as a share of the mean CCE, or of its noise floor where that is larger."""
+        return self.certificate.in_mean / max(self.mean, self.noise_floor, float(np.finfo(float).tiny))
+
+    def with_columns(self, columns: Mapping[str, Array]) -> CongruenceResult:
+        """Returns the result with the columns that were written of all points and reference rows."""
+        known, test = self.uncertainty, self.test
+        influence = replace(known.influence, squared=columns["influence_squared"], root=columns["influence"])
+        if test is not None:
+            test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
+        return CongruenceResult(
+            columns["cce"],
+            columns["noise_floor"],
+            self.certificate.at_point,
+            self.certificate.in_mean,
+            self.certificate.kind,
+            replace(known, influence=influence),
+            self.band,
+            test,
+            columns.get("weight"),
+            solver=self.solver,
+            output_kernel=self.output_kernel,
+            inference=self.inference,
+            reason=self.reason,
+        )

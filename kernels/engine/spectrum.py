@@ -1,4 +1,11 @@
-"""Landmarks of a kernel, the leading spectrum of its Gram matrix on them, and smoothing in its leading directions.
+"""Tiles of a Gram matrix, landmarks, the leading spectrum on them, and smoothing in its leading directions.
+
+Most kernels are an elementwise function of x.z' and of the squared norms. Here that function runs in place on a tile
+small enough to stay in cache, so that a tile costs little more than its matrix product; kernels of another shape (L1
+distances, sums, products) are called as they are.
+
+A product with r columns costs the reading of the tile as long as r is small, and OpenBLAS reads it fastest where r
+fills its registers (a multiple of 8: 13 columns cost more than 16) and the transposed product is asked for as V'T.
 
 RPCholesky (Chen et al. 2024, "Randomly pivoted Cholesky") draws landmarks by the residual diagonal, so that clusters,
 outliers and duplicates are each covered once. It runs on a uniform subset of ten candidates a landmark, at least 5,000:
@@ -11,7 +18,6 @@ statistic that is computed alike on observed and simulated targets it is as good
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,12 +26,124 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.engine.tiles import TileMaker, TilePoints, squares_at, tile_slices
+from congruence.kernels.arrays import Array, array_namespace, to_numpy
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.streams import stream
+from congruence.kernels.product_forms import Side
+from congruence.kernels.rng import stream
 from congruence.kernels.threads import map_on_threads
+
+FINISHED_ROWS = 128  # rows that f is applied to at once: they and their scratch stay in a core's own cache
+WIDTH = 8  # columns that BLAS kernels for AVX2 and AVX-512 take at once, in single precision
+
+
+@dataclass(frozen=True)
+class TilePoints:
+    """Points (n, d) with their squared norms, from which tiles are cut."""
+
+    x: Any = field(repr=False)
+
+    @cached_property
+    def norms(self) -> Any:
+        """|x_i|^2, (n,)."""
+        return array_namespace(self.x).einsum("ij,ij->i", self.x, self.x)
+
+    @property
+    def all(self) -> slice:
+        """All of them."""
+        return slice(0, int(self.x.shape[0]))
+
+
+@dataclass
+class TileMaker:
+    """Makes tiles one after the other in the same memory: one maker per thread.
+
+    Args:
+        kernel: the input kernel.
+        dimension: number of features d.
+    """
+
+    kernel: Kernel
+    dimension: int
+    _buffers: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._form = self.kernel.product_form(self.dimension)
+
+    def tile(self, points: TilePoints, rows: slice, others: TilePoints, columns: slice) -> Any:
+        """Returns [k(x_i, z_j)] for i in rows, j in columns; overwritten by the next call."""
+        left = points.x[rows]
+        block = self._made(points, rows, others, columns)
+        if points is others and rows == columns:
+            # Rounding leaves |x - x|^2 near 1e-7 in float32, and a kernel of the distance itself near its root.
+            array_namespace(left).einsum("ii->i", block)[...] = self.kernel.diagonal(left)
+        return block
+
+    def _made(self, points: TilePoints, rows: slice, others: TilePoints, columns: slice) -> Any:
+        left, right, form = points.x[rows], others.x[columns], self._form
+        if form is None:
+            return self.kernel(left, right)
+        xp = array_namespace(left)
+        block = self._buffer("block", (left.shape[0], right.shape[0]), left)
+        xp.matmul(left * left.dtype.type(form.scale), right.T, out=block)
+        norms = (points.norms[rows], others.norms[columns]) if form.uses_norms else (None, None)
+        at_once = FINISHED_ROWS if xp is np else len(block)
+        for part in tile_slices(slice(0, len(block)), at_once):
+            scratch = self._buffer("scratch", block[part].shape, block)
+            left_norms = None if norms[0] is None else norms[0][part]
+            form.finish(block[part], scratch, Side(left[part], left_norms), Side(right, norms[1]))
+        return block
+
+    def _buffer(self, name: str, shape: tuple[int, int], like: Any) -> Any:
+        xp = array_namespace(like)
+        size = shape[0] * shape[1]
+        held = self._buffers.get(name)
+        if held is None or held.size < size or held.dtype != like.dtype:
+            held = self._buffers[name] = xp.empty(size, dtype=like.dtype)
+        return held[:size].reshape(shape)
+
+
+def tile_slices(rows: slice, tile_rows: int) -> list[slice]:
+    """Returns ``rows`` cut into tiles of at most ``tile_rows``."""
+    return [slice(s, min(s + tile_rows, rows.stop)) for s in range(rows.start, rows.stop, tile_rows)]
+
+
+def padded_columns(v: Array, like: Any) -> Any:
+    """Returns v (n, r) where ``like`` is and in its dtype, in host memory with zero columns up to a multiple of 8.
+
+    A single column stays one: its product is another, faster routine.
+    """
+    xp, r = array_namespace(like), v.shape[1]
+    if xp is not np or r == 1 or r % WIDTH == 0:
+        return xp.asarray(v, dtype=like.dtype)
+    padded = np.zeros((len(v), -(-r // WIDTH) * WIDTH), dtype=like.dtype)
+    padded[:, :r] = v
+    return padded
+
+
+def product(block: Any, weights: Array) -> Array:
+    """Returns block weights, computed where the block is and in its precision, in host memory."""
+    return to_numpy((block @ padded_columns(weights, block))[:, : weights.shape[1]]).astype(np.float64, copy=False)
+
+
+def projected(block: Any, v: Array) -> Array:
+    """Returns block' v, computed where the block is and in its precision, in host memory."""
+    return to_numpy((padded_columns(v, block).T @ block).T[:, : v.shape[1]]).astype(np.float64, copy=False)
+
+
+def weighted_squares(vectors: Array, weights: Array | None = None) -> Array:
+    """Returns U' diag(w) U, (k, k), of U (n, k) and w >= 0 (n,), in the precision of U; U'U without weights.
+
+    As the product of one array with itself, of which BLAS computes half.
+    """
+    scaled = vectors if weights is None else vectors * np.sqrt(weights).astype(vectors.dtype)[:, None]
+    return np.asarray(scaled.T @ scaled, dtype=np.float64)
+
+
+def squares_at(vectors: Array, inner: Array) -> Array:
+    """Returns U_j' M U_j for every row of U (m, k) and M (k, k), (m,)."""
+    return np.asarray(np.einsum("jk,jk->j", vectors @ inner.astype(vectors.dtype), vectors), dtype=np.float64)
+
 
 CANDIDATES_PER_LANDMARK = 10
 MIN_CANDIDATES = 5000
@@ -318,38 +436,3 @@ def relative_eigenvalues(filters: Array) -> Array:
     """Returns e / (n lambda) from the filters e / (e + n lambda) of a smoother, (k,)."""
     kept = filters.astype(np.float64)
     return np.asarray(kept / np.maximum(1.0 - kept, np.finfo(np.float64).eps))
-
-
-NEARLY_CONSTANT = 0.01
-POINTS = 46  # with 1,035 pairs
-
-
-class NearlyConstantKernelWarning(UserWarning):
-    """The input kernel hardly depends on its inputs, so that CCE hardly depends on x."""
-
-
-def kernel_variation(x: Array, kernel: Kernel) -> float:
-    """Relative standard deviation of k(x, x') over random pairs: near 0 means a kernel that ignores its input."""
-    points = x[np.sort(stream(0, "kernel variation").choice(len(x), min(len(x), POINTS), replace=False))]
-    if len(points) < 3:
-        return float("nan")
-    center = kernel.center(points)
-    gram = kernel(points if center is None else points - center)
-    values = gram[~np.eye(len(gram), dtype=bool)].astype(np.float64)
-    mean = float(abs(values.mean()))
-    return float((values / mean).std()) if mean > 0 else float("inf")
-
-
-def warn_if_nearly_constant(variation: float, *, stacklevel: int = 3) -> None:
-    """Warn of a kernel that varies so little."""
-    if variation < NEARLY_CONSTANT:
-        warnings.warn(constant_kernel(variation), NearlyConstantKernelWarning, stacklevel=stacklevel)
-
-
-def constant_kernel(variation: float) -> str:
-    """The warning of a kernel that varies so little."""
-    return (
-        f"the input kernel varies by {variation:.2g} of its mean between points, so CCE hardly depends on x: inputs "
-        "that are (nearly) the same, or unit-norm embeddings with gamma = 1/d, which belongs to raw ones; use "
-        "gamma = 1 on unit norm, or check the inputs"
-    )

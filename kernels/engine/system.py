@@ -18,24 +18,27 @@ import scipy.linalg
 
 from congruence.kernels.arrays import Array, array_namespace, on_card, to_numpy
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Passes, chosen_in
-from congruence.kernels.engine.results import BoundKind
+from congruence.kernels.engine.results import ErrorBounds
 from congruence.kernels.engine.spectrum import (
     LEADING,
     TILE_ROWS,
     Spectrum,
+    TileMaker,
+    TilePoints,
     candidate_rows,
     choose_landmarks,
     landmark_directions,
     positive_diagonal,
+    projected,
     rpcholesky,
     target_filters,
+    tile_slices,
     typical_eigenvalue,
 )
-from congruence.kernels.engine.tiles import TileMaker, TilePoints, projected, tile_slices
 from congruence.kernels.errors import ConvergenceError, InvalidInputError
 from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
-from congruence.kernels.protocol import EvaluationProtocol
-from congruence.kernels.streams import stream
+from congruence.kernels.protocol import EvaluationProtocol, protocol_inputs
+from congruence.kernels.rng import stream
 
 EXACT_ROWS = 5000
 """Up to so many rows all are landmarks."""
@@ -49,30 +52,6 @@ SCALE_FEATURES = "scale the features (each to a standard deviation of 1, or ever
 def sampled_rows(n: int, count: int, seed: int, purpose: str = "residual rows") -> Array:
     """Returns sorted numbers of ``count`` random rows of n."""
     return np.sort(stream(seed, purpose).choice(n, min(count, n), replace=False))
-
-
-def protocol_inputs(protocol: EvaluationProtocol, inputs: Array, first: int, dtype: Any) -> Array:
-    """Returns x (n, d) of a block that begins at row ``first``: checked, in ``dtype``, as the protocol wants them.
-
-    Raises:
-        InvalidInputError: a row that is not finite, or all zeros where directions are asked for; named by its number.
-    """
-    x = np.asarray(inputs, dtype=dtype)
-    bad = ~np.isfinite(x).all(axis=1)
-    if bad.any():
-        raise InvalidInputError(
-            f"embeddings: row {first + int(np.argmax(bad))} is not finite ({int(bad.sum())} of the {len(x)} rows from "
-            f"row {first} on are not); mark such rows invalid, or embed them again"
-        )
-    if protocol.normalize and len(x):
-        zero = ~x.any(axis=1)
-        if zero.any():
-            raise InvalidInputError(
-                f"embeddings: row {first + int(np.argmax(zero))} is all zeros and has no direction; protocol "
-                f"'{protocol.name}' needs unit norm. Mark the row invalid, or use protocol 'preprint'"
-            )
-        return np.asarray(protocol.apply(x))
-    return x
 
 
 def sample_pass(rows: BlockRows, protocol: EvaluationProtocol, dtype: Any, positions: Array) -> Pass:
@@ -319,15 +298,6 @@ class System:
         fit = chosen[:, None] * coefficients
         missed = -2.0 * float(np.sum(fit * coefficients)) + float(np.sum(fit * (self.whole_spread @ fit)))
         return max(total + missed, 0.0) / freedom
-
-
-@dataclass(frozen=True)
-class ErrorBounds:
-    """Bounds on the error of a norm at every point and in its mean over them, and how they are known."""
-
-    at_point: float
-    in_mean: float
-    kind: BoundKind
 
 
 def residual_bounds(

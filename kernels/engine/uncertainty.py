@@ -33,19 +33,23 @@ signs are one a block.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, mean_over
 from congruence.kernels.dependence.blocks import FOLDS, DependentBlocks
 from congruence.kernels.engine.blocks import BlockSums
-from congruence.kernels.engine.coded_draws import row_codes, sums_by_code, walsh_hadamard
+from congruence.kernels.engine.null import row_codes, sums_by_code, walsh_hadamard
 from congruence.kernels.engine.results import CongruenceInfluence, CongruenceUncertainty
-from congruence.kernels.engine.spectrum import relative_eigenvalues, validated_filters
-from congruence.kernels.engine.tiles import projected, squares_at, weighted_squares
-from congruence.kernels.streams import stream
+from congruence.kernels.engine.spectrum import (
+    projected,
+    relative_eigenvalues,
+    squares_at,
+    validated_filters,
+    weighted_squares,
+)
+from congruence.kernels.rng import stream
 
 SUMMED_ROWS = 4096
 """Of a tile where sums of hundreds of codes are added, which take as long for a few rows as for many."""
@@ -443,49 +447,3 @@ def _leading_subspace(moment: Array) -> Array:
     for _ in range(3):
         start, _ = np.linalg.qr(moment @ start)
     return np.asarray(start)
-
-
-def spread_over(uncertainty: CongruenceUncertainty, rows: Array, total: int) -> CongruenceUncertainty:
-    """Returns the same with influences on all ``total`` rows of a split, of which the reference held ``rows``."""
-    influence = uncertainty.influence
-    squared, root = np.zeros(total), np.zeros(total)
-    squared[rows], root[rows] = influence.squared, influence.root
-    return replace(uncertainty, influence=replace(influence, squared=squared, root=root))
-
-
-def repeated_uncertainty(repeats: Sequence[CongruenceUncertainty]) -> CongruenceUncertainty:
-    """Of the mean over repeats, which share the targets but not their choices of rows and draws.
-
-    Influences are averaged, so that what is a repeat's own cancels. Their root sum of squares is corrected by what the
-    signs tell of one repeat, and the spread of the repeats' means over their number is added. Draws of the signs differ
-    between references, so two versions' difference counts what is quadratic in the noise more than once.
-    """
-    influences = [item.influence for item in repeats]
-    mean, squared_mean = (
-        np.array([getattr(influence, name) for influence in influences]) for name in ("mean", "squared_mean")
-    )
-    root, squared = (
-        np.mean([getattr(influence, name) for influence in influences], axis=0) for name in ("root", "squared")
-    )
-    noise = np.mean([influence.noise for influence in influences], axis=0)
-    first_order = [(_norm(influence.root), _norm(influence.squared)) for influence in influences]
-    corrections = [
-        (item.standard_error / max(of_root, _TINY), item.squared_standard_error / max(of_square, _TINY))
-        for item, (of_root, of_square) in zip(repeats, first_order, strict=True)
-    ]
-    of_noise = float(np.mean([item.noise_standard_error / max(item.squared_standard_error, _TINY) for item in repeats]))
-    of_root, of_square = np.mean(corrections, axis=0) * (_norm(root), _norm(squared))
-    return CongruenceUncertainty(
-        CongruenceInfluence(float(np.mean(squared_mean)), float(np.mean(mean)), squared, root, noise),
-        standard_error=float(np.hypot(of_root, _error_of_mean(mean))),
-        squared_standard_error=float(np.hypot(of_square, _error_of_mean(squared_mean))),
-        noise_standard_error=float(np.hypot(of_square * of_noise, _error_of_mean(squared_mean))),
-    )
-
-
-def _norm(values: Array) -> float:
-    return float(np.linalg.norm(values))
-
-
-def _error_of_mean(values: Array) -> float:
-    return float(np.std(values, ddof=1)) / float(np.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -24,7 +24,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.pairs import TILE, PairTerms, pair_terms, quadratic_forms
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 if TYPE_CHECKING:
     import pandas as pd

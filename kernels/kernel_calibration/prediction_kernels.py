@@ -25,9 +25,9 @@ from congruence.kernels.distributions import (
     Normal,
 )
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.features import output_features
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.streams import stream
+from congruence.kernels.output_features import output_features
+from congruence.kernels.rng import stream
 
 _DIRECT_COLUMNS = 16
 _SCALE_ROWS = 1000

@@ -47,7 +47,6 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.monitoring import evidence
 
 POWERS = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0])
 """kappa of the calibrators: small ones gain most from small p-values, large ones lose least by large ones."""
@@ -265,7 +264,7 @@ class Look:
     @property
     def log_e(self) -> float:
         """Logarithm of the look's e-value by itself."""
-        return float(evidence.martingale(_players([self]))[0])
+        return float(martingale(_players([self]))[0])
 
 
 @dataclass(frozen=True)
@@ -302,13 +301,13 @@ class Monitor:
     def evidence(self) -> Array:
         """log M after each look, (looks,): wrong where it reaches log(1 / level)."""
         p_values = np.array([look.p_value for look in self.looks], dtype=np.float64)
-        both = evidence.martingale(self._log_e), evidence.spending(p_values, self.level / 2.0)
+        both = martingale(self._log_e), spending(p_values, self.level / 2.0)
         return np.asarray(np.logaddexp(*both) - np.log(2.0))
 
     @cached_property
     def detector(self) -> Array:
         """log S of the e-detector after each look, (looks,): an alarm where it reaches log(average_run_length)."""
-        return evidence.detector(self._log_e)
+        return detector(self._log_e)
 
     @property
     def wrong_at(self) -> int | None:
@@ -324,7 +323,7 @@ class Monitor:
     def began_at(self) -> int | None:
         """The look at which the fault likeliest began, where there is one."""
         found_at = [at for at in (self.wrong_at, self.alarm_at) if at is not None]
-        return int(evidence.likeliest_start(self._log_e[:, : min(found_at) + 1])) if found_at else None
+        return int(likeliest_start(self._log_e[:, : min(found_at) + 1])) if found_at else None
 
     @property
     def verdict(self) -> Verdict:
@@ -351,7 +350,7 @@ def _players(looks: Sequence[Look]) -> Array:
     """log e of every player at every look, (players, looks)."""
     first = [look.tests[0] if look.tests else look.p_value for look in looks]
     second = [look.tests[-1] if look.tests else look.p_value for look in looks]
-    return evidence.players(first, second, [np.nan if look.log_bet is None else look.log_bet for look in looks])
+    return players(first, second, [np.nan if look.log_bet is None else look.log_bet for look in looks])
 
 
 def _first(where: Array) -> int | None:

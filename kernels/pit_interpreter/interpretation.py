@@ -39,7 +39,7 @@ from congruence.kernels.pit_interpreter.shape import (
     unimodality_test,
     valley_depth,
 )
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 MEASURES = ("location", "spread", "skewness", "tails")
 

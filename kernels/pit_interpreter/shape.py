@@ -27,7 +27,7 @@ from safetensors.numpy import load
 from scipy.special import expit, gammaincc, ndtr, ndtri, softmax, xlogy
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 HISTOGRAM_BINS = 20
 

@@ -32,8 +32,9 @@ from congruence.kernels.dependence.correlation import folds, version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.recalibrated import score_intervals
 from congruence.kernels.engine.difference import difference_of_influences
-from congruence.kernels.engine.driver import Accuracy, Ask
-from congruence.kernels.engine.measure import HeldSplit, measure_held
+from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.measure import measure_held
+from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
@@ -52,8 +53,8 @@ from congruence.kernels.recalibration.recalibration_map import (
     input_features,
     normal_score_map,
 )
+from congruence.kernels.rng import keyed_uniforms
 from congruence.kernels.scores import empirical_crps, matched_targets, negative_log_likelihood, resolution
-from congruence.kernels.streams import keyed_uniforms
 
 FOLDS = 5
 FEWEST_ROWS = 10 * FOLDS
@@ -349,8 +350,7 @@ def _congruence(
 ) -> Change:
     versions = {"before": before} if after is before else {"before": before, "after": after}
     held = HeldSplit(split.points, y, dependence=split.held_out, systems=split.systems)
-    found = measure_held(held, split.protocol, versions, Ask(list(versions), tested=False), Accuracy(), seed)
-    results = {name: each.result for name, each in found.items()}
+    results = measure_held(held, split.protocol, versions, Ask(list(versions), tested=False), Accuracy(), seed)
     influences = [result.uncertainty.influence for result in results.values()]
     if after is before:
         return Change(results["before"].mean, results["before"].mean, 0.0)

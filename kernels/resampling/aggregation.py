@@ -19,7 +19,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, too_few_rows
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks, widening, without_each
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.streams import keyed_uniforms, stream
+from congruence.kernels.rng import keyed_uniforms, stream
 
 
 def group_sums(groups: Array, columns: Iterable[Array], count: int) -> Array:

@@ -22,7 +22,7 @@ from congruence.kernels.arrays import Array, require_matrix
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks, without_each
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.resampling.aggregation import bootstrap_weights, group_sums
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 GROUPS = 2000
 RESAMPLES = 2000

@@ -39,7 +39,7 @@ from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.targets import TargetErrors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import ORDERS, pit_scores, pit_values
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 from congruence.kernels.trust.support import (
     UNUSUAL,
     NeighbourIndex,

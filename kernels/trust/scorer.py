@@ -21,10 +21,9 @@ from congruence.kernels.engine.null import (
     null_draw_count,
     tested_directions,
 )
-from congruence.kernels.engine.null_features import features_of_split
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
-from congruence.kernels.engine.targets import output_kernel_or_marginal, target_errors
+from congruence.kernels.engine.targets import features_of_split, output_kernel_or_marginal, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.threads import single_threaded_blas

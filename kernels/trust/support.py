@@ -42,7 +42,7 @@ from sklearn.neighbors import NearestNeighbors
 from congruence.kernels.arrays import Array, printed, require_matrix, to_numpy
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 from congruence.kernels.threads import available_threads
 from congruence.kernels.trust.columns import ColumnRanges, blank
 

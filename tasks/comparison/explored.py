@@ -11,8 +11,8 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array, mean_one
 from congruence.kernels.dependence.blocks import DependentBlocks, TooFewBlocksError
+from congruence.kernels.rng import stream
 from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be_best, score_parts
-from congruence.kernels.streams import stream
 from congruence.tasks.comparison.differences import REACH, ComparedVersion, MetricDifference, pair_blocks
 from congruence.tasks.scores.metrics.definitions import RECALIBRATED
 from congruence.tasks.scores.metrics.registry import REGION, ROW_WEIGHT, mean_columns

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.monitoring import Monitor
+from congruence.kernels.monitoring.evidence import Monitor
 from congruence.tasks.comparison.differences import (
     CCE,
     SQUARED_CCE,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.streams import hashed_keys
+from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.columns import as_numbers, key_of, read_design
 from congruence.tasks.data.ingest import ingest, kept, load, own_folder, rows_without_target
 from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader

@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from congruence.kernels.streams import hashed_keys
+from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.columns import as_numbers
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import combine

@@ -11,10 +11,10 @@ from mlflow.entities import Run
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import TooFewBlocksError
-from congruence.kernels.monitoring import Look, Monitor, ScoreSums, score_bet
 from congruence.kernels.monitoring.best import LookDifference, best_over_looks
+from congruence.kernels.monitoring.evidence import Look, Monitor, ScoreSums, score_bet
 from congruence.kernels.pit import pit_scores
-from congruence.kernels.streams import hashed_keys
+from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.differences import ComparedVersion, pair_blocks
 from congruence.tasks.comparison.explored import best_set, in_set
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings

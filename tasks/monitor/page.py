@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.monitoring import Monitor
+from congruence.kernels.monitoring.evidence import Monitor
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, all_experiments, all_runs, quoted
 from congruence.tasks.mlflow.pages import run_link, web_page

@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import ks_2samp
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.stored import Rows, StoredPart, StoredTable
 from congruence.tasks.evaluate.steps import rows_of

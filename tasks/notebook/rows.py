@@ -14,7 +14,7 @@ import pandas as pd
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.streams import hashed_keys
+from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import SampleDesign, Shard
 from congruence.tasks.encoders.features import FeatureEncoder

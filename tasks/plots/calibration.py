@@ -14,7 +14,7 @@ from congruence.kernels.conditional_calibration.local_reading import LocalDistri
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.marginal_calibration import CountFrequencies, calibration_error_of_pit, reliability_curve
 from congruence.kernels.pit import require_pit
-from congruence.kernels.pit_interpreter import Interpretation
+from congruence.kernels.pit_interpreter.interpretation import Interpretation
 from congruence.tasks.plots.maps import show_image
 from congruence.tasks.plots.style import BLUE, GREEN, INK, MUTED, ORANGE, RED, dress, dressed, figure_or_new, legend
 from congruence.tasks.sentences.calibration import interpretation_sentence

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
 from congruence.kernels.engine.results import ExpectedCongruence
-from congruence.kernels.pit_interpreter import interpret_pit
+from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.kernels.trust.judgement import RejectionCurve, rejection_curve
 from congruence.tasks import plots
 from congruence.tasks.plots.comparison import FEWEST_ROWS, SLICES, Measured, Slice, slice_panels

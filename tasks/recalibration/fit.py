@@ -15,7 +15,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.recalibration.fit import fit_recalibration
 from congruence.kernels.recalibration.recalibration_map import input_features
-from congruence.kernels.streams import hashed_keys, keyed_uniforms
+from congruence.kernels.rng import hashed_keys, keyed_uniforms
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.data.split import Split

@@ -14,8 +14,8 @@ from congruence.kernels.conditional_calibration.regions import GroupCalibrations
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.marginal_calibration import actual_over_expected, has_total
 from congruence.kernels.pit import ORDERS, pit_scores
+from congruence.kernels.rng import stream
 from congruence.kernels.score_parts import QUANTILE_LEVELS
-from congruence.kernels.streams import stream
 from congruence.tasks.report.rendering import (
     LETTERS,
     SLICE,

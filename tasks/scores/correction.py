@@ -26,7 +26,7 @@ from congruence.kernels.recalibration.fit import (
     rehearsal_split,
 )
 from congruence.kernels.recalibration.recalibration_map import RecalibrationMap
-from congruence.kernels.streams import keyed_uniforms
+from congruence.kernels.rng import keyed_uniforms
 from congruence.kernels.verdict import NOT_JUDGED, Verdict
 from congruence.tasks.scores.evaluation import ROW_CORRELATION, MetricValue, verdict_of
 from congruence.tasks.scores.wrong import CorrectionPreview, PreviewRow

@@ -13,7 +13,7 @@ from congruence.kernels.conditional_calibration.local_reading import LocalReadin
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, correlations, dependence_scores
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.dependence import FoundBlocks, found_blocks
+from congruence.kernels.engine.blocks import FoundBlocks, found_blocks
 from congruence.tasks.scores.evaluation import Columns
 from congruence.tasks.scores.metrics.registry import ROW_GROUP, ROW_TIME, mean_columns
 

@@ -68,7 +68,7 @@ def version_metrics(
         labels: slice columns, (v, slices).
         dependence: which rows may depend on each other.
     """
-    inference, seed = measurement.inference, rows.seed
+    inference, seed = measurement.result.inference, rows.seed
     averaged = blocks_of_means(dependence, rows.columns, rows.predictive, rows.targets)
     names = np.arange(len(rows.targets)) if keys is None else keys
     metrics = congruence_metrics(

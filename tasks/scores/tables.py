@@ -15,10 +15,10 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.rare import Extremes, Masses, extremes, masses
 from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.dependence import FoundBlocks
+from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.marginal_calibration import CountFrequencies, count_frequencies
+from congruence.kernels.rng import stream
 from congruence.kernels.scores import central_intervals, resolution
-from congruence.kernels.streams import stream
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, finite_metrics
 from congruence.tasks.scores.metrics.rows import COVERAGE_LEVELS
 from congruence.tasks.scores.summary import slice_groups

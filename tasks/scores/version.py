@@ -24,11 +24,11 @@ from congruence.kernels.conditional_calibration.regions import Regions
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, sample
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.dependence import FoundBlocks, blocks_of_version
+from congruence.kernels.engine.blocks import FoundBlocks, blocks_of_version
 from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.rng import keyed_uniforms
 from congruence.kernels.score_parts import FEWEST_ROWS as FEWEST_HONEST
 from congruence.kernels.score_parts import recalibration_gains
-from congruence.kernels.streams import keyed_uniforms
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
@@ -181,7 +181,7 @@ def score_version(
     wrong = _what_is_wrong(given, points, summary, measurement, regions, features, rare)
     if wrong is not None and rare.method:
         wrong = replace(wrong, method=f"{wrong.method} {rare.method}".strip())
-    wrong = with_inference(wrong, measurement.inference, correlation)
+    wrong = with_inference(wrong, measurement.result.inference, correlation)
     provenance, seconds = _provenance(seed, encoder, measurement), measurement.seconds
     if wrong is not None and wrong.p_value is not None:
         summary[PLACES_P_VALUE] = MetricValue(wrong.p_value)
@@ -256,7 +256,7 @@ def _named_regions(
 
 def _correlation(given: _ValidRows, rows: ScoredRows, measurement: VersionMeasurement) -> Correlation | None:
     """Correlation of rows that nobody named, where the version is judged as if they were independent."""
-    is_named = given.dependence is not None or measurement.inference is not None
+    is_named = given.dependence is not None or measurement.result.inference is not None
     if is_named or not is_judged_here(measurement, given.targets):
         return None
     return correlated_rows(
@@ -383,11 +383,11 @@ def _provenance(seed: int, encoder: Encoder, measurement: VersionMeasurement) ->
         "encoder": encoder.id,
         "preprocessing": encoder.preprocessing_digest,
         "seed": seed,
-        "solver": measurement.solver,
-        "solver_reason": measurement.reason,
-        "output_kernel": measurement.output_kernel,
+        "solver": measurement.result.solver,
+        "solver_reason": measurement.result.reason,
+        "output_kernel": measurement.result.output_kernel,
         "certificate": {"cce_error_bound": measurement.result.error_bound},
         "certificate_kind": measurement.result.bound_kind,
-        **({} if measurement.inference is None else {"inference": vars(measurement.inference)}),
+        **({} if measurement.result.inference is None else {"inference": vars(measurement.result.inference)}),
         "packages": _installed(),
     }

@@ -19,7 +19,7 @@ from congruence.kernels.conditional_calibration.segments import (
     faulty_segments,
 )
 from congruence.kernels.engine.results import excess_over
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.sentences.calibration import LEVEL, listed
 from congruence.tasks.sentences.findings import Finding

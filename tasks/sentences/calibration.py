@@ -8,10 +8,9 @@ from congruence.kernels.conditional_calibration.reading import GroupReading
 from congruence.kernels.conditional_calibration.regions import RegionReading
 from congruence.kernels.dependence.blocks import p_value_kind
 from congruence.kernels.dependence.correlation import Correlation
-from congruence.kernels.engine.dependence import BlocksInference
+from congruence.kernels.engine.results import BlocksInference
 from congruence.kernels.pit import ORDERS
-from congruence.kernels.pit_interpreter import Estimate, Interpretation
-from congruence.kernels.pit_interpreter.interpretation import MISFIT_LIMIT, Reason
+from congruence.kernels.pit_interpreter.interpretation import MISFIT_LIMIT, Estimate, Interpretation, Reason
 from congruence.kernels.pit_interpreter.shape import SMALLEST_ROWS
 
 LEVEL = 0.05

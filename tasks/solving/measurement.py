@@ -18,18 +18,20 @@ from congruence.kernels.conditional_calibration.prepared import KeyedRows, calib
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import LocalPasses
-from congruence.kernels.engine.dependence import BlocksInference, blocks_of_version
-from congruence.kernels.engine.driver import Accuracy, Ask, Columns, Measured
-from congruence.kernels.engine.measure import HeldSplit, MeasuredVersion, measure_held
+from congruence.kernels.engine.blocks import LocalPasses, blocks_of_version
+from congruence.kernels.engine.driver import Columns, HeldSplit
+from congruence.kernels.engine.measure import measure_held
+from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.engine.results import (
+    BlocksInference,
     CongruenceInfluence,
     CongruenceResult,
     CongruenceTest,
     CongruenceUncertainty,
+    ErrorBounds,
     ExpectedCongruence,
+    Measured,
 )
-from congruence.kernels.engine.system import ErrorBounds
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.scores.metrics.asked import MetricName
@@ -43,29 +45,14 @@ class VersionMeasurement:
     """What was measured of one version on a split.
 
     Attributes:
-        result: CCE with its uncertainty, noise floor, certificate, expected mean and test.
-        solver: what solved the system, in words.
-        output_kernel: k_Y with its resolved bandwidth.
+        result: CCE with its uncertainty, noise floor, certificate, expected mean and test, and how it was made.
         seconds: wall time by stage.
         calibration: given the input, where it was asked for and is measured.
-        reason: why that solver, in one sentence.
-        inference: by what blocks of rows; None where they are independent.
     """
 
     result: CongruenceResult
-    solver: str
-    output_kernel: dict[str, Any]
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: VersionCalibration | None = None
-    reason: str = ""
-    inference: BlocksInference | None = None
-
-    @classmethod
-    def of(
-        cls, found: MeasuredVersion, seconds: dict[str, float], calibration: VersionCalibration | None
-    ) -> VersionMeasurement:
-        """Returns what was measured in memory."""
-        return cls(found.result, found.solver, found.output_kernel, seconds, calibration, found.reason, found.inference)
 
     @property
     def test(self) -> CongruenceTest | None:
@@ -141,7 +128,7 @@ def measure(
         for name in columns.written:  # none of vector targets, which have no reading
             calibration[name] = calibration[name].whole(columns.of(name))
         seconds["calibration"] = time.perf_counter() - started
-    return {name: VersionMeasurement.of(one, seconds, calibration.get(name)) for name, one in found.items()}
+    return {name: VersionMeasurement(one, seconds, calibration.get(name)) for name, one in found.items()}
 
 
 _DESCRIPTION = "description"
@@ -165,16 +152,8 @@ class BlockMeasurement:
 
     def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
         """Returns the measurement with the columns of all blocks."""
-        found, calibration = self.found, self.calibration
-        return VersionMeasurement(
-            found.with_columns(columns),
-            found.solver,
-            found.output_kernel,
-            dict(self.seconds),
-            None if calibration is None else calibration.whole(columns),
-            found.reason,
-            found.inference,
-        )
+        calibration = None if self.calibration is None else self.calibration.whole(columns)
+        return VersionMeasurement(self.found.with_columns(columns), dict(self.seconds), calibration)
 
 
 _KINDS: dict[str, Any] = {

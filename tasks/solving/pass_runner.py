@@ -30,7 +30,8 @@ from congruence.kernels.engine.blocks import (
     places_of,
     sums_of_blocks,
 )
-from congruence.kernels.engine.driver import Accuracy, Ask, Driver
+from congruence.kernels.engine.driver import Driver
+from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.engine.system import EXACT_ROWS, Factorize, local_factor
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol

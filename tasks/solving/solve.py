@@ -13,8 +13,8 @@ from distributed import Client
 from distributed.utils import get_ip
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.engine.driver import Accuracy
-from congruence.kernels.engine.measure import HeldSplit
+from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.plan import Accuracy
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import LEADING
 from congruence.kernels.engine.system import EXACT_ROWS, MOST_EXACT_ROWS, local_factor

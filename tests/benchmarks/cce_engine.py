@@ -63,8 +63,9 @@ def direct(n):
 
 def engine(n, exact=False, dtype="float32"):
     """prepare and two model versions through the public interface, on landmarks beyond 5,000 rows or exactly."""
-    from congruence.kernels.engine.driver import Accuracy, Ask
-    from congruence.kernels.engine.measure import HeldSplit, measure_held
+    from congruence.kernels.engine.driver import HeldSplit
+    from congruence.kernels.engine.measure import measure_held
+    from congruence.kernels.engine.plan import Accuracy, Ask
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.kernels.protocol import EvaluationProtocol
 
@@ -75,7 +76,7 @@ def engine(n, exact=False, dtype="float32"):
     times, results = [time.perf_counter()], []
     for version in (model, second_model):
         found = measure_held(split, protocol, {"": version}, Ask([""], tested=False), accuracy)[""]
-        results.append(found.result)
+        results.append(found)
         times.append(time.perf_counter())
     result = results[0]
     return {

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels import EXACT, Distribution, Normal, Poisson, Samples, prepare
-from congruence.kernels.conditional_calibration import CalibrationSettings, prepare_calibration
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.pit import pit_values
 from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of

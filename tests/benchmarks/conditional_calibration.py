@@ -39,8 +39,8 @@ from congruence.kernels import (
 )
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import local_reading
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.pit import ORDERS, pit_scores
 from congruence.kernels.split import Split

@@ -24,8 +24,8 @@ from simulations import AT, head, machine, row, share
 from congruence.kernels import RBF, Distribution, MultivariateNormal, Normal, Poisson, Samples, Split, prepare
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.local_reading import local_reading
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, TooFewBlocksError
 from congruence.kernels.dependence.correlation import correlations, version_blocks
 from congruence.kernels.engine.difference import difference_of_influences

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.distributions import Normal
-from congruence.kernels.engine.driver import Accuracy, Ask
-from congruence.kernels.engine.measure import HeldSplit, measure_held
+from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.measure import measure_held
+from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair
@@ -43,7 +44,7 @@ def evaluated(kind: str, rows: int, seed: int) -> ComparedVersion:
     high = {"high": 0.4, "high somewhere": 0.6 * np.maximum(x[:, 2], 0.0)}.get(kind, 0.0)
     law = Normal(x[:, 0] + high, {"narrow": 0.5, "wide": 2.0}.get(kind, 1.0) * spread)
     held = HeldSplit(np.asarray(EXACT.apply(x)), y, dependence=None, systems={})
-    result = measure_held(held, EXACT, {kind: law}, Ask([kind], tested=False), Accuracy(), seed)[kind].result
+    result = measure_held(held, EXACT, {kind: law}, Ask([kind], tested=False), Accuracy(), seed)[kind]
     scores = pd.DataFrame({"key": np.arange(rows), "valid": True, "cce": result.values, "target": y})
     metrics = {"cce_mean": MetricValue(result.mean), "cce_squared_mean": MetricValue(*result.squared_mean_interval())}
     model = ModelVersion(f"{kind} {rows} {seed}", "", f"stored:{kind}")

@@ -17,8 +17,8 @@ import scipy.stats
 from simulations import AT, head, machine, row, share
 
 from congruence.kernels import RBF, Quantiles, prepare
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 
 SETTINGS = CalibrationSettings(draws=999)
 ZEROS = "zero-inflated"

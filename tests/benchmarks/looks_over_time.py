@@ -16,8 +16,15 @@ from scipy.special import eval_sh_legendre, ndtr
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Normal
-from congruence.kernels.monitoring import ScoreSums, score_bet
-from congruence.kernels.monitoring.evidence import detector, likeliest_start, martingale, players, spending
+from congruence.kernels.monitoring.evidence import (
+    ScoreSums,
+    detector,
+    likeliest_start,
+    martingale,
+    players,
+    score_bet,
+    spending,
+)
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.solving.measurement import measure
 

@@ -14,7 +14,7 @@ from simulations import head, machine, row
 
 from congruence.kernels.distributions import Poisson
 from congruence.kernels.pit import pit_values
-from congruence.kernels.pit_interpreter import interpret_pit
+from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.kernels.pit_interpreter.shape import KINDS
 
 LAWS = {

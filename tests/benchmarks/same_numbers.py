@@ -177,7 +177,8 @@ def ways(kind: str, n: int = 1800, landmarks: int = 256) -> dict[str, dict[str, 
     """Metrics by way of measuring: exact and on landmarks, in blocks of several sizes, on one and two workers."""
     from congruence.kernels import ECAI, Normal, Poisson, Samples
     from congruence.kernels.engine.blocks import HeldRows, LocalPasses
-    from congruence.kernels.engine.driver import Ask, Driver
+    from congruence.kernels.engine.driver import Driver
+    from congruence.kernels.engine.plan import Ask
     from congruence.kernels.protocol import EvaluationProtocol
     from congruence.tasks.dask.clusters import dask_client
     from congruence.tasks.settings.parts import ClusterSettings

@@ -19,18 +19,17 @@ from congruence.kernels.distributions import (
     Samples,
 )
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_calibration import (
-    MaximumMeanDiscrepancy,
-    Wasserstein,
+from congruence.kernels.kernel_calibration import pairs
+from congruence.kernels.kernel_calibration.estimators import (
     block_test,
     calibration_test,
     pair_estimate,
-    pair_terms,
-    pairs,
     squared_kernel_calibration_error,
     unnormalized_calibration_mean_embedding,
 )
-from congruence.kernels.streams import stream
+from congruence.kernels.kernel_calibration.pairs import pair_terms
+from congruence.kernels.kernel_calibration.prediction_kernels import MaximumMeanDiscrepancy, Wasserstein
+from congruence.kernels.rng import stream
 
 SQUARED_EXPONENTIAL = RBF(0.5)
 

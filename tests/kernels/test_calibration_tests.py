@@ -6,7 +6,8 @@ import pytest
 from congruence.kernels import RBF
 from congruence.kernels.distributions import MultivariateNormal, Normal, Samples
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_calibration import asymptotic_test, calibration_test, pair_terms
+from congruence.kernels.kernel_calibration.estimators import asymptotic_test, calibration_test
+from congruence.kernels.kernel_calibration.pairs import pair_terms
 
 KERNEL = RBF(0.5)
 METHODS = ("asymptotic", "block")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels import Normal, Polynomial
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")

@@ -8,8 +8,8 @@ import scipy.integrate
 
 from congruence.kernels import NegativeBinomial, Normal, Poisson, ZeroInflated
 from congruence.kernels.conditional_calibration.counts import TAIL, JumpScores
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import PreparedCalibration, prepare_calibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.pit import mean_scores, pit_scores
 

@@ -14,12 +14,12 @@ from congruence.kernels import RBF, Beta, Normal, Poisson, Polynomial, Samples, 
 from congruence.kernels.conditional_calibration.bases import own_quantiles, typical_gamma
 from congruence.kernels.conditional_calibration.null import (
     SCORES_OF_MONOMIALS,
+    CalibrationSettings,
     log_gamma_tail,
     monomials_in_place,
     null_pit_values,
 )
 from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test, prepare_calibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import ORDERS, pit_scores
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels import MultivariateNormal, Normal, Samples
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.vector_targets import SCALES, whitened_targets
 from congruence.kernels.errors import InvalidInputError
 

@@ -8,7 +8,7 @@ from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynom
 from congruence.kernels.engine import uncertainty
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.features import output_features
+from congruence.kernels.output_features import output_features
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 SPLITS = 40

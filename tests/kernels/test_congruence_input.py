@@ -15,7 +15,7 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.split import congruence_test
+from congruence.kernels.measures import congruence_test
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 N = 30

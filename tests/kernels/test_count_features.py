@@ -15,7 +15,8 @@ from congruence.kernels import (
 )
 from congruence.kernels.distributions.counts import Count
 from congruence.kernels.engine.targets import target_errors
-from congruence.kernels.features import CountFeatures, Density, FourierFeatures, fourier_features, output_features
+from congruence.kernels.features import CountFeatures, Density, FourierFeatures, fourier_features
+from congruence.kernels.output_features import output_features
 
 ROWS = 300
 RNG = np.random.default_rng(3)

@@ -14,9 +14,9 @@ from congruence.kernels.arrays import (
     require_weights,
 )
 from congruence.kernels.conditional_calibration import passes
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test, prepare_calibration
 from congruence.kernels.conditional_calibration.reading import group_reading
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import (
     DependentBlocks,
     RowDependence,

@@ -16,7 +16,7 @@ from congruence.kernels.distributions.base import KNOT_LEVELS
 from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, Polynomial
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 DRAWS = 20_000
 LEVELS_OF_RULES = np.union1d(np.linspace(0.0025, 0.9975, 399), KNOT_LEVELS)

@@ -8,7 +8,7 @@ import pytest
 from congruence.kernels import RBF, conditional_congruence_error, congruence_test, scores
 from congruence.kernels import distributions as families
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_calibration import squared_kernel_calibration_error
+from congruence.kernels.kernel_calibration.estimators import squared_kernel_calibration_error
 from congruence.kernels.marginal_calibration import expected_calibration_error
 
 RNG = np.random.default_rng(0)

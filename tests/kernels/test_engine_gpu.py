@@ -7,8 +7,9 @@ import pytest
 
 from congruence.kernels import RBF, Laplacian, Matern, NegativeBinomial, Normal, Polynomial, Samples
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
-from congruence.kernels.engine.driver import Accuracy, Ask, Columns, Driver
-from congruence.kernels.engine.tiles import TileMaker, TilePoints, product, projected
+from congruence.kernels.engine.driver import Columns, Driver
+from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.spectrum import TileMaker, TilePoints, product, projected
 from congruence.kernels.protocol import EXACT
 
 pytestmark = pytest.mark.gpu

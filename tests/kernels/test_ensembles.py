@@ -9,12 +9,12 @@ import scoringrules as sr
 from scipy.special import ndtr
 
 from congruence.kernels import RBF, scores
-from congruence.kernels import calibration as cal
 from congruence.kernels import distributions as families
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.reading import group_reading, rank_scores
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
-from congruence.kernels.pit import mean_scores, pit_scores
+from congruence.kernels.marginal_calibration import expected_calibration_error
+from congruence.kernels.pit import chi_square, kolmogorov_smirnov, mean_scores, pit_scores, pit_values
 
 N = 6000
 SIZES = pytest.mark.parametrize("size", [1, 2, 5, 10, 50])
@@ -31,18 +31,18 @@ def perfect_ensemble(size: int, seed: int = 0) -> tuple[families.Samples, np.nda
 @SIZES
 def test_a_perfect_ensemble_has_uniform_pit_values(size: int) -> None:
     ensemble, y = perfect_ensemble(size)
-    pit = cal.pit_values(y, ensemble)
-    assert cal.kolmogorov_smirnov(pit).p_value > 1e-3
-    assert cal.chi_square(pit).p_value > 1e-3
-    assert cal.expected_calibration_error(y, ensemble) < 0.01
-    assert cal.expected_calibration_error(y, ensemble, pit="mid") < 0.5 / (size + 1)
+    pit = pit_values(y, ensemble)
+    assert kolmogorov_smirnov(pit).p_value > 1e-3
+    assert chi_square(pit).p_value > 1e-3
+    assert expected_calibration_error(y, ensemble) < 0.01
+    assert expected_calibration_error(y, ensemble, pit="mid") < 0.5 / (size + 1)
 
 
 def test_ties_are_broken_at_random() -> None:
     rng = np.random.default_rng(3)
     values = rng.poisson(rng.uniform(0, 3, (N, 1)), (N, 6)).astype(float)
-    pit = cal.pit_values(values[:, 0], families.Samples(values[:, 1:]))
-    assert cal.chi_square(pit).p_value > 1e-3
+    pit = pit_values(values[:, 0], families.Samples(values[:, 1:]))
+    assert chi_square(pit).p_value > 1e-3
     lower, upper = families.Samples([[1.0, 2.0, 2.0, 5.0]]).pit_range(2.0)
     np.testing.assert_allclose((lower[0], upper[0]), (1 / 5, 4 / 5))
 
@@ -52,8 +52,8 @@ def test_wrong_ensembles_are_found(size: int) -> None:
     ensemble, y = perfect_ensemble(size)
     narrow = families.Samples(ensemble.mean()[:, None] + 0.5 * (ensemble.values - ensemble.mean()[:, None]))
     for wrong in (families.Samples(ensemble.values + 0.3), narrow):
-        assert cal.kolmogorov_smirnov(cal.pit_values(y, wrong)).p_value < 1e-6
-        assert cal.expected_calibration_error(y, wrong) > 0.04
+        assert kolmogorov_smirnov(pit_values(y, wrong)).p_value < 1e-6
+        assert expected_calibration_error(y, wrong) > 0.04
 
 
 @SIZES

@@ -33,7 +33,7 @@ from congruence.kernels.distributions import (
 )
 from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_calibration import (
+from congruence.kernels.kernel_calibration.estimators import (
     squared_kernel_calibration_error,
     unnormalized_calibration_mean_embedding,
 )

@@ -9,8 +9,8 @@ import scipy.stats
 from congruence.kernels import RBF, Histogram, Normal, Quantiles, Samples, prepare
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.coverage import LevelRows, level_reading, level_readings
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.pit import mean_scores, pit_values

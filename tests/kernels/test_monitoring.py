@@ -8,8 +8,19 @@ from scipy.integrate import quad
 from scipy.special import eval_sh_legendre, ndtr
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.monitoring import Look, Monitor, ScoreSums, e_values, score_bet
-from congruence.kernels.monitoring.evidence import POWERS, detector, likeliest_start, martingale, players, spending
+from congruence.kernels.monitoring.evidence import (
+    POWERS,
+    Look,
+    Monitor,
+    ScoreSums,
+    detector,
+    e_values,
+    likeliest_start,
+    martingale,
+    players,
+    score_bet,
+    spending,
+)
 
 
 def test_e_values_have_mean_one_at_every_power() -> None:

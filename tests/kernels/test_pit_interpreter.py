@@ -12,8 +12,8 @@ from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.count_families import Poisson
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
-from congruence.kernels.pit_interpreter import interpret_pit, shape
-from congruence.kernels.pit_interpreter.interpretation import ABSTAINED, CALIBRATED
+from congruence.kernels.pit_interpreter import shape
+from congruence.kernels.pit_interpreter.interpretation import ABSTAINED, CALIBRATED, interpret_pit
 from congruence.tasks.sentences.calibration import interpretation_sentence
 
 ROWS = 3000

@@ -21,7 +21,7 @@ from congruence.kernels import (
 )
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import reference_choices
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import stream
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 

@@ -22,10 +22,10 @@ from congruence.kernels import (
     variance_gamma,
 )
 from congruence.kernels.engine import null as significance
-from congruence.kernels.engine.null_features import drawn_targets, features_of_split
 from congruence.kernels.engine.results import benjamini_hochberg
+from congruence.kernels.engine.targets import drawn_targets, features_of_split
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.split import congruence_test
+from congruence.kernels.measures import congruence_test
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from congruence.kernels.distributions import Normal, Poisson, Samples
-from congruence.kernels.engine.null_features import drawn_targets, features_of_split
+from congruence.kernels.engine.targets import drawn_targets, features_of_split
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
 from congruence.kernels.resampling.aggregation import ScoreStatistics
-from congruence.kernels.streams import keyed_uniforms, stream
+from congruence.kernels.rng import keyed_uniforms, stream
 
 ROOT = Path(__file__).parents[2]
 MAKERS = {"default_rng", "SeedSequence", "RandomState", "Generator", "PCG64", "seed"}
@@ -91,4 +91,4 @@ def _called(path: Path) -> set[str]:
 def test_every_generator_is_made_in_one_place() -> None:
     files = [path for room in ("kernels", "tasks", "flows") for path in sorted((ROOT / room).rglob("*.py"))]
     found = {str(path.relative_to(ROOT)) for path in files if MAKERS & _called(path)}
-    assert found - {"kernels/streams.py"} == PUBLISHED
+    assert found - {"kernels/rng.py"} == PUBLISHED

@@ -17,8 +17,8 @@ from PIL import Image
 from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.distributions import Normal
 from congruence.kernels.marginal_calibration import calibration_error_of_pit
+from congruence.kernels.measures import conditional_congruence_error
 from congruence.kernels.protocol import EXACT
-from congruence.kernels.split import conditional_congruence_error
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue, SplitSummary
 from congruence.tasks.settings.sections import ModelVersion
 

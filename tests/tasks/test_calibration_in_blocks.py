@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson, Samples
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import calibrate, prepare_calibration
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.conditional_calibration.vector_targets import VECTOR_DRAWS, VECTOR_ROWS, vector_rows
 from congruence.kernels.engine.blocks import LocalPasses
-from congruence.kernels.engine.driver import Accuracy
+from congruence.kernels.engine.plan import Accuracy
 from congruence.kernels.pit import pit_values
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client

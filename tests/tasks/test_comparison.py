@@ -16,8 +16,9 @@ from databases import mlflow_database
 from mlflow import MlflowClient
 
 from congruence.kernels.distributions import Normal
-from congruence.kernels.engine.driver import Accuracy, Ask
-from congruence.kernels.engine.measure import HeldSplit, measure_held
+from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.measure import measure_held
+from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
@@ -333,7 +334,7 @@ def measured(name: str, rows: int, bias: float, seed: int) -> ComparedVersion:
     y = x[:, 0] + np.exp(0.3 * x[:, 1]) * draw.normal(size=rows)
     law = Normal(x[:, 0] + bias, np.exp(0.3 * x[:, 1]))
     held = HeldSplit(np.asarray(EXACT.apply(x)), y, dependence=None, systems={})
-    result = measure_held(held, EXACT, {name: law}, Ask([name], tested=False), Accuracy(), seed)[name].result
+    result = measure_held(held, EXACT, {name: law}, Ask([name], tested=False), Accuracy(), seed)[name]
     made = version(name, np.arange(rows), np.ones(rows), f"{name} {seed}")
     metrics = {"cce_mean": MetricValue(result.mean), "cce_squared_mean": MetricValue(*result.squared_mean_interval())}
     noise = result.uncertainty.influence.noise

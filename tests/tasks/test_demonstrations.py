@@ -21,8 +21,8 @@ from train_compact_clip import DIGIT_NAMES, caption, probe, save, turn
 from train_compact_clip import train as train_clip
 
 from congruence.kernels import NegativeBinomial, Poisson, pit_values
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import conditional_calibration_test
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.dependence.blocks import lag_correlations
 from congruence.kernels.dependence.correlation import correlations, dependence_scores
 from congruence.kernels.distributions import Distribution

@@ -13,7 +13,8 @@ from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, 
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, RowDependence
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.engine.blocks import LocalPasses
-from congruence.kernels.engine.driver import Ask, Driver
+from congruence.kernels.engine.driver import Driver
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.scores.correction import preview, rows_to_try
 from congruence.tasks.scores.dependence import correlated_rows, dependence_of
@@ -97,7 +98,7 @@ def test_row_blocks_say_of_dependent_rows_what_memory_says(column: dict[str, np.
     assert calibration.test.null == held.calibration.test.null == "blocks"
     bias, other = calibration.test.effects["bias"], held.calibration.test.effects["bias"]
     assert (bias.low, bias.high) == pytest.approx((other.low, other.high), abs=1e-4)
-    assert "asymptotic in" in inference_sentence(held.inference)
+    assert "asymptotic in" in inference_sentence(held.result.inference)
 
 
 def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
@@ -105,7 +106,7 @@ def test_too_few_groups_are_said_in_the_place_of_p_values() -> None:
     settings = SimpleNamespace(seed=0, metrics=None)
     found = from_bytes(to_bytes(measure(settings, EXACT, X, hourly(0), {"a": LAW}, dependence=dependence)["a"]))
     assert (found.test, found.calibration, found.expected) == (None, None, None)
-    assert "3 groups among 300 rows" in inference_sentence(found.inference)
+    assert "3 groups among 300 rows" in inference_sentence(found.result.inference)
 
 
 def test_where_one_group_holds_half_of_the_rows_nothing_has_an_interval_and_tests_go_on() -> None:
@@ -129,7 +130,7 @@ def test_counts_that_few_groups_hold_have_no_p_values_in_memory_and_by_row_block
     split = Driver(LocalPasses(Blocks(y, dependence, law)), EXACT)  # type: ignore[arg-type]
     split.look_at(["a"])
     split.find_dependent_rows(["a"])
-    for inference in (found.inference, split.dependent["a"].inference):
+    for inference in (found.result.inference, split.dependent["a"].inference):
         assert "4 of 15 groups hold a target other than 0" in inference_sentence(inference)
     assert (found.test, found.calibration, found.expected) == (None, None, None)
 

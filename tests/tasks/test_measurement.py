@@ -180,8 +180,12 @@ def test_a_measurement_comes_back_as_it_was(protocol: EvaluationProtocol, tmp_pa
     assert made.test is not None
     np.testing.assert_array_equal(found.test.point_p_values, made.test.point_p_values)
     assert (found.test.p_value, found.test.band) == (made.test.p_value, made.test.band)
-    assert (found.expected, found.repeat_std, found.solver) == (made.expected, made.repeat_std, made.solver)
-    assert found.output_kernel == made.output_kernel
+    assert (found.expected, found.repeat_std, found.result.solver) == (
+        made.expected,
+        made.repeat_std,
+        made.result.solver,
+    )
+    assert found.result.output_kernel == made.result.output_kernel
     assert (found.calibration is None) == (made.calibration is None) == (protocol is ECAI)
     if found.calibration is not None and made.calibration is not None:
         assert found.calibration.test.effects == made.calibration.test.effects

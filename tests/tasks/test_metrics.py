@@ -25,9 +25,9 @@ from congruence.kernels import (
     ZeroInflated,
 )
 from congruence.kernels.pit import pit_values
+from congruence.kernels.rng import hashed_keys
 from congruence.kernels.score_parts import marginal_crps
 from congruence.kernels.scores import point_scores
-from congruence.kernels.streams import hashed_keys
 from congruence.tasks.scores import summary
 from congruence.tasks.scores import tables as module
 from congruence.tasks.scores.evaluation import MetricValue

@@ -15,8 +15,8 @@ from mlflow.models import list_evaluators
 
 from congruence.kernels.distributions import Distribution, Normal
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.measures import conditional_congruence_error
 from congruence.kernels.protocol import EXACT
-from congruence.kernels.split import conditional_congruence_error
 from congruence.tasks.contract import ContractError, log_predictive_model
 from congruence.tasks.digits.dataset import digit_rows, draw, encode_png, noise_scale
 

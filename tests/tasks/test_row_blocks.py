@@ -23,12 +23,12 @@ from congruence.kernels import (
 )
 from congruence.kernels.arrays import mean_one
 from congruence.kernels.engine import driver as block_driver
-from congruence.kernels.engine.driver import Accuracy, Ask, Columns
-from congruence.kernels.engine.measure import HeldSplit
+from congruence.kernels.engine.driver import Columns, HeldSplit
+from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.targets import row_draws
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
-from congruence.kernels.resampling.keyed import row_choices, row_draws, row_signs, row_uniforms
-from congruence.kernels.streams import stream
+from congruence.kernels.rng import row_choices, row_signs, row_uniforms, stream
 from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.settings.parts import SolverSettings
 from congruence.tasks.solving import pass_runner

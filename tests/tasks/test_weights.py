@@ -23,14 +23,14 @@ from congruence.kernels import (
     squared_kernel_calibration_error,
 )
 from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut, kept_weights
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.settings import CalibrationSettings
 from congruence.kernels.engine.blocks import BlockSums
-from congruence.kernels.kernel_calibration import Wasserstein
+from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
+from congruence.kernels.rng import hashed_keys
 from congruence.kernels.scores import point_scores
-from congruence.kernels.streams import hashed_keys
 from congruence.tasks.plots import pit_histogram
 from congruence.tasks.scores.metrics.registry import metric_names
 from congruence.tasks.scores.metrics.rows import Rows

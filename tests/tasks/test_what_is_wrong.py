@@ -19,11 +19,11 @@ from readings import SENTENCES, Asked, Read, read_versions
 from scipy import stats
 
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples
-from congruence.kernels.conditional_calibration import prepare_calibration
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
 from congruence.kernels.conditional_calibration.regions import RegionReading
 from congruence.kernels.pit import pit_values
-from congruence.kernels.streams import hashed_keys
+from congruence.kernels.rng import hashed_keys
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings

@@ -12,18 +12,13 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.dependence import FoundBlocks
-from congruence.kernels.kernel_calibration import (
-    MaximumMeanDiscrepancy,
-    Wasserstein,
-    asymptotic_test,
-    pair_estimate,
-    pair_terms,
-)
-from congruence.kernels.kernel_calibration.pairs import PairTerms
+from congruence.kernels.engine.blocks import FoundBlocks
+from congruence.kernels.kernel_calibration.estimators import asymptotic_test, pair_estimate
+from congruence.kernels.kernel_calibration.pairs import PairTerms, pair_terms
+from congruence.kernels.kernel_calibration.prediction_kernels import MaximumMeanDiscrepancy, Wasserstein
 from congruence.kernels.marginal_calibration import has_total
+from congruence.kernels.rng import stream
 from congruence.kernels.scores import central_intervals, resolution
-from congruence.kernels.streams import stream
 from congruence.tasks.runtime.lines import step
 
 if TYPE_CHECKING:

@@ -4,6 +4,10 @@
 very numbers of an evaluation with seed s. So purpose, seed and indices are hashed together (SHA-256), and the 256 bits
 of the hash are the entropy of the generator: two streams coincide, with each other or with a generator that a caller
 seeds with a number of their own choice, only where SHA-256 collides.
+
+Random numbers of a row are functions of its position in the split, a seed and a purpose alone. A generator that is
+asked block by block gives other numbers to other cuts. Here each row has a SplitMix64 sequence (Steele et al. 2014) of
+its own, and distributions are drawn from by inversion.
 """
 
 from __future__ import annotations
@@ -65,11 +69,6 @@ def row_words(positions: Array, count: int, seed: int, purpose: str) -> Array:
     return _scramble(own[:, None] + np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
 
-def row_uniforms(positions: Array, seed: int, purpose: str) -> Array:
-    """One uniform number inside (0, 1) for each row, (n,): of its position in the split, seed and purpose alone."""
-    return np.asarray(((row_words(positions, 1, seed, purpose)[:, 0] >> np.uint64(11)) + 0.5) * 2.0**-53)
-
-
 def hashed_keys(keys: Any) -> Array:
     """64-bit numbers that stand for the keys, (n,): near numbers stay near."""
     array = np.asarray(keys)
@@ -93,3 +92,31 @@ def _scramble(numbers: Array) -> Array:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+NIBBLES = 16
+
+
+def row_uniforms(positions: Array, count: int, seed: int, purpose: str) -> Array:
+    """``count`` uniform numbers inside (0, 1) for each row, (n, count)."""
+    words = row_words(positions, count, seed, purpose)
+    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def row_signs(positions: Array, count: int, seed: int, purpose: str) -> Array:
+    """``count`` signs -1 or 1 for each row, (n, count), in single precision."""
+    words = row_words(positions, -(-count // 64), seed, purpose)
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=count)
+    signs = bits.astype(np.float32)
+    signs *= 2.0
+    signs -= 1.0
+    return signs
+
+
+def row_choices(positions: Array, count: int, among: int, seed: int, purpose: str) -> Array:
+    """``count`` numbers 0, ..., ``among`` - 1 for each row, uniform and independent, (n, count)."""
+    if among == NIBBLES:
+        pairs = row_words(positions, -(-count // 16), seed, purpose).view(np.uint8)
+        return np.stack([pairs & 15, pairs >> 4], axis=2).reshape(len(positions), -1)[:, :count].astype(np.intp)
+    halves = row_words(positions, -(-count // 2), seed, purpose).view(np.uint32)[:, :count]
+    return ((halves.astype(np.uint64) * np.uint64(among)) >> np.uint64(32)).astype(np.intp)
