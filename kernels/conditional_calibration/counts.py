@@ -304,7 +304,10 @@ def count_reading(rows: CountRows, chosen: Any | None = None, blocks: DependentB
     n, two = len(part), np.clip(1.0 - part.zero - part.one, 0.0, 1.0)
 
     def tally(found: Array, expected: Array, variance: Array, count: int | None = None) -> Tally:
-        spread = float(np.sum(variance)) if own is None else _variance_by_blocks(found - expected, own)
+        spread = float(np.sum(variance))
+        if own is not None:
+            # Sums of a slice without a claim hardly vary from block to block, and say nothing of a right version.
+            spread = max(spread, _variance_by_blocks(found - expected, own))
         return Tally(float(np.sum(found)), float(np.sum(expected)), spread, count)
 
     def rows_with(found: Array, chance: Array) -> Tally:

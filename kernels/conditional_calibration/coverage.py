@@ -199,16 +199,17 @@ def _coverage(
     name: str, probability: float, found: Array, counts: Array, blocks: DependentBlocks | None, *, is_interval: bool
 ) -> Coverage:
     n, observed = int(np.count_nonzero(counts)), float(np.count_nonzero(found & counts))
-    independent = n * probability * (1.0 - probability)
-    variance = independent
-    reach = t_quantile(None)
+    share, variance = observed / max(n, 1), n * probability * (1.0 - probability)
+    effective, reach = float(n), t_quantile(None)
     if blocks is not None:
-        differences = counts * (found - observed / max(n, 1))
-        variance = blocks.error_of_sum(differences) ** 2 if blocks.count >= FEWEST_BLOCKS else float(np.inf)
+        squared = blocks.error_of_sum(counts * (found - share)) ** 2
+        # Sums that are alike in all blocks, since an interval holds every target, say nothing of a right version.
+        variance = max(variance, squared) if blocks.count >= FEWEST_BLOCKS else float(np.inf)
         reach = t_quantile(max(blocks.count, 2))
-    # Rows that depend on each other say as much as fewer that do not.
-    effective = n * min(1.0, independent / variance) if variance > 0.0 else float(n)
-    low, high = _wilson(observed / max(n, 1), max(effective, 1e-9), reach)
+        # Rows that depend on each other say as much as fewer that do not: where nothing varies, as the blocks.
+        apart = n * share * (1.0 - share)
+        effective *= min(1.0, (apart + 1.0) / (squared + max(n, 1) / max(blocks.count, 1)))
+    low, high = _wilson(share, max(effective, 1e-9), reach)
     return Coverage(name, probability, Tally(observed, n * probability, variance, n), low, high, is_interval)
 
 

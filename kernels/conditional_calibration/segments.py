@@ -40,6 +40,13 @@ _GROWTH = 1.4
 _NARROWER = 20.0
 """Chi-squared of four scores that a second feature must add to the first: by chance it seldom does."""
 
+_FOLDS, _SAME = 20, 0.8
+_MOST_KEPT = 0.8
+"""Of the rows of a range, the share from which a second range is not worth its words."""
+
+_BEYOND_CHANCE, _ALIKE = 1.5, 0.2
+"""Standard errors, and the share of the fault, from which rows that a second feature leaves out are wrong, too."""
+
 _TINY = 1e-12
 
 
@@ -62,11 +69,15 @@ class FoundSegment:
         ranges: that all of them are in, one or two.
         rows: their numbers, ascending.
         p_value: of the whole search that found it.
+        judged_by: the rows whose own scores had no part in where the ends lie, ascending: nineteen
+            twentieths of the rows set them for each twentieth. In the rows of a segment, which were chosen for it, the
+            fault looks larger than it is.
     """
 
     ranges: tuple[Range, ...]
     rows: Array = field(repr=False)
     p_value: float
+    judged_by: Array = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -264,7 +275,8 @@ def faulty_segments(
             break
         place, order = np.unravel_index(np.argmax(evidence[:, :, 0]), evidence.shape[:2])
         ranges, inside = _segment(search, scores, rows.variance, int(place), int(order))
-        found.append(FoundSegment(ranges, np.flatnonzero(inside), p_value))
+        judged_by = _judged_by(search, ranges, scores, rows.variance)
+        found.append(FoundSegment(ranges, np.flatnonzero(inside), p_value, judged_by))
         outside = scores[~inside].mean(axis=0)
         scores[inside] += outside - scores[inside].mean(axis=0)
     return found
@@ -284,21 +296,54 @@ def _segment(
     if feature.is_ordered:
         chosen = _sharpened(feature, chosen, scores, variance)
     inside, whole = feature.holds(chosen), _Sums.of_all(scores, variance)
+    held = inside[:, None] * np.hstack([np.ones((len(scores), 1)), whole.centred, variance])
+    total = held.sum(axis=0)
     gains: list[tuple[float, Range | None, Array]] = [(0.0, None, inside)]
-    for second in search.features:
-        if second is not feature:
-            held = inside[:, None].astype(float)
-            count = second.sums(held)[:, 0]
-            forms = whole.forms(second.sums(held * whole.centred), second.sums(held * variance))
-            forms[(count < FEWEST) | (count > np.count_nonzero(inside) - 1)] = 0.0
+    for second in (each for each in search.features if each is not feature):
+        for complement in (False,) if second.is_ordered else (False, True):
+            sums = total - second.sums(held) if complement else second.sums(held)
+            forms = whole.forms(*np.split(sums[:, 1:], 2, axis=1))
+            forms[(sums[:, 0] < FEWEST) | (sums[:, 0] > _MOST_KEPT * total[0])] = 0.0
             part = int(np.argmax(forms))
-            within = second.range_of(part, complement=False)
+            within = second.range_of(part, complement=complement)
             gains.append((float(forms[part]), within, inside & second.holds(within)))
-    alone = float(whole.forms(*(values[inside].sum(axis=0)[None] for values in (whole.centred, variance)))[0])
+    alone = float(whole.forms(*np.split(total[None, 1:], 2, axis=1))[0])
     largest, narrower, both = max(gains, key=lambda each: each[0])
-    if narrower is None or largest - alone < _NARROWER:
+    if narrower is None or largest - alone < _NARROWER or _is_wrong_alike(scores, inside, both):
         return (chosen,), inside
     return (chosen, narrower), both
+
+
+def _judged_by(search: _Search, ranges: tuple[Range, ...], scores: Array, variance: Array) -> Array:
+    """See ``FoundSegment.judged_by``; all rows where the ends hang on so few that these would be other rows."""
+    by_name = {feature.name: feature for feature in search.features}
+    chosen, folds = np.zeros(len(scores), dtype=bool), np.arange(len(scores)) % _FOLDS
+    for fold in range(_FOLDS):
+        inside, others = np.ones(len(scores), dtype=bool), folds != fold
+        for part in ranges:
+            feature = by_name[part.feature]
+            if feature.is_ordered:
+                seen = np.flatnonzero(others & inside)
+                part = _sharpened(replace(feature, values=feature.values[seen]), part, scores[seen], variance[seen])
+            inside &= feature.holds(part)
+        chosen |= inside & ~others
+    whole = np.logical_and.reduce([by_name[part.feature].holds(part) for part in ranges])
+    same = np.count_nonzero(chosen & whole) >= _SAME * np.count_nonzero(chosen | whole)
+    return np.flatnonzero(chosen if same else whole)
+
+
+def _is_wrong_alike(scores: Array, inside: Array, both: Array) -> bool:
+    """Whether the rows of a range that a second one leaves out are wrong, too, in the way of those that it keeps.
+
+    They are set against the rows outside, not against the mean of all, to which the fault itself belongs: what was left
+    out looked right beside that, and a slice that is wrong as a whole was told with a range of an input.
+    """
+    outside = scores[~inside].mean(axis=0)
+    rest = inside & ~both
+    kept, left = scores[both].mean(axis=0) - outside, scores[rest].mean(axis=0) - outside
+    order = int(np.argmax(np.abs(kept)))
+    along = float(left @ kept) / float(np.linalg.norm(kept)) * np.sqrt(np.count_nonzero(rest))
+    return along > _BEYOND_CHANCE and float(left[order] / kept[order]) > _ALIKE
 
 
 @dataclass(frozen=True)

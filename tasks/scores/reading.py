@@ -213,8 +213,7 @@ def _judged(
         said = () if verdict.p_value is None else (no_fault(rows, verdict.p_value),)
         return WhatIsWrong(said, table(-1.0), p_value=p_value)
     found, (everywhere, named) = segments(), findings()
-    names = {finding.place for finding in named}
-    apart = [each.finding for each in found if each.place not in names]  # a segment that is a slice is told once
+    apart = [each.finding for each in found if not any(each.repeats(place) for place in named)]
     apart += [] if rare is None else rare(overall)
     sentences, fault = told(everywhere, named, len(places), apart)
     return WhatIsWrong(tuple(sentences), table(LEVEL), fault=fault, p_value=p_value, segments=tuple(found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class Segment:
 
     Attributes:
         name: "age up to 30, area from 3".
-        finding: what is wrong there. The rows were chosen for their fault, so that it is rather smaller than it looks.
+        finding: what is wrong there, by rows that had no part in where its ends lie (``FoundSegment.judged_by``).
         p_value: of the whole search.
         excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
         ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
@@ -63,8 +63,18 @@ class Segment:
     @property
     def place(self) -> str:
         """The slice that it is, if it is one: "area c"."""
-        (column, equals, word), low = self.ranges[0][0].partition(" = "), self.ranges[0][1]
-        return f"{column} {word}" if equals and len(self.ranges) == 1 and low > 0.0 else ""
+        return self.lies_in[0] if len(self.ranges) == 1 and self.lies_in else ""
+
+    @property
+    def lies_in(self) -> tuple[str, ...]:
+        """The slices that hold it: ("area c",) of "area is c, age up to 30"."""
+        named = [(*column.partition(" = "), low) for column, low, _ in self.ranges]
+        return tuple(f"{column} {word}" for column, equals, word, low in named if equals and low > 0.0)
+
+    def repeats(self, place: Finding) -> bool:
+        """Whether it is a slice that is named with its fault, or a part of one with the same fault."""
+        part = place.place in self.lies_in and self.finding.repeats(place)
+        return place.place == self.place or part
 
 
 @dataclass(frozen=True)
@@ -220,11 +230,13 @@ def weak_segments(features: pd.DataFrame, rows: RowsRead, cce: Array, expected: 
     whole = {each.name: ends for each in columns if (ends := _whole_ends(each)) is not None}
     for segment in faulty_segments(columns, SearchedRows.of(rows.pit, rows.jumps, rows.blocks), level=LEVEL):
         chosen, name = segment.rows, ", ".join(_range(each, whole.get(each.feature)) for each in segment.ranges)
-        reading = kind.read(rows, chosen)
+        judged = segment.judged_by
+        reading = kind.read(rows, judged)
         if kind.is_off(reading):
-            sizes = None if rows.targets is None else rows.targets[chosen]
+            sizes = None if rows.targets is None else rows.targets[judged]
             excess = excess_over(float(cce[chosen].mean()), float(expected[chosen].mean()))
             finding = kind.finding(reading, name, "", sizes)
+            finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows))
             found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment)))
     return sorted(found, key=lambda segment: -segment.finding.weight)
 

@@ -8,6 +8,7 @@ from scipy import stats
 
 from congruence.kernels import Normal, Poisson
 from congruence.kernels.conditional_calibration.counts import CountRows, Tally, count_reading, count_readings
+from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.tasks.sentences.counts import count_finding
 from congruence.tasks.sentences.findings import told
 
@@ -53,6 +54,15 @@ def test_a_slice_without_any_of_the_counts_that_were_expected_is_named() -> None
     text = " ".join(said(y, Poisson(RATE)))
     assert f"the predicted mean is too high: 0 observed, {expected:.3g} expected" in text
     assert "On Region R7 (" in text
+
+
+def test_no_count_where_each_group_of_rows_expects_as_many_is_off() -> None:
+    """Sums of groups that do not vary said that nothing could be known."""
+    rows = CountRows.of(np.zeros(1000), Poisson(np.full(1000, 0.1)))
+    assert rows is not None
+    reading = count_reading(rows, blocks=blocks_of_groups(np.arange(1000) // 10, 1000))
+    assert reading.is_off
+    assert reading.p_value < 1e-6
 
 
 def test_a_true_version_is_seldom_blamed_and_its_interval_covers() -> None:

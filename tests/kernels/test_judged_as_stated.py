@@ -11,6 +11,7 @@ from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.coverage import LevelRows, level_reading, level_readings
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import recalibrated
 from congruence.kernels.pit import mean_scores, pit_values
@@ -135,6 +136,18 @@ def test_intervals_of_coverage_hold_the_share() -> None:
     true = 1.0 - 2.0 * scipy.stats.norm.sf(1.6448536269514722 / 1.4)
     assert interval.low < true < interval.high
     assert level_fault(reading).startswith("90 % interval holds 7")
+
+
+def test_an_interval_that_holds_every_target_is_a_fault_of_rows_in_groups_too() -> None:
+    """Sums that are alike in all groups had no variance, and the fault no certainty: a place of 21 rows was named."""
+    rows = LevelRows(LEVELS, JumpScores.of(RNG.uniform(-1.5, 1.5, 800), of_normal(800)))
+    reading = level_reading(rows, blocks=blocks_of_groups(np.arange(800) // 8, 800))
+    assert level_fault(reading) == "90 % interval holds 100.0 %"
+    assert reading.intervals[0].low == pytest.approx(1.0 - 0.038, abs=0.002)  # as of 100 rows, one a group
+    half = LevelRows(LEVELS, JumpScores.of(np.repeat(RNG.permutation(100) < 70, 8) * 9.0, of_normal(800)))
+    (alike,) = level_reading(half, blocks=blocks_of_groups(np.arange(800) // 8, 800)).intervals
+    (alone,) = level_reading(half[::8]).intervals
+    assert alike.high - alike.low == pytest.approx(alone.high - alone.low, rel=0.1)
 
 
 def test_the_congruence_test_leaves_open_where_a_target_lies_in_its_cell() -> None:

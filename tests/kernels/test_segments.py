@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy.special import ndtr
 
 from congruence.kernels import Poisson
@@ -75,3 +76,29 @@ def test_one_group_that_is_off_is_no_segment_since_a_group_says_as_much_as_one_r
     pit = ndtr(z)
     assert faulty_segments(features, SearchedRows.of(pit))
     assert faulty_segments(features, SearchedRows.of(pit, blocks=blocks_of_groups(groups, N))) == []
+
+
+def test_a_slice_that_is_wrong_is_named_alone_and_its_size_is_not_that_of_chosen_rows() -> None:
+    """A second range is named where the fault is there alone; ends that are drawn where most is seen see too much."""
+    alone, both, sizes = 0, 0, []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        x, words = rng.normal(size=(600, 3)), rng.choice(list("abcd"), 600)
+        features = [*(Feature(f"x{k}", column) for k, column in enumerate(x.T)), Feature("word", words)]
+        # A slice by a shift that is less where the spread is larger, the lower part of a slice, and a range.
+        spread, is_b = np.exp(0.3 * x[:, 1]), words == "b"
+        for where in (is_b, is_b & (x[:, 2] < 0.2)):
+            pit = ndtr(rng.normal(size=600) - 1.2 * where / spread)
+            (first, *_) = faulty_segments(features, SearchedRows.of(pit), draws=39, most=1)
+            names = [part.feature for part in first.ranges]
+            alone += names == ["word"] and where is is_b
+            both += names == ["word", "x2"] and where is not is_b
+        z = rng.normal(size=600) - (x[:, 0] > 1.0)
+        (first, *_) = faulty_segments(features, SearchedRows.of(ndtr(z)), draws=39, most=1)
+        true = np.mean(x[first.rows, 0] > 1.0)
+        sizes.append([-np.mean(z[rows]) / true for rows in (first.rows, first.judged_by)])
+    assert alone == 10
+    assert both >= 8
+    chosen, judged = np.mean(sizes, axis=0)
+    assert judged < chosen
+    assert judged == pytest.approx(1.0, abs=0.06)
