@@ -1,6 +1,7 @@
 """Predictive distributions: one frozen object holds the distributions of n rows."""
 
 from typing import TYPE_CHECKING
+from typing import ClassVar as ClassVar  # looked up here by dataclasses, since families name this as their module
 
 if TYPE_CHECKING:
     from congruence.kernels.distributions.base import Distribution as Distribution

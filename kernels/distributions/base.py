@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -49,6 +50,13 @@ class Distribution(ABC):
 
     is_discrete = False  # whether all mass lies on whole numbers
     states_tails = True  # whether a target beyond all points contradicts it; points alone say nothing of what is there
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """A family is known by its public place: models that hold one are pickled, and outlive our files."""
+        super().__init_subclass__(**given)
+        room = __name__.rpartition(".")[0]
+        if cls.__module__.startswith(f"{room}.") and cls.__name__ in sys.modules[room].__all__:
+            cls.__module__ = room
 
     @property
     def counts(self) -> CountTables | None:

@@ -259,13 +259,16 @@ def _correlation(given: _ValidRows, rows: ScoredRows, measurement: VersionMeasur
     is_named = given.dependence is not None or measurement.result.inference is not None
     if is_named or not is_judged_here(measurement, given.targets):
         return None
+    # Rows of a table often share their inputs, and then every fault of the version; of pictures and texts that are
+    # copies that is rare.
+    can_tell_apart = given.split.settings.input_kind != "features"
     return correlated_rows(
         given.targets,
         given.predictive,
         None if measurement.calibration is None else measurement.calibration.reading,
         keys=given.keys,
         labels=given.labels,
-        embeddings=rows.embeddings() if len(given.targets) <= MOST_EMBEDDED else None,
+        embeddings=rows.embeddings() if can_tell_apart and len(given.targets) <= MOST_EMBEDDED else None,
         seed=given.seed,
     )
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy.signal import lfilter
 
+import congruence
 from congruence.kernels import EXACT, Distribution, MultivariateNormal, Normal, Poisson
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, RowDependence
 from congruence.kernels.dependence.correlation import Correlation
@@ -163,6 +164,15 @@ def test_correlation_that_nobody_named_is_found_but_not_where_rows_are_sorted_by
     shop = np.random.default_rng(2).permutation(np.repeat(np.arange(100), 3))
     shared = np.sqrt(0.5) * (np.random.default_rng(3).standard_normal(100)[shop] + independent)
     assert "`groups: shop`" in correlation_clause(looked(shared, shop=shop))
+
+
+def test_rows_of_a_table_that_share_their_inputs_share_its_faults_and_are_judged() -> None:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.integers(0, 4, 1000), "b": rng.integers(0, 4, 1000), "c": rng.integers(0, 3, 1000)})
+    y = 2.0 * ((x["a"] + x["b"] + x["c"]) % 2) + rng.standard_normal(1000)
+    found = congruence.evaluate(x, y, Normal(np.ones(1000), np.sqrt(2.0)))
+    assert found.verdict != "not judged"
+    assert not any("correlated" in sentence for sentence in found.sentences)
 
 
 def test_no_version_is_called_wrong_by_p_values_that_do_not_hold() -> None:

@@ -47,7 +47,7 @@ def test_crossing_quantiles_are_sorted_and_their_share_is_a_number_of_the_versio
     said = quantiles_read(shares, law)
     crossed, rest = said.split(". ")
     assert crossed == f"The predicted quantiles crossed in {crossing.mean():.2%} of the rows and were sorted there"
-    assert rest.startswith(f"{beyond:.2%} of the targets lie beyond the outer quantiles, 10.00% by the levels; ")
+    assert rest.startswith(f"{100 * beyond:.0f} % of the targets lie beyond the outer quantiles, where 10 % are predicted and ")
     assert rest.endswith("there the predictions have normal tails.")
     assert quantiles_read({}, law) == ""
 
