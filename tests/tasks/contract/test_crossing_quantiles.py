@@ -47,8 +47,8 @@ def test_crossing_quantiles_are_sorted_and_their_share_is_a_number_of_the_versio
     said = quantiles_read(shares, law)
     assert said == (
         f"The predicted quantiles crossed in {100 * crossing.mean():.0f} % of the rows and were sorted there. "
-        f"{100 * beyond:.0f} % of the targets lie beyond the outer quantiles, where 10 % are predicted and the predictions "
-        "have normal tails."
+        f"{100 * beyond:.0f} % of the targets lie beyond the outer quantiles, where 10 % are predicted and the "
+        "predictions have normal tails."
     )
     assert quantiles_read({}, law) == ""
 
