@@ -37,11 +37,10 @@ from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.pages import log_failure
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.monitor.account import Account, counted_keys, read_account
-from congruence.tasks.recalibration.fit import FITTED_UNTIL
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.settings.sections import FITTED_UNTIL, ModelVersion
 
 log = logging.getLogger(__name__)
 

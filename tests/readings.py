@@ -11,7 +11,7 @@ import pandas as pd
 from congruence.kernels import EXACT, Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.metrics.rows import Rows
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import score_points
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.rows_read import RowsRead

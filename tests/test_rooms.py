@@ -66,8 +66,8 @@ def _module(path: Path) -> str:
     return "congruence." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-SHARED = ("congruence.tasks.models.registry", "congruence.tasks.scores.metrics")
-"""The registry, and the metrics, which every room of tasks may know: they are rooms of their own."""
+SHARED = ("congruence.tasks.models.registry", "congruence.tasks.mlflow.connection", "congruence.tasks.scores.metrics")
+"""The registry, MLflow itself, and the metrics, which every room of tasks may know: they are rooms of their own."""
 
 
 def _room(module: str) -> str:

@@ -41,8 +41,8 @@ def main() -> None:
     from page import write_page
     from table import modules
 
+    from congruence.tasks.mlflow.connection import point_mlflow_at
     from congruence.tasks.runtime.files import tracking_uri
-    from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 
     point_mlflow_at(tracking_uri(home))
     kinds = {name: kind for name, kind in modules("models").items() if not given.models or name in given.models}

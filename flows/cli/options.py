@@ -194,7 +194,7 @@ def start(home: Path | None) -> Path:
 def use_home_store(home: Path | None) -> TrackingSettings:
     """Point MLflow at the environment's server, else at the home folder, for commands without an evaluation file."""
     folder = start(home)
-    from congruence.tasks.runtime.mlflow_access import point_mlflow_at
+    from congruence.tasks.mlflow.connection import point_mlflow_at
     from congruence.tasks.settings.sections import TrackingSettings
 
     point_mlflow_at(tracking_uri(folder))

@@ -73,7 +73,7 @@ def ui(
     with Errors(debug):
         folder = start(home)
         from congruence.flows.operations.listing import require_free, serve_ui
-        from congruence.tasks.runtime.mlflow_access import require_local_store
+        from congruence.tasks.mlflow.connection import require_local_store
 
         require_free(host, port)
         require_local_store(tracking_uri(folder))

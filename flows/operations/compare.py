@@ -20,15 +20,14 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import file_conditions, split_conditions
 from congruence.tasks.evaluate.splits import open_planned, opened, use_tracking
 from congruence.tasks.mlflow.comparisons import log_comparison
+from congruence.tasks.mlflow.connection import point_mlflow_at
 from congruence.tasks.mlflow.finished import ANY, Conditions
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, logged_versions
 from congruence.tasks.models.registry import RegistryError, select
 from congruence.tasks.monitor.account import MayBeBest
-from congruence.tasks.recalibration.fit import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import tracking_uri
-from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.sentences.calibration import probability, significant
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -324,7 +323,7 @@ def compare(
     if models:
         named = [version for pattern in models for version in select(pattern)]
         distinct = {version.uri: version for version in [*named, *([] if against is None else [against])]}
-        chosen = [each for each in distinct.values() if not has_seen(each, conditions.split_digest or "")]
+        chosen = [each for each in distinct.values() if not each.has_seen(conditions.split_digest or "")]
         versions = comparable_versions(split, chosen, tracking, conditions=conditions)
     else:
         versions = logged_versions(split, tracking, conditions=conditions)

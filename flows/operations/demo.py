@@ -39,9 +39,9 @@ from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
 from congruence.tasks.evaluate.plan import VersionOutcome
+from congruence.tasks.mlflow.connection import point_mlflow_at
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.runtime.files import tracking_uri, whole_file
-from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 from congruence.tasks.settings.sections import ModelVersion
 

@@ -21,7 +21,6 @@ from congruence.tasks.mlflow.pages import alias_holder, place_of, set_alias
 from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, gate_baseline, read_version
 from congruence.tasks.models.registry import select
 from congruence.tasks.monitor.account import MayBeBest, best_on_split, read_account
-from congruence.tasks.recalibration.fit import has_seen
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion
@@ -157,7 +156,7 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
                 split.name: comparable_versions(split.name, [version], settings.tracking, conditions=wanted)[0]
                 for split, wanted in conditions
                 if not split.stored or version.uri in split.stored
-                if not has_seen(version, wanted.split_digest or "")
+                if not version.has_seen(wanted.split_digest or "")
             }
         )
         for version in versions.values()
@@ -375,7 +374,7 @@ def corrected_on(candidate: Candidate) -> list[str]:
     rows = version.tags.get("recalibrated_on")
     if rows is None:
         return []
-    seen = [name for name, item in candidate.splits.items() if has_seen(version, item.split.digest)]
+    seen = [name for name, item in candidate.splits.items() if version.has_seen(item.split.digest)]
     if seen:
         return [
             f"{version.label} was corrected on {rows}, rows of {', '.join(seen)} on which it is judged here: its "

@@ -26,10 +26,10 @@ from congruence.kernels.pit import pit_scores
 from congruence.kernels.resampling.aggregation import LARGEST_BLOCK, too_large_block
 from congruence.kernels.resampling.paired import PairedResampling, PointMetric
 from congruence.kernels.verdict import Verdict
-from congruence.tasks.scores.dependence import dependence_of
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns, MetricValue, SplitSummary, logged_verdict
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_WEIGHT, mean_columns
+from congruence.tasks.scores.points import dependence_of
 from congruence.tasks.scores.wrong import WrongPlace
 from congruence.tasks.settings.sections import ModelVersion
 

@@ -22,10 +22,10 @@ from pydantic import ValidationError
 
 from congruence.tasks.contract.model import PredictiveModel, failure_text
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
+from congruence.tasks.mlflow.connection import is_transient
 from congruence.tasks.models.registry import logged_model_record, resolve
 from congruence.tasks.runtime.errors import ContractError, mask_text
 from congruence.tasks.runtime.files import digest_of
-from congruence.tasks.runtime.mlflow_access import is_transient
 from congruence.tasks.settings.sections import Isolation, ModelVersion
 
 METADATA_KEY = "congruence"

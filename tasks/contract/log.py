@@ -39,11 +39,11 @@ from congruence.tasks.contract.reading import (
     read_distribution,
 )
 from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings, Transform
+from congruence.tasks.mlflow.connection import point_mlflow_at
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import is_columns, known, read_output
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import default_home, home_store
-from congruence.tasks.runtime.mlflow_access import point_mlflow_at
 
 logger = logging.getLogger(__name__)
 

@@ -27,17 +27,15 @@ from congruence.tasks.evaluate.splits import (
     with_fitted_encoder,
     with_stored,
 )
-from congruence.tasks.mlflow.connection import with_retries
+from congruence.tasks.mlflow.connection import database_file, with_retries
 from congruence.tasks.mlflow.finished import Conditions, FinishedEvaluation, finished_evaluations
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import STORED, RegistryError, select
-from congruence.tasks.recalibration.fit import FITTED_ON, has_seen
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.mlflow_access import database_file
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
-from congruence.tasks.settings.sections import ModelEntry, ModelVersion
+from congruence.tasks.settings.sections import FITTED_ON, ModelEntry, ModelVersion
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,7 @@ def left_out(versions: Sequence[ModelVersion], split: Split) -> tuple[list[Versi
 
     Of the former no number on this split says anything.
     """
-    seen = [version for version in versions if has_seen(version, split.digest)]
+    seen = [version for version in versions if version.has_seen(split.digest)]
     why = "was fitted on rows of this split, which therefore says nothing of it; "
     on = {version.label: version.tags.get("recalibrated_on", split.name) for version in seen}
     outcomes = [

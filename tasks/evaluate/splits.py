@@ -28,11 +28,10 @@ from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.stored import StoredSource, StoredTable, read_stored, stored_in_frame
 from congruence.tasks.data.stored_parts import write_parts
 from congruence.tasks.embeddings.worker import with_statistics
-from congruence.tasks.mlflow.connection import with_retries
+from congruence.tasks.mlflow.connection import database_file, with_retries
 from congruence.tasks.models.registry import STORED, RegistryError, resolve
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import tracking_uri
-from congruence.tasks.runtime.mlflow_access import database_file
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 

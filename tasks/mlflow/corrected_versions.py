@@ -27,7 +27,7 @@ from congruence.tasks.mlflow.connection import connect, experiment_id, with_retr
 from congruence.tasks.mlflow.identity import PREFIX, identity_digest
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.recalibration import recalibrated_model
-from congruence.tasks.recalibration.fit import FITTED_ON, FITTED_UNTIL, FittedVersion, described, fitted_on
+from congruence.tasks.recalibration.fit import FittedVersion, described
 from congruence.tasks.recalibration.model import (
     FOLDER,
     MAP,
@@ -39,7 +39,14 @@ from congruence.tasks.recalibration.model import (
 )
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.sections import EncoderSettings, ModelVersion, TrackingSettings
+from congruence.tasks.settings.sections import (
+    FITTED_ON,
+    FITTED_UNTIL,
+    EncoderSettings,
+    ModelVersion,
+    TrackingSettings,
+    fitted_on,
+)
 
 LOCAL = "local-dir:"
 HERE = "{folder}"

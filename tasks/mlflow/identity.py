@@ -15,8 +15,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.store.entities import PagedList
 
-from congruence.tasks.mlflow.connection import connect, with_retries
-from congruence.tasks.runtime.mlflow_access import all_pages
+from congruence.tasks.mlflow.connection import all_pages, connect, with_retries
 from congruence.tasks.scores.evaluation import Evaluation, metric_list_digest
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 

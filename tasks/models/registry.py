@@ -19,7 +19,7 @@ from mlflow.entities.model_registry import ModelVersion as RegistryEntry
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.runtime.mlflow_access import all_pages, is_transient
+from congruence.tasks.mlflow.connection import all_pages, is_transient
 from congruence.tasks.settings.sections import ModelVersion
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")

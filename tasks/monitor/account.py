@@ -34,7 +34,6 @@ from congruence.tasks.mlflow.identity import (
 from congruence.tasks.mlflow.pages import tag_best
 from congruence.tasks.mlflow.reading import logged_pit, logged_versions, read_scores, read_version
 from congruence.tasks.models.registry import matching_versions
-from congruence.tasks.recalibration.fit import has_seen
 from congruence.tasks.runtime.files import load_record, save_record, whole_file
 from congruence.tasks.scores.evaluation import MetricValue, verdict_of
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
@@ -242,7 +241,7 @@ def best_on_split(version: ComparedVersion, split: SplitSettings, settings: Eval
     if split.new_dates_only:
         return best_over(versions, {each.label: read_account(each, split, settings) for each in versions}, settings)
     under = Conditions(version.split.digest, version.protocol_digest)
-    fair = {each.uri for each in versions if not has_seen(each, version.split.digest)}
+    fair = {each.uri for each in versions if not each.has_seen(version.split.digest)}
     logged = [each for each in logged_versions(split.name, tracking, conditions=under) if each.model.uri in fair]
     found = best_set(logged)
     for each in logged:

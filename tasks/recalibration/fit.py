@@ -1,4 +1,4 @@
-"""Fitting a recalibration to the rows of a split, and which rows a version was fitted on."""
+"""Fitting a recalibration to half of the rows of a split."""
 
 from __future__ import annotations
 
@@ -22,15 +22,6 @@ from congruence.tasks.data.split import Split
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.recalibration.model import map_bytes
 from congruence.tasks.scores.correction import in_words
-from congruence.tasks.settings.sections import ModelVersion
-
-FITTED_ON = "congruence.fitted_on"
-"""Tag of a version: the digest of the split of which it has seen targets."""
-
-FITTED_UNTIL = "congruence.fitted_until"
-"""Tag of a version: the last date of the rows it was fitted on, where these come by date. Looks at it begin after."""
-
-_DIGITS = 32
 
 
 def halves_of(split: Split) -> HoldOut:
@@ -49,16 +40,6 @@ def described(settings: SplitSettings) -> str:
     if settings.time is not None:
         return f"the earlier ones by {settings.time}: judge it on the later ones"
     return "half of them by key: judge it on the other half"
-
-
-def fitted_on(split_digest: str) -> str:
-    """The value of ``FITTED_ON`` for a split."""
-    return split_digest[:_DIGITS]
-
-
-def has_seen(version: ModelVersion, split_digest: str) -> bool:
-    """Whether a version was fitted on targets of this split, so that it is not to be judged on all of it."""
-    return version.tags.get(FITTED_ON) == fitted_on(split_digest)
 
 
 def keys_of(split: Split) -> Array:

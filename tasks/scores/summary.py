@@ -34,11 +34,10 @@ from congruence.kernels.resampling.aggregation import (
     sliced_statistics,
     too_large_block,
 )
-from congruence.tasks.scores.dependence import blocks_of_means
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue, finite_metrics
-from congruence.tasks.scores.metrics.metric import Metric
+from congruence.tasks.scores.metrics.metric import Metric, Rows
 from congruence.tasks.scores.metrics.registry import METRICS, asked_for, shown
-from congruence.tasks.scores.metrics.rows import Rows
+from congruence.tasks.scores.points import blocks_of_means
 from congruence.tasks.solving.measurement import VersionMeasurement
 
 BLOCK_ROWS = 2**16

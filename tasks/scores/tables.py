@@ -20,7 +20,7 @@ from congruence.kernels.marginal_calibration import CountFrequencies, count_freq
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import central_intervals, resolution
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, finite_metrics
-from congruence.tasks.scores.metrics.rows import COVERAGE_LEVELS
+from congruence.tasks.scores.metrics.metric import COVERAGE_LEVELS
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import is_numeric
 from congruence.tasks.sentences.calibration import is_off

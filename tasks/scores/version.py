@@ -32,7 +32,6 @@ from congruence.kernels.score_parts import recalibration_gains
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
-from congruence.tasks.scores.dependence import MOST_EMBEDDED, correlated_rows, runs_looked_at
 from congruence.tasks.scores.evaluation import (
     P_VALUE,
     PLACES_P_VALUE,
@@ -43,11 +42,13 @@ from congruence.tasks.scores.evaluation import (
     verdict_of,
 )
 from congruence.tasks.scores.metrics.definitions import RECALIBRATED
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import REGION, ROW_WEIGHT, requested_metrics
-from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.points import (
+    MOST_EMBEDDED,
     ScoredRows,
     SplitRows,
+    correlated_rows,
     influence_columns,
     influence_table,
     logged_columns,
@@ -57,6 +58,7 @@ from congruence.tasks.scores.points import (
     principal_axes,
     row_frame,
     rows_looked_at,
+    runs_looked_at,
     score_points,
     with_design,
 )

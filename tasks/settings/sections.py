@@ -116,6 +116,13 @@ class EncoderSettings(Strict):
         return self.kind == "identity" and self.standardise and self.mean is None and self.scale is None
 
 
+FITTED_ON = "congruence.fitted_on"
+"""Tag of a version: the digest of the split of which it has seen targets."""
+
+FITTED_UNTIL = "congruence.fitted_until"
+"""Tag of a version: the last date of the rows it was fitted on, where these come by date. Looks at it begin after."""
+
+
 @dataclass(frozen=True)
 class ModelVersion:
     """One version of a registered model, or a logged model that nobody registered (``version`` is then empty).
@@ -136,6 +143,15 @@ class ModelVersion:
     def label(self) -> str:
         """``name/version``, as people say it."""
         return f"{self.name}/{self.version}" if self.version else self.name
+
+    def has_seen(self, split_digest: str) -> bool:
+        """Whether it was fitted on targets of this split, so that it is not to be judged on all of it."""
+        return self.tags.get(FITTED_ON) == fitted_on(split_digest)
+
+
+def fitted_on(split_digest: str) -> str:
+    """Returns the value of ``FITTED_ON`` for a split."""
+    return split_digest[:32]
 
 
 Isolation = Literal["none", "environment"]

@@ -36,8 +36,8 @@ from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.scores import point_scores
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair
-from congruence.tasks.scores.dependence import blocks_of_means, correlated_rows
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, INFLUENCE, MetricValue, SplitSummary
+from congruence.tasks.scores.points import blocks_of_means, correlated_rows
 from congruence.tasks.settings.sections import ModelVersion
 
 SETTINGS = CalibrationSettings(draws=199, directions=50, own_directions=10)

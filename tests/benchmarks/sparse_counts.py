@@ -25,7 +25,7 @@ from congruence.kernels.dependence.blocks import TooFewBlocksError, enlargement
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.resampling.aggregation import ScoreStatistics
 from congruence.kernels.scores import point_scores
-from congruence.tasks.scores.dependence import blocks_of_means
+from congruence.tasks.scores.points import blocks_of_means
 
 
 def rejected(groups: int, size: int, mean: float, truth: float, shared: bool, splits: int) -> None:

@@ -15,8 +15,7 @@ from commands import HEAVY, SERVERS, run, run_all
 from mlflow import MlflowClient
 
 from congruence.flows.cli import options
-from congruence.tasks.mlflow.connection import TrackingError, experiment_id
-from congruence.tasks.runtime.mlflow_access import make_local_store
+from congruence.tasks.mlflow.connection import TrackingError, experiment_id, make_local_store
 from congruence.tasks.settings.sections import TrackingSettings
 
 

@@ -18,14 +18,13 @@ from congruence.kernels.engine.driver import Driver
 from congruence.kernels.engine.plan import Ask
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.scores.correction import preview, rows_to_try
-from congruence.tasks.scores.dependence import correlated_rows, dependence_of
 from congruence.tasks.scores.evaluation import (
     ROW_CORRELATION,
     MetricValue,
     verdict_of,
 )
-from congruence.tasks.scores.metrics.rows import Rows
-from congruence.tasks.scores.points import score_points
+from congruence.tasks.scores.metrics.metric import Rows
+from congruence.tasks.scores.points import correlated_rows, dependence_of, score_points
 from congruence.tasks.scores.reading import with_inference
 from congruence.tasks.scores.summary import remarks, version_metrics
 from congruence.tasks.scores.wrong import WhatIsWrong

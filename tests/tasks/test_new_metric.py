@@ -24,9 +24,8 @@ from congruence.tasks.report.evaluation import report_data
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.metrics.asked import MetricName
 from congruence.tasks.scores.metrics.definitions import ROWS, TARGET
-from congruence.tasks.scores.metrics.metric import Metric
+from congruence.tasks.scores.metrics.metric import Metric, Rows
 from congruence.tasks.scores.metrics.registry import METRICS, logged_name, register, requested_metrics, shown
-from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.points import score_points
 from congruence.tasks.scores.summary import version_metrics
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings

@@ -18,13 +18,12 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST
 
 from congruence.tasks.mlflow import connection, evaluations
-from congruence.tasks.mlflow.connection import TrackingError, with_retries
+from congruence.tasks.mlflow.connection import TrackingError, is_refusal, is_transient, with_retries
 from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.mlflow.runs import ERROR, fail_run, open_run
 from congruence.tasks.models.registry import RegistryError, resolve
-from congruence.tasks.runtime.mlflow_access import is_refusal, is_transient
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 

@@ -26,7 +26,7 @@ from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
 from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.report.page import drawn_laws, shown_rows
 from congruence.tasks.report.rendering import of_sentence, places_of
-from congruence.tasks.scores import dependence, points
+from congruence.tasks.scores import points
 from congruence.tasks.scores import wrong as scores_segments
 from congruence.tasks.scores.correction import advise
 from congruence.tasks.scores.evaluation import MetricValue, verdict_of
@@ -515,8 +515,8 @@ def test_texts_by_their_code_are_texts_in_the_file(tmp_path: Path) -> None:
 
 
 def test_runs_of_neighbours_stand_for_a_long_split() -> None:
-    assert np.array_equal(dependence.runs_looked_at(1000), np.arange(1000))
-    rows = dependence.runs_looked_at(3_000_000)
+    assert np.array_equal(points.runs_looked_at(1000), np.arange(1000))
+    rows = points.runs_looked_at(3_000_000)
     assert len(np.unique(rows)) == len(rows) == 250_000
     assert (rows[0], rows[-1]) == (0, 2_999_999)
     assert np.sum(np.diff(rows) != 1) == 15

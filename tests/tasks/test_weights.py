@@ -32,8 +32,8 @@ from congruence.kernels.resampling.paired import PairedResampling, PointMetric, 
 from congruence.kernels.rng import hashed_keys
 from congruence.kernels.scores import point_scores
 from congruence.tasks.plots import pit_histogram
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import metric_names
-from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.summary import MeanMetrics, values_of
 
 ROWS = 400

@@ -13,8 +13,7 @@ from congruence.kernels.marginal_calibration import even_levels, poisson_devianc
 from congruence.kernels.pit import ORDERS, chi_square, cramer_von_mises, kolmogorov_smirnov
 from congruence.kernels.resampling.paired import root_of
 from congruence.kernels.scores import covered, marginal_log_score, resolution, sharpness_of
-from congruence.tasks.scores.metrics.metric import Metric
-from congruence.tasks.scores.metrics.rows import COVERAGE_LEVELS, Rows
+from congruence.tasks.scores.metrics.metric import COVERAGE_LEVELS, Metric, Rows
 
 NEW_TARGETS = "95 % confidence interval: other targets at the same inputs"
 ROWS = "95 % confidence interval: other rows"

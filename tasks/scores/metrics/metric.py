@@ -1,18 +1,31 @@
-"""What a metric is: its words, how it is made of rows, and where it is shown."""
+"""A metric as one object, and the rows that it is computed of."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.engine.blocks import FoundBlocks
+from congruence.kernels.kernel_calibration.estimators import asymptotic_test, pair_estimate
+from congruence.kernels.kernel_calibration.pairs import PairTerms, pair_terms
+from congruence.kernels.kernel_calibration.prediction_kernels import MaximumMeanDiscrepancy, Wasserstein
+from congruence.kernels.marginal_calibration import has_total
 from congruence.kernels.resampling.paired import mean_of
-from congruence.tasks.scores.metrics.rows import Rows
+from congruence.kernels.rng import stream
+from congruence.kernels.scores import central_intervals, resolution
+from congruence.tasks.runtime.lines import step
+
+if TYPE_CHECKING:
+    from congruence.kernels.score_parts import ScoreDecomposition
+
 
 Better = Literal["lower", "higher", "neither"] | float
 Group = Literal["Distance", "Score", "Sharpness", "Calibration", "Totals and counts", "Others"]
@@ -130,3 +143,169 @@ class Metric:
         if self.centers:
             return np.asarray(np.abs(means - np.array(self.centers)).mean(axis=-1))
         return self.reduction(means)
+
+
+COVERAGE_LEVELS = (0.5, 0.8, 0.9, 0.95)
+DECOMPOSED_ROWS = 10_000
+INDEPENDENT = FoundBlocks()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The v valid rows of a version, or a block of them.
+
+    Attributes:
+        columns: scores of the rows, (v,) each: cce, nll, crps, pit, mean, std, ...
+        targets: (v,) or (v, q).
+        predictive: v laws.
+        weights: what each row counts in means, (v,); None where all count alike.
+        seed: of samples of rows.
+        found: blocks of rows that depend on each other.
+        floor_share: the mean CCE expected of a true version, as a share of the mean noise floor.
+        whole: all rows, where these are a block of them, and ``part`` where it lies.
+    """
+
+    columns: Mapping[str, Array] = field(repr=False)
+    targets: Array = field(repr=False)
+    predictive: Distribution = field(repr=False)
+    weights: Array | None = field(default=None, repr=False)
+    seed: int = 0
+    found: FoundBlocks = INDEPENDENT
+    floor_share: float = 1.0
+    whole: Rows | None = field(default=None, repr=False)
+    part: slice = field(default_factory=lambda: slice(None))
+
+    def block(self, part: slice) -> Rows:
+        """Returns the rows of a ``part``, which know what all rows say together."""
+        return Rows(
+            {name: values[part] for name, values in self.columns.items()},
+            self.targets[part],
+            self.predictive[part],
+            None if self.weights is None else self.weights[part],
+            self.seed,
+            self.found,
+            self.floor_share,
+            whole=self,
+            part=part,
+        )
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether each row has one target."""
+        return self.targets.ndim == 1
+
+    @property
+    def resolution(self) -> float | None:
+        """The step to which the targets are rounded; None where they are not, or are what laws of counts speak of."""
+        step = self._of_all.step_of_targets
+        return None if step is None or (self.predictive.is_discrete and step <= 1.0) else step
+
+    @cached_property
+    def step_of_targets(self) -> float | None:
+        """``rounding.resolution`` of the targets."""
+        return resolution(self.targets)
+
+    @property
+    def are_dependent(self) -> bool:
+        """Whether rows depend on each other, so that tests of independent rows do not hold."""
+        return self.found.refused or self.found.blocks is not None
+
+    @cached_property
+    def intervals(self) -> dict[float, tuple[Array, Array]]:
+        """The central interval of each of ``COVERAGE_LEVELS``, its two ends (v,): one look at the quantiles for all."""
+        return dict(zip(COVERAGE_LEVELS, central_intervals(self.predictive, COVERAGE_LEVELS), strict=True))
+
+    @property
+    def marginal_crps(self) -> Array:
+        """The CRPS of the law of all targets together at each row, (v,)."""
+        return self._of_all.crps_of_all_targets[self.part]
+
+    @cached_property
+    def crps_of_all_targets(self) -> Array:
+        """The CRPS at each of these rows of the law of their targets, (v,)."""
+        from congruence.kernels.score_parts import marginal_crps  # not where settings are read alone
+
+        return marginal_crps(self.targets, self.weights)
+
+    @property
+    def are_counts_with_total(self) -> bool:
+        """Whether laws of counts have a total to compare with: no target is negative, and every mean positive."""
+        return self._of_all.have_total
+
+    @cached_property
+    def have_total(self) -> bool:
+        """Whether ``are_counts_with_total`` holds of these rows by themselves."""
+        is_known = self.predictive.is_discrete and "mean" in self.columns
+        return is_known and has_total(self.targets, self.columns["mean"])
+
+    @cached_property
+    def decomposition(self) -> ScoreDecomposition:
+        """The quantile scores taken apart by level; of more than 10,000 rows, of as many at random."""
+        from congruence.kernels.score_parts import crps_decomposition
+
+        predictive, targets, weights = self.predictive, self.targets, self.weights
+        if len(targets) > DECOMPOSED_ROWS:
+            draw = stream(self.seed, "rows of the score decomposition")
+            rows = np.sort(draw.choice(len(targets), DECOMPOSED_ROWS, replace=False))
+            predictive, targets = predictive[rows], targets[rows]
+            weights = None if weights is None else weights[rows]
+        return crps_decomposition(targets, predictive, weights=weights)
+
+    @cached_property
+    def kernel_calibration(self) -> dict[str, float]:
+        """``kernel_calibration_error`` of the rows."""
+
+        return kernel_calibration_error(self.predictive, self.targets, self.seed, self.found.blocks, self.weights)
+
+    @property
+    def _of_all(self) -> Rows:
+        return self if self.whole is None else self.whole
+
+
+ROWS = 50_000
+REACH = 2_048
+
+
+def kernel_calibration_error(
+    predictive: Distribution,
+    targets: Array,
+    seed: int,
+    blocks: DependentBlocks | None = None,
+    weights: Array | None = None,
+) -> dict[str, float]:
+    """Return SKCE by the unbiased estimate, and the p-value of its test by random signs of the same pairs of rows.
+
+    All pairs of up to some 2,500 rows; of more, each row is compared with some 2,500 others at random: still unbiased,
+    and the power grows with the rows. Of more than 50,000 rows a random sample of 50,000. Rows that depend on each
+    other have one sign for each of their ``blocks``; NaN where these are fewer than ten. Rows that count ``weights``
+    (n,) have the weighted estimate, NaN where fewer than two count; the test is of rows as they are.
+    """
+    rows = stream(seed, "rows of the kernel calibration error").permutation(len(targets))[:ROWS]
+    blocks = None if blocks is None else blocks.of_rows(rows)
+    with step("kernel calibration error", 2, "parts") as advance:
+        terms = _terms(predictive[rows], targets[rows])  # the quantiles of a mixture cost more than what follows
+        advance(1)
+        if blocks is not None and blocks.count < FEWEST_BLOCKS:
+            estimate, p_value = pair_estimate(terms, reach=REACH), float("nan")
+        else:
+            test = asymptotic_test(terms, seed=seed, blocks=blocks, reach=REACH)
+            estimate, p_value = test.estimate, test.p_value
+        if weights is not None:
+            counted = np.flatnonzero(weights[rows])
+            estimate = float("nan")
+            if len(counted) >= 2:
+                estimate = pair_estimate(terms.of_rows(counted), weights=weights[rows][counted], reach=REACH)
+        advance(1)
+    return {"skce": estimate, "skce_p_value": p_value}
+
+
+def _terms(predictive: Distribution, targets: Array) -> PairTerms:
+    # Where most predictions are the same one, their median distance is 0 and any scale will do.
+    scale = None if _differ(predictive) else 1.0
+    return pair_terms(predictive, targets, Wasserstein(scale) if targets.ndim == 1 else MaximumMeanDiscrepancy(scale))
+
+
+def _differ(predictive: Distribution) -> bool:
+    moments = np.column_stack([predictive.mean(), predictive.std()])
+    _, counts = np.unique(moments, axis=0, return_counts=True)
+    return bool(np.sum((counts / len(moments)) ** 2) < 0.4)

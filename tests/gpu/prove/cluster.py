@@ -23,7 +23,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
         home = embed_servers(Path(folder))  # before Prefect and MLflow are imported
         from congruence.flows.operations import demo
         from congruence.flows.operations.demo import evaluation_file
-        from congruence.tasks.runtime.mlflow_access import point_mlflow_at
+        from congruence.tasks.mlflow.connection import point_mlflow_at
 
         demo.TRAIN_ROWS, demo.TEST_ROWS = (SMALL_ROWS, SMALL_ROWS) if small else ROWS
         demo.EVALUATION["splits"][0]["shard_rows"] = 128 if small else 1024  # type: ignore[index]

@@ -12,8 +12,8 @@ from congruence.tasks.contract import ContractError, PredictionSettings, read_di
 from congruence.tasks.contract.reading import describe_distribution, distribution_columns
 from congruence.tasks.models.predictions import describe, restore
 from congruence.tasks.report.evaluation import quantiles_read
+from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import metric_of
-from congruence.tasks.scores.metrics.rows import Rows
 from congruence.tasks.scores.summary import values_of
 
 LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
