@@ -110,7 +110,8 @@ def _custom(settings: EncoderSettings) -> Encoder:
     encoder = make(**settings.options)
     if not isinstance(encoder, Encoder):
         raise InvalidInputError(
-            f"encoder.path '{path}' returned {type(encoder).__name__}; expected a congruence.tasks.encoders.base.Encoder"
+            f"encoder.path '{path}' returned {type(encoder).__name__}; "
+            "expected a congruence.tasks.encoders.base.Encoder"
         )
     if settings.given_batch_size is not None:
         encoder.use_batch_size(settings.given_batch_size)
