@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -48,7 +49,11 @@ def test_every_kind_of_model_fits_a_table_of_each_kind(monkeypatch: pytest.Monke
     monkeypatch.setattr(tables, "FIT_ROWS", 200)
     name = {"positive": "durations", "counts": "varying-counts"}[target]
     (table,) = [made for made in made_tables().values() if made.name == name]
-    for kind in tables.modules("models").values():
+    kinds = tables.modules("models")
+    if target == "counts":  # those that go by the kind of the target
+        kinds = {key: kind for key, kind in kinds.items() if "table.target" in inspect.getsource(kind)}
+        assert kinds
+    for kind in kinds.values():
         model, flavor = kind.fit(table)
         assert flavor in {"ours", "sklearn", "statsmodels", "catboost", "xgboost", "pytorch"}
         assert model is not None
