@@ -94,19 +94,10 @@ def evaluate(plan: Plan, executor: Callable[[], LocalExecutor], to: Observer) ->
         index(plan.settings, split, executor, to)
     outcomes: list[VersionOutcome] = []
     for part in plan.splits:
-        made = evaluate_split(part, executor(), to) if part.versions else []
+        made = _OnSplit(part, executor(), to).outcomes() if part.versions else []
         outcomes += part.outcomes + made
         to.split_done(part.split.name, part.outcomes + made)
     return outcomes
-
-
-def evaluate_split(plan: SplitPlan, executor: LocalExecutor, to: Observer) -> list[VersionOutcome]:
-    """Embed a split, and predict, solve, score and log what is missing on it; every run that is opened is ended.
-
-    Raises:
-        CongruenceError: a split, a cluster or a server with which no version can be evaluated.
-    """
-    return _OnSplit(plan, executor, to).outcomes()
 
 
 def index(
@@ -144,6 +135,8 @@ def _ingest(split: SplitSettings, folder: str, files: list[str]) -> None:
 
 
 class _OnSplit:
+    """A split on which versions are missing; every run that is opened is ended."""
+
     def __init__(self, plan: SplitPlan, executor: LocalExecutor, to: Observer) -> None:
         self.plan, self.to = plan, to
         self.steps = Steps(plan.settings, executor, to)

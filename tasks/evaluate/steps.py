@@ -41,8 +41,8 @@ from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.runtime.lines import Advance, about
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
 from congruence.tasks.settings.sections import ModelVersion
-from congruence.tasks.solving.measurement import MeasurementAddress, measure
-from congruence.tasks.solving.solve import SolveWork, solve_versions
+from congruence.tasks.solving.measurement import MeasurementAddress
+from congruence.tasks.solving.solve import SolveWork, measure_group, solve_versions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -364,21 +364,7 @@ def _solve(settings: EvaluationSettings, piece: tuple[SolveWork, list[str]]) -> 
 
 
 def _solve_here(settings: EvaluationSettings, piece: tuple[SolveWork, list[str]]) -> None:
-    task, labels = piece
-    known, query = task.reference, task.query
-    found = measure(
-        settings,
-        task.protocol,
-        known.embeddings(),
-        known.all_targets(),
-        {label: known.all_predictive(label) for label in labels},
-        query=None if query is None else query.embeddings(),
-        keys=known.all_keys() if query is None else None,
-        weights=(query or known).all_design().weight,
-        dependence=known.dependence(),
-    )
-    for label in labels:
-        task.kept[label].write(found[label])
+    measure_group(settings, piece[0])
 
 
 def _score(
