@@ -30,7 +30,6 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import DaskExecutor, Observer, dask_executor
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
-from congruence.tasks.evaluate.splits import local_folders
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.runtime.files import in_use
 from congruence.tasks.runtime.lines import know, log_fields, use_json_lines
@@ -153,7 +152,7 @@ def in_flow(settings: EvaluationSettings) -> Iterator[Callable[[], DaskExecutor]
     """What a flow's work has around it: its folders in use, log lines that name the run, and a cluster when asked."""
     fields = {"run": str(flow_run.id), "evaluation": str(flow_run.name)}
     with ExitStack() as opened, log_fields(**fields):
-        opened.enter_context(in_use(*local_folders(settings)))
+        opened.enter_context(in_use(*settings.local_folders))
         yield cache(lambda: opened.enter_context(dask_executor(settings.cluster, say)))
 
 

@@ -13,7 +13,7 @@ import typer
 
 from congruence.tasks.embeddings.worker import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.evaluate.splits import open_planned, opened, store_uri, with_fitted_encoder
+from congruence.tasks.evaluate.splits import open_planned, opened, with_fitted_encoder
 from congruence.tasks.runtime.files import ENDING, abandoned, alone
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.store.objects import ObjectStore, StoredObject, group_folder
@@ -37,7 +37,7 @@ def clean(
         CongruenceError: a split that cannot be opened, so that nobody knows what belongs to it.
     """
     homes = sorted({each.home_folder for each in settings})
-    stores = {store_uri(each): each.store.storage_options for each in settings}
+    stores = {each.store_uri: each.store.storage_options for each in settings}
     places = [ObjectStore(uri, options) for uri, options in stores.items()]
     named = _named(settings)
     with alone(*homes, *(store.uri for store in places if store.is_local)):

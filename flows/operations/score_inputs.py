@@ -32,7 +32,7 @@ from congruence.tasks.data.usable import (
 from congruence.tasks.encoders.images import DECODING
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol
-from congruence.tasks.evaluate.splits import for_workers, open_planned, require_models, store_uri, with_fitted_encoder
+from congruence.tasks.evaluate.splits import for_workers, open_planned, require_models, with_fitted_encoder
 from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
 from congruence.tasks.mlflow.comparisons import log_reliability
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
@@ -167,7 +167,7 @@ def score(
         asked = replace(asked, left_out=lacking)
     place = f"measurements/{reference.digest[:16]}-{fresh.digest[:16]}"
     key = f"{place}/{protocol.digest}-{(version.model_id or label).replace('/', '-')}.npz"
-    kept = MeasurementAddress(store_uri(chosen), key, chosen.store.storage_options)
+    kept = MeasurementAddress(chosen.store_uri, key, chosen.store.storage_options)
     kept.remove()
     work = SolveWork(protocol, known, asked, {label: kept})
     with in_flow(chosen) as cluster:
@@ -248,7 +248,7 @@ def _pictures(
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     if known.split.settings.input_kind != "image":
         return None
-    store = ObjectStore(store_uri(settings), settings.store.storage_options)
+    store = ObjectStore(settings.store_uri, settings.store.storage_options)
     kept = KeptPictures(store, settings.encoder.max_pixels)
 
     def table(split: Split) -> pd.DataFrame:

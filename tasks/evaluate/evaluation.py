@@ -20,7 +20,7 @@ from congruence.tasks.data.split import open_kept
 from congruence.tasks.data.usable import require_measurable
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer, in_groups, reason
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, VersionOutcome
-from congruence.tasks.evaluate.splits import open_planned, plans_folder, store_uri
+from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.evaluate.steps import Failures, Steps, rows_of
 from congruence.tasks.mlflow.connection import connect, tracking_address
 from congruence.tasks.mlflow.runs import fail_run, open_run
@@ -110,7 +110,7 @@ def index(
     """
 
     def work() -> None:
-        opened, folder = open_kept(split, plans_folder(settings)), str(plans_folder(settings))
+        opened, folder = open_kept(split, settings.plans_folder), str(settings.plans_folder)
         if opened is None:
             files = source_files(split)
             if len(files) > 1:
@@ -213,4 +213,4 @@ class _OnSplit:
     def _measurement(self, version: ModelVersion) -> MeasurementAddress:
         settings, digest = self.plan.settings, self.plan.identities[version.label].digest
         key = f"measurements/{self.plan.split.digest[:16]}/{digest}.npz"
-        return MeasurementAddress(store_uri(settings), key, settings.store.storage_options)
+        return MeasurementAddress(settings.store_uri, key, settings.store.storage_options)

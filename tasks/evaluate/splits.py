@@ -37,7 +37,7 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 
 def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
     """The split, with its plan kept in the home folder: a later run only looks at the state of the files."""
-    return open_split(split, plans_folder(settings))
+    return open_split(split, settings.plans_folder)
 
 
 def require_splits(settings: EvaluationSettings) -> None:
@@ -48,22 +48,6 @@ def require_splits(settings: EvaluationSettings) -> None:
     """
     for split in settings.splits:
         open_planned(split, settings)
-
-
-def plans_folder(settings: EvaluationSettings) -> Path:
-    """Where the indexes of splits are kept; workers that see the folder share the work on it."""
-    return settings.home_folder / "plans"
-
-
-def store_uri(settings: EvaluationSettings) -> str:
-    """Where embeddings, predictions and measurements are kept."""
-    return settings.store.uri or str(settings.home_folder / "embeddings")
-
-
-def local_folders(settings: EvaluationSettings) -> list[str]:
-    """The home folder, and the store's where that is on this machine: what a run has in use."""
-    uri = store_uri(settings)
-    return [str(settings.home_folder), *([] if "://" in uri else [uri])]
 
 
 def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:

@@ -33,7 +33,6 @@ from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, groups_of_shards, in_groups, tell
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
-from congruence.tasks.evaluate.splits import store_uri
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
@@ -57,7 +56,7 @@ Failures = dict[str, str]
 def rows_of(settings: EvaluationSettings, split: Split) -> EvaluatedRows:
     """The addresses of a split's embeddings under these settings; their store is made where there is none."""
     encoder = asking_encoder(settings.encoder)
-    return EvaluatedRows(split, open_store(store_uri(settings), settings.store, split, encoder).address)
+    return EvaluatedRows(split, open_store(settings.store_uri, settings.store, split, encoder).address)
 
 
 def serve(settings: EvaluationSettings, version: ModelVersion, split: Split | None = None) -> ServedVersion:

@@ -251,6 +251,21 @@ class EvaluationSettings(Strict):
         """The folder that holds everything a run leaves on disk."""
         return default_home() if self.home is None else self.home.resolve()
 
+    @property
+    def plans_folder(self) -> Path:
+        """Where the indexes of splits are kept; workers that see the folder share the work on it."""
+        return self.home_folder / "plans"
+
+    @property
+    def store_uri(self) -> str:
+        """Where embeddings, predictions and measurements are kept."""
+        return self.store.uri or str(self.home_folder / "embeddings")
+
+    @property
+    def local_folders(self) -> list[str]:
+        """The home folder, and the store's where that is on this machine: what a run has in use."""
+        return [str(self.home_folder), *([] if "://" in self.store_uri else [self.store_uri])]
+
 
 def _field(given: Any, name: str) -> Any:
     return given.get(name) if isinstance(given, dict) else getattr(given, name, None)
