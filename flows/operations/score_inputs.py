@@ -17,8 +17,7 @@ from congruence.flows.cli.console import results, say
 from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
-from congruence.kernels.trust.local_faults import WithholdingRule
-from congruence.kernels.trust.support import held_out_rows
+from congruence.kernels.trust.rule import WithholdingRule, held_out_rows
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.shards import combine
 from congruence.tasks.data.split import Split

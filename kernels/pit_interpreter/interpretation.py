@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-from scipy.signal import find_peaks
 from scipy.special import expit, logit
 
 from congruence.kernels.arrays import Array
@@ -235,6 +234,8 @@ def _mixture(estimate: Resampled) -> Mixture:
 
 
 def _modes(density: Array) -> tuple[float, ...]:
+    from scipy.signal import find_peaks  # a second of imports that a refusal need not wait for
+
     peaks, _ = find_peaks(density, prominence=VALLEY_TOLERANCE * float(density.max()))
     return tuple(float(SUPPORT[peak]) for peak in peaks)
 

@@ -22,7 +22,8 @@ from congruence.kernels.engine.targets import TargetErrors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import absolute_error, crps, negative_log_likelihood
-from congruence.kernels.trust.local_faults import RowScores, WithholdingRule, local_faults
+from congruence.kernels.trust.local_faults import RowScores, local_faults
+from congruence.kernels.trust.rule import WithholdingRule
 from congruence.kernels.trust.support import NEIGHBOUR, NeighbourIndex, Whitening, most_rows
 
 SHARES = 100

@@ -16,8 +16,8 @@ Inputs are withheld by the levels at which they are unusual and wrong, or a shar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,15 +37,10 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import benjamini_hochberg
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.targets import TargetErrors
-from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import ORDERS, pit_scores, pit_values
 from congruence.kernels.rng import stream
-from congruence.kernels.trust.support import (
-    UNUSUAL,
-    NeighbourIndex,
-    effective_rows,
-    rows_for,
-)
+from congruence.kernels.trust.rule import MATTERS
+from congruence.kernels.trust.support import NeighbourIndex, effective_rows
 
 _AROUND = 1024  # labelled rows whose faults stand for all
 _FEWEST_AROUND, _MOST_AROUND = 10, 512
@@ -306,74 +301,3 @@ def fewest_false(chances: Array, level: float) -> Array:
 
 def _sizes(reading: LocalReading, variance: Array) -> Array:
     return np.asarray(np.abs(reading.strength) / np.sqrt(variance)[reading.dominant])
-
-
-FALSE_DISCOVERIES = 0.05
-
-
-MATTERS = 0.25
-"""Of the strength of a fault, in standard deviations of a target's score: a shift by a quarter of the predicted spread,
-or a spread that is off by a third, and about .03 of NLL."""
-
-
-_NAMES = ("unusual", "wrong")
-
-
-@dataclass(frozen=True)
-class WithholdingRule:
-    """What is withheld.
-
-    Attributes:
-        share: of the inputs, the least usual first, then those of highest CCE; None for a rule by level.
-        unusual: p-value of support up to which an input is withheld.
-        wrong: false discovery rate at which the version is wrong at an input.
-        asked: the level of support that was asked for, where a split of few rows cannot tell it from 0.
-    """
-
-    share: float | None = None
-    unusual: float = UNUSUAL
-    wrong: float = FALSE_DISCOVERIES
-    asked: float | None = None
-
-    def afforded(self, held_out: int) -> WithholdingRule:
-        """The rule at the least level that so many held-out rows can show, 1 / (1 + rows), where it asks for less."""
-        least = 1.0 / (1.0 + held_out)
-        return self if self.unusual >= least else replace(self, unusual=least, asked=self.asked or self.unusual)
-
-    @classmethod
-    def of(cls, given: Any) -> WithholdingRule:
-        """From a share (``0.05`` or ``"5 %"``), levels (``{"unusual": "1 %", "wrong": 0.05}``), or None.
-
-        Raises:
-            InvalidInputError: something else, or a number outside (0, 1).
-        """
-        if given is None or isinstance(given, WithholdingRule):
-            return given or cls()
-        if isinstance(given, Mapping):
-            unknown = sorted(set(map(str, given)) - set(_NAMES))
-            if unknown:
-                raise InvalidInputError(f"withhold: {unknown[0]!r} is no level; name unusual, wrong or both")
-            return cls(**{str(name): _part(value, f"withhold.{name}") for name, value in given.items()})
-        return cls(share=_part(given, "withhold"))
-
-    def __str__(self) -> str:
-        if self.share is not None:
-            return f"{100 * self.share:.4g} % of the inputs"
-        level = f"unusual at {100 * self.unusual:.4g} %"
-        if self.asked is not None:
-            level = (
-                f"unusual at {100 * self.unusual:.2g} % (the least that so few labelled rows can show; "
-                f"{100 * self.asked:.4g} % takes {rows_for(self.asked):,})"
-            )
-        return f"{level}, wrong at a false discovery rate of {100 * self.wrong:.4g} %"
-
-
-def _part(given: Any, name: str) -> float:
-    text = str(given).strip()
-    try:
-        value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
-    except ValueError:
-        value = -1.0
-    if isinstance(given, bool) or not 0.0 < value < 1.0:
-        raise InvalidInputError(f"{name}: is {given!r}, expected a share inside (0, 1) such as 0.05 or '5 %'")
-    return value

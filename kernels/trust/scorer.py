@@ -28,7 +28,8 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.threads import single_threaded_blas
 from congruence.kernels.trust.judgement import LabelledVersion, WithholdingJudgement, judged_withholding
-from congruence.kernels.trust.local_faults import Faults, RowScores, WithholdingRule, local_faults
+from congruence.kernels.trust.local_faults import Faults, RowScores, local_faults
+from congruence.kernels.trust.rule import WithholdingRule
 from congruence.kernels.trust.support import Support, SupportReading, effective_rows
 
 if TYPE_CHECKING:

@@ -30,14 +30,10 @@ a row lies.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.spatial import cKDTree
-from sklearn.covariance import ledoit_wolf
-from sklearn.neighbors import NearestNeighbors
 
 from congruence.kernels.arrays import Array, printed, require_matrix, to_numpy
 from congruence.kernels.engine.spectrum import SpectralSmoother
@@ -45,25 +41,10 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rng import stream
 from congruence.kernels.threads import available_threads
 from congruence.kernels.trust.columns import ColumnRanges, blank
+from congruence.kernels.trust.rule import UNUSUAL, held_out_rows
 
 if TYPE_CHECKING:
     import pandas as pd
-
-UNUSUAL = 0.01
-
-_TYPICAL_HELD_OUT, _HELD_OUT = 199, 10_000
-
-
-def held_out_rows(rows: int) -> int:
-    """How many of the labelled rows are held out from the neighbours: half of few, 199 of more, a third of many."""
-    return min(max(rows // 3, min(_TYPICAL_HELD_OUT, rows // 2)), _HELD_OUT)
-
-
-def rows_for(level: float) -> int:
-    """The labelled rows of which enough are held out for a p-value to reach ``level``."""
-    needed = math.ceil(1.0 / level - 1e-9) - 1
-    return (2 if needed <= _TYPICAL_HELD_OUT else 3) * needed
-
 
 TREE_FEATURES = 8
 """A tree looks at nearly every row in more dimensions than this."""
@@ -90,6 +71,8 @@ class Whitening:
         """By the covariance of ``rows``, (n, d)."""
         scale = np.std(rows, axis=0, dtype=np.float64)
         scale[~(scale > 0.0)] = 1.0
+        from sklearn.covariance import ledoit_wolf  # seconds: for who asks how usual an input is alone
+
         covariance = ledoit_wolf(np.asarray(rows, dtype=np.float64) / scale)[0]
         variances, directions = np.linalg.eigh(covariance)
         floor = np.finfo(rows.dtype).eps * max(float(variances[-1]), np.finfo(np.float64).tiny)
@@ -111,11 +94,14 @@ class NeighbourIndex:
     """The rows (n, d) that neighbours are looked for among, ready to be asked."""
 
     rows: Array = field(repr=False)
-    searched: cKDTree | NearestNeighbors = field(repr=False)
+    searched: Any = field(repr=False)
 
     @classmethod
     def of(cls, rows: Array) -> NeighbourIndex:
         """The index of ``rows``, (n, d), finite."""
+        from scipy.spatial import cKDTree
+        from sklearn.neighbors import NearestNeighbors
+
         if rows.shape[1] <= TREE_FEATURES:
             # An unbalanced tree takes repeated rows, of which tables are full, in its stride.
             return cls(rows, cKDTree(rows, balanced_tree=False))
@@ -126,8 +112,7 @@ class NeighbourIndex:
         k = min(k, len(self.rows))
         if not len(query):
             return np.empty((0, k)), np.empty((0, k), dtype=np.intp)
-        found: Any
-        if isinstance(self.searched, cKDTree):
+        if self.rows.shape[1] <= TREE_FEATURES:
             found = self.searched.query(query, k=range(1, k + 1), workers=available_threads())
         else:
             found = self.searched.kneighbors(query, n_neighbors=k)

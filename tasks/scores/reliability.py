@@ -13,7 +13,7 @@ from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.scores import point_scores, resolution
 from congruence.kernels.trust.judgement import RejectionCurve, WithholdingJudgement, rejection_curve
-from congruence.kernels.trust.local_faults import WithholdingRule
+from congruence.kernels.trust.rule import WithholdingRule
 from congruence.kernels.trust.scorer import COLUMNS, InputScores
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.metrics.registry import METRICS

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.trust.local_faults import WithholdingRule
+from congruence.kernels.trust.rule import WithholdingRule
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.contract.settings import PredictionSettings, StoredPredictions
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings

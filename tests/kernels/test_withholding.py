@@ -15,9 +15,9 @@ from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.pit_interpreter.shape import SUPPORT
 from congruence.kernels.scores import crps, negative_log_likelihood
 from congruence.kernels.trust.judgement import CCE, CRPS, ERROR, NLL, SPREAD, excess_losses
-from congruence.kernels.trust.local_faults import RowScores, ScoreFaults, WithholdingRule, fewest_false, local_faults
+from congruence.kernels.trust.local_faults import RowScores, ScoreFaults, fewest_false, local_faults
+from congruence.kernels.trust.rule import WithholdingRule, held_out_rows, rows_for
 from congruence.kernels.trust.scorer import COLUMNS
-from congruence.kernels.trust.support import held_out_rows, rows_for
 from congruence.tasks.sentences.inputs import Rows, reasons, withholding_sentence
 
 
