@@ -36,9 +36,9 @@ HISTOGRAM_BINS = 20
 TAIL_LEVELS = (1e-4, 1e-3, 1e-2, 2.5e-2)
 
 _tails = np.asarray(TAIL_LEVELS)
-_inner = np.linspace(0.0, 1.0, HISTOGRAM_BINS + 1)[1:-1]
+_middle_edges = np.linspace(0.0, 1.0, HISTOGRAM_BINS + 1)[1:-1]
 
-EDGES: Array = np.concatenate([[0.0], _tails, _inner, 1.0 - _tails[::-1], [1.0]])
+EDGES: Array = np.concatenate([[0.0], _tails, _middle_edges, 1.0 - _tails[::-1], [1.0]])
 """Edges of the counted bins, from 0 to 1, shape (29,)."""
 
 NORMAL_EDGES: Array = ndtri(EDGES[1:-1])
@@ -254,7 +254,7 @@ def unimodality_test(counts: Array, *, seed: int) -> UnimodalityTest:
     Under inequality constraints the statistic is a mixture of chi-squares; its tail is read off the gamma distribution
     with the mean and the variance of 100 resamples.
     """
-    inner = _inside(counts[None])
+    inner = _inner(counts[None])
     rows = int(inner.sum())
     if rows == 0:
         return UnimodalityTest(0.0, 1.0)
@@ -270,10 +270,10 @@ def unimodality_test(counts: Array, *, seed: int) -> UnimodalityTest:
 
 def valley_depth(counts: Array) -> Array:
     """Return the depth of each histogram's (m, 28) deepest valley between bins, relative to its highest bin, (m,)."""
-    return deepest_valley(_inside(counts) / WIDTHS)
+    return deepest_valley(_inner(counts) / WIDTHS)
 
 
-def _inside(counts: Array) -> Array:
+def _inner(counts: Array) -> Array:
     merged = merge(counts).astype(np.float64)
     merged[:, 0] -= counts[:, 0]
     merged[:, -1] -= counts[:, -1]

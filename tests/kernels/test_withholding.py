@@ -12,9 +12,8 @@ from congruence.kernels.conditional_calibration.local_reading import LocalReadin
 from congruence.kernels.dependence.blocks import RowDependence, blocks_of_groups
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.engine.targets import target_errors
-from congruence.kernels.pit_interpreter.shape import SUPPORT
 from congruence.kernels.scores import crps, negative_log_likelihood
-from congruence.kernels.trust.judgement import CCE, CRPS, ERROR, NLL, SPREAD, excess_losses
+from congruence.kernels.trust.judgement import CCE, CRPS, ERROR, NLL, SPREAD, SUPPORT, excess_losses
 from congruence.kernels.trust.local_faults import RowScores, ScoreFaults, fewest_false, local_faults
 from congruence.kernels.trust.rule import WithholdingRule, held_out_rows, rows_for
 from congruence.kernels.trust.scorer import COLUMNS
