@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 from congruence.flows.cli.app import app
 from congruence.flows.operations import score_inputs
 from congruence.flows.operations.score_inputs import ScoredInputs, score
-from congruence.kernels.pit_interpreter.shape import SUPPORT
-from congruence.kernels.trust.judgement import CCE, SPREAD
+from congruence.kernels.trust.judgement import CCE, SPREAD, SUPPORT
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import encode_png, write_digits
 from congruence.tasks.mlflow.comparisons import log_reliability
