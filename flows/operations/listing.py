@@ -19,7 +19,7 @@ from rich.table import Table
 
 from congruence.flows.cli.console import results
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
-from congruence.tasks.mlflow.finished import ListedEvaluation, ListedVersion, OpenEvaluation, list_evaluations
+from congruence.tasks.mlflow.finished import ListedVersion, LoggedEvaluation, OpenEvaluation, list_evaluations
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import tracking_uri
@@ -130,7 +130,7 @@ def over_time_address(model: str, settings: TrackingSettings) -> str:
     return _artifact(run_id, OVER_TIME_FILE, settings).as_uri()
 
 
-def _file(label: str, found: ListedEvaluation, settings: TrackingSettings) -> Path:
+def _file(label: str, found: LoggedEvaluation, settings: TrackingSettings) -> Path:
     """The report as a file."""
     client = connect(settings)
     held = with_retries("listing the run", lambda: client.list_artifacts(found.run_id), settings)
@@ -149,7 +149,7 @@ def _artifact(run_id: str, name: str, settings: TrackingSettings) -> Path:
     return Path(with_retries(f"reading {name}", lambda: client.download_artifacts(run_id, name), settings))
 
 
-def _value(found: ListedEvaluation, name: str) -> str:
+def _value(found: LoggedEvaluation, name: str) -> str:
     metric = found.metrics.get(name)
     return "" if metric is None else significant(metric.value)
 

@@ -28,7 +28,7 @@ from congruence.tasks.evaluate.splits import (
     with_stored,
 )
 from congruence.tasks.mlflow.connection import database_file, with_retries
-from congruence.tasks.mlflow.finished import Conditions, FinishedEvaluation, finished_evaluations
+from congruence.tasks.mlflow.finished import Conditions, LoggedEvaluation, finished_evaluations
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import STORED, RegistryError, select
 from congruence.tasks.runtime.errors import SettingsError
@@ -170,7 +170,7 @@ class Plan:
         return [outcome for part in self.splits for outcome in part.outcomes]
 
     @cached_property
-    def _finished(self) -> dict[str, dict[str, FinishedEvaluation]]:
+    def _finished(self) -> dict[str, dict[str, LoggedEvaluation]]:
         return {split.name: finished_evaluations(split.name, self.settings.tracking) for split in self.settings.splits}
 
     def _of_split(

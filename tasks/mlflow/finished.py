@@ -42,37 +42,58 @@ _BOUNDS = "intervals"
 
 
 @dataclass(frozen=True)
-class FinishedEvaluation:
-    """A complete evaluation that MLflow holds: its run, the version's exact URI, its numbers, verdict and faults.
+class LoggedEvaluation:
+    """A complete evaluation that MLflow holds, as its run says it.
 
-    ``experiment`` is the id of the run's.
+    Attributes:
+        run_id: of its run.
+        experiment: the id of the run's.
+        model_uri: of the version, exact.
+        split: its name.
+        protocol: its name and digest.
+        protocol_digest: the digest alone.
+        ended: in milliseconds since 1970.
+        metrics: at the digits that the run shows.
+        verdict: of the version.
+        wrong: what is wrong with it, in sentences.
     """
 
     run_id: str
+    experiment: str
     model_uri: str
-    metrics: dict[str, MetricValue]
-    verdict: Verdict = field(default_factory=Verdict)
-    wrong: tuple[str, ...] = ()
-    experiment: str = ""
+    split: str
+    protocol: str
+    protocol_digest: str
+    ended: int
+    metrics: dict[str, MetricValue] = field(repr=False)
+    verdict: Verdict
+    wrong: tuple[str, ...]
+
+    @classmethod
+    def of(cls, run: Run) -> LoggedEvaluation:
+        """Returns what a run says."""
+        known = facts(run)
+        digest = known.get("protocol_digest", "")
+        return cls(
+            run_id=str(run.info.run_id),
+            experiment=str(run.info.experiment_id),
+            model_uri=known["model_uri"],
+            split=known["split"],
+            protocol=f"{known.get('protocol', '')} ({digest})",
+            protocol_digest=digest,
+            ended=int(run.info.end_time or run.info.start_time),
+            metrics=run_metrics(run),
+            verdict=run_verdict(run),
+            wrong=tuple(run.data.tags.get(WRONG, "").splitlines()),
+        )
 
 
-def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, FinishedEvaluation]:
+def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, LoggedEvaluation]:
     """The complete evaluations on ``split`` by the digest of their identity."""
     client = connect(settings)
     runs = with_retries("looking for finished evaluations", lambda: complete_runs(client, split, settings), settings)
     # Latest first: of two of one identity the older one stays.
-    return {run.data.tags[IDENTITY]: _read(run) for run in runs}
-
-
-def _read(run: Run) -> FinishedEvaluation:
-    return FinishedEvaluation(
-        str(run.info.run_id),
-        facts(run)["model_uri"],
-        run_metrics(run),
-        run_verdict(run),
-        tuple(run.data.tags.get(WRONG, "").splitlines()),
-        str(run.info.experiment_id),
-    )
+    return {run.data.tags[IDENTITY]: LoggedEvaluation.of(run) for run in runs}
 
 
 def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) -> list[Run]:
@@ -171,21 +192,6 @@ _UNDER_WAY = f"tags.`{STATE}` = '{OPEN}' and tags.`{PREFIX}kind` = 'evaluation' 
 
 
 @dataclass(frozen=True)
-class ListedEvaluation:
-    """The latest evaluation of a version on a split."""
-
-    split: str
-    run_id: str
-    experiment: str
-    protocol: str
-    protocol_digest: str
-    ended: int
-    """In milliseconds since 1970."""
-    metrics: dict[str, MetricValue] = field(repr=False)
-    verdict: Verdict = field(default_factory=Verdict)
-
-
-@dataclass(frozen=True)
 class OpenEvaluation:
     """An evaluation that MLflow shows as running.
 
@@ -209,17 +215,17 @@ class ListedVersion:
     """A registered version, with its latest evaluation on every split where it has one, and those under way."""
 
     model: ModelVersion
-    evaluations: tuple[ListedEvaluation, ...] = ()
+    evaluations: tuple[LoggedEvaluation, ...] = ()
     under_way: tuple[OpenEvaluation, ...] = ()
 
-    def gate_of(self, evaluation: ListedEvaluation | None = None) -> str | None:
+    def gate_of(self, evaluation: LoggedEvaluation | None = None) -> str | None:
         """The gate's last outcome, which may be of another encoder's or protocol's numbers than an evaluation's."""
         outcome, judged = self.model.tags.get("cce_gate"), self.model.tags.get(GATE_PROTOCOL)
         if outcome is None or evaluation is None or judged in (None, evaluation.protocol_digest):
             return outcome
         return f"{outcome} by another protocol"
 
-    def best_of(self, evaluation: ListedEvaluation) -> str | None:
+    def best_of(self, evaluation: LoggedEvaluation) -> str | None:
         """Whether it may be the best on the evaluation's split, as compare, gate or watch last said of that run."""
         said, _, run_id = self.model.tags.get(BEST + evaluation.split, "").partition(" (run ")
         return said if run_id == f"{evaluation.run_id})" else None
@@ -243,7 +249,7 @@ def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> lis
     return [
         ListedVersion(
             version,
-            tuple(_listed(run, split) for (uri, split), run in done.items() if uri == version.uri),
+            tuple(LoggedEvaluation.of(run) for (uri, _), run in done.items() if uri == version.uri),
             tuple(_open(run, split) for (uri, split), run in under_way.items() if uri == version.uri),
         )
         for version in versions
@@ -264,18 +270,3 @@ def _open(run: Run, split: str) -> OpenEvaluation:
     process = run.data.tags.get(PROCESS, "")
     host = process.partition(" ")[0]
     return OpenEvaluation(split, str(run.info.run_id), int(run.info.start_time), host, has_ended(process))
-
-
-def _listed(run: Run, split: str) -> ListedEvaluation:
-    known = facts(run)
-    name, digest = known.get("protocol", ""), known["protocol_digest"]
-    return ListedEvaluation(
-        split=split,
-        run_id=str(run.info.run_id),
-        experiment=str(run.info.experiment_id),
-        protocol=f"{name} ({digest})",
-        protocol_digest=digest,
-        ended=int(run.info.end_time or run.info.start_time),
-        metrics=run_metrics(run),
-        verdict=run_verdict(run),
-    )
