@@ -27,6 +27,9 @@ from congruence.kernels.distributions.samples import Deterministic, Samples
 from congruence.kernels.distributions.scalar import ScalarDistribution
 from congruence.kernels.errors import InvalidInputError
 
+_KEPT_ROWS = 8_000
+"""Rows up to which what is searched for serves all parts of a distribution: 16 MB."""
+
 _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
 FAR, NEAR = 6.0, 5.5  # normal scores, beyond which a distribution continues at the slope between them
 LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
@@ -225,7 +228,14 @@ class _ThroughMap:
 
     def __getitem__(self, rows: Any) -> Self:
         """See Distribution."""
-        return type(self)(self.base[rows], self.score_map[rows])
+        some = type(self)(self.base[rows], self.score_map[rows])
+        if len(self) <= _KEPT_ROWS:
+            vars(some)["_taken_from"] = self, rows
+        return some
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is made of, without what is kept."""
+        return {"base": self.base, "score_map": self.score_map}
 
     def parameters(self) -> dict[str, Array]:
         """See Distribution: those of the base, and the map's shift and factor."""
@@ -257,6 +267,12 @@ class Recalibrated(_ThroughMap, ScalarDistribution):
         shape = len(self), cells.ends.shape[1]
         starts, ends = (np.broadcast_to(each, shape) for each in (cells.starts, cells.ends))
         return Cells(self.score_map.below(ndtri(ends)), cells.place, self.score_map.below(ndtri(starts)))
+
+    @cached_property
+    def _probability_nodes(self) -> Array:
+        """See Distribution; searched for once, whichever rows are asked for and however often."""
+        whole, rows = vars(self).get("_taken_from", (None, None))
+        return super()._probability_nodes if whole is None else np.asarray(whole._probability_nodes[rows])
 
     @cached_property
     def _continued(self) -> Continued:
