@@ -73,12 +73,6 @@ def _repository() -> str | None:
     return f"https://{found[1]}/{found[2]}" if found else None
 
 
-@cache
-def _kinds() -> tuple[Path, str]:
-    folder = Path(tempfile.mkdtemp(prefix="congruence-kinds-"))
-    return folder, _beside("kinds").write(folder)
-
-
 def on_files(files: Files, config: Any) -> Files:
     """Add the pictures and the sample report, which are made again with every build."""
     folder, faults = _faults()
@@ -88,8 +82,6 @@ def on_files(files: Files, config: Any) -> Files:
     folder, pictures = _examples()
     for picture in pictures:
         files.append(File.generated(config, f"pictures/plots/{picture}", abs_src_path=str(folder / picture)))
-    folder, picture = _kinds()
-    files.append(File.generated(config, f"pictures/{picture}", abs_src_path=str(folder / picture)))
     files.append(File.generated(config, "sample-report.html", abs_src_path=str(_sample_report())))
     return files
 
@@ -137,16 +129,16 @@ _ADVICE = {
     "homoscedastic": "On average the spread is right, so that PIT and ECE are next to perfect: too wide where the "
     "targets are calm, too narrow where they are not. CCE at the default bandwidth hardly sees it at this size; the "
     "test of calibration given the input does, and names the places.",
-    "missing mode": "Mean and spread are right, the shape is not: a normal law puts most of its mass where no target "
-    "lies. Use a mixture. Look at the PIT interpreter, which draws what the targets look like.",
+    "missing mode": "Mean and spread are right, the shape is not: a normal distribution puts most of its mass where no "
+    "target lies. Use a mixture. Look at the PIT interpreter, which draws what the targets look like.",
     "skewed": "Mean and spread are right, the tails are not those of the targets. Choose a skewed family, or predict "
     "quantiles.",
     "ignores the input": "Flat PIT, small ECE: on average over the split this version is calibrated. At every single "
     "input it is useless. This is what a conditional metric is for.",
-    "counts": "The variance of a Poisson law is its mean; here it is larger. A negative binomial or double Poisson law "
-    "has a parameter for it. PIT values of counts are randomised between their two ends.",
-    "ensemble": "Each row's law is ten draws. The members agree more with each other than with the targets: spread too "
-    "small. CCE and CRPS are fair to finite ensembles: ten draws of the truth are not blamed for being ten.",
+    "counts": "The variance of a Poisson distribution is its mean; here it is larger. A negative binomial or double "
+    "Poisson distribution has a parameter for it. PIT values of counts are randomised between their two ends.",
+    "ensemble": "Each row's prediction is ten draws. The members agree more with each other than with the targets: spread "
+    "too small. CCE and CRPS are fair to finite ensembles: ten draws of the truth are not blamed for being ten.",
     "drifted": "Right on the inputs it was trained on, wrong beyond. Averages dilute it; CCE at every input, slices "
     "and regions name the place. `congruence score` says for new inputs which to withhold.",
 }
@@ -154,6 +146,5 @@ _ADVICE = {
 
 _PARTS = {
     "gallery": _gallery,
-    "kinds": lambda: str(_beside("kinds").page()),
     "verdicts": lambda: str(_beside("verdicts").page()),
 }
