@@ -137,8 +137,8 @@ _ADVICE = {
     "input it is useless. This is what a conditional metric is for.",
     "counts": "The variance of a Poisson distribution is its mean; here it is larger. A negative binomial or double "
     "Poisson distribution has a parameter for it. PIT values of counts are randomised between their two ends.",
-    "ensemble": "Each row's prediction is ten draws. The members agree more with each other than with the targets: spread "
-    "too small. CCE and CRPS are fair to finite ensembles: ten draws of the truth are not blamed for being ten.",
+    "ensemble": "Each row's prediction is ten draws. The members agree more with each other than with the targets: "
+    "spread too small. CCE and CRPS are fair to finite ensembles: ten draws of the truth are not blamed for being ten.",
     "drifted": "Right on the inputs it was trained on, wrong beyond. Averages dilute it; CCE at every input, slices "
     "and regions name the place. `congruence score` says for new inputs which to withhold.",
 }
