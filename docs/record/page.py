@@ -8,35 +8,25 @@ from typing import Any
 
 import numpy as np
 from judged import TRUTH
+from learned import AFTER, NO_FAULT, NOT_JUDGED, WRONG, learned, state
 
 from congruence.tasks.plots.style import dress, new_figure, png
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGE, PICTURE = DOCS / "record.md", DOCS / "record.png"
 MARK = "<!-- what follows is written by: make record -->"
-HONEST, MENDED, WRONG, NOT_JUDGED = "no fault", "after recalibration", "wrong", "not judged"
-COLORS = {HONEST: "#2a7f62", MENDED: "#8fc7a9", WRONG: "#d9764a", NOT_JUDGED: "#cccccc"}
+COLORS = {NO_FAULT: "#2a7f62", AFTER: "#8fc7a9", WRONG: "#d9764a", NOT_JUDGED: "#cccccc"}
 
 
 def write_page(tables: list[dict[str, Any]]) -> None:
     """Write picture and page below what is written by hand."""
     by_hand = PAGE.read_text().split(MARK)[0] if PAGE.exists() else "# The record\n\n"
     _picture(tables)
-    parts = [by_hand + MARK, "", *_by_kind(tables), *_by_truth(tables)]
+    parts = [by_hand + MARK, "", "## What is learned", "", *(f"- {sentence}" for sentence in learned(tables)), ""]
+    parts += _by_kind(tables)
     for table in tables:
         parts += _of_table(table)
     PAGE.write_text("\n".join(parts).rstrip() + "\n")
-
-
-def state(row: dict[str, Any]) -> str:
-    """Whether a kind of model is right on a table, or is after its recalibration."""
-    verdict = str(row.get("verdict", ""))
-    if verdict.startswith("no fault"):
-        return HONEST
-    if not verdict.startswith("wrong"):
-        return NOT_JUDGED
-    after = row.get("recalibrated") or {}
-    return MENDED if str(after.get("verdict", "")).startswith("no fault") else WRONG
 
 
 def _by_kind(tables: list[dict[str, Any]]) -> list[str]:
@@ -55,7 +45,7 @@ def _by_kind(tables: list[dict[str, Any]]) -> list[str]:
             _crps(row.get("recalibrated", {}), _crps(row)) / _best(table) for table, row in found if "metrics" in row
         ]
         seconds = [row["fit_seconds"] for _, row in found if row["fit_seconds"] is not None]
-        counts = f"{states[HONEST]} | {states[MENDED]} | {states[WRONG]}"
+        counts = f"{states[NO_FAULT]} | {states[AFTER]} | {states[WRONG]}"
         middle = f"{np.median(ratios):.2f} | {np.median(after):.2f}" if ratios else " | "
         lines.append(
             f"| {kind} | {counts} | {middle} | {np.median(seconds):.1f} |"
@@ -63,14 +53,6 @@ def _by_kind(tables: list[dict[str, Any]]) -> list[str]:
             else f"| {kind} | {counts} | {middle} | |"
         )
     return [*lines, ""]
-
-
-def _by_truth(tables: list[dict[str, Any]]) -> list[str]:
-    truths = [row for table in tables for row in table["models"] if row["model"] == TRUTH]
-    right = sum(state(row) == HONEST for row in truths)
-    if not truths:
-        return []
-    return [f"Of {len(truths)} tables whose truth is known, the truth itself was found without fault on {right}.", ""]
 
 
 def _of_table(table: dict[str, Any]) -> list[str]:
