@@ -43,6 +43,7 @@ def content(folder: Path, **changes: Any) -> dict[str, Any]:
         "splits": [{"name": "production", "input": ["x1", "x2"], "input_kind": "features"}],
         "encoder": {"kind": "identity"},
         "metrics": ["cce", "congruence_test", "calibration", "nll", "crps"],
+        "tracking": {"report": False},
         **changes,
     }
 

@@ -68,8 +68,16 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     mlflow.set_tracking_uri(before)
 
 
+def run_where(page: Path) -> list[pytest.MarkDecorator]:
+    """Worked examples on public data are long, and run by ``make exercise``."""
+    return [pytest.mark.exercise] if page.name in ("faces.md", "hourly-demand.md", "softmax-temperature.md") else []
+
+
+RUN = [pytest.param(page, marks=run_where(page)) for page in pages_with("python") if page.name != "README.md"]
+
+
 @pytest.mark.usefixtures("own_store")
-@pytest.mark.parametrize("page", [page for page in pages_with("python") if page.name != "README.md"], ids=name)
+@pytest.mark.parametrize("page", RUN, ids=lambda page: name(page))
 def test_python_runs(page: Path) -> None:
     """All examples of a page, in their order, as a reader would run them."""
     known: dict[str, object] = {"__name__": "__main__"}

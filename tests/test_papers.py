@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from experiment import main
 from kernel_calibration import uncalibrated_predictions, uncalibrated_skce
 from networks import BETA, HEADS, FaithfulLayer, distribution
 
@@ -38,6 +40,7 @@ CERTAIN = {
 """Claims whose verdict does not hang on the size, by place."""
 
 
+@pytest.mark.exercise
 def test_every_experiment_runs_and_what_is_certain_holds(tmp_path: Path) -> None:
     rows = pd.DataFrame({str(k): [((k + 3) * row) % 17 / 5.0 for row in range(400)] for k in range(4)})
     (tmp_path / "data" / "protein").mkdir(parents=True)
@@ -55,10 +58,28 @@ def test_every_experiment_runs_and_what_is_certain_holds(tmp_path: Path) -> None
         assert [outcome["claims"][k]["found"] for k in CERTAIN[name] if not outcome["claims"][k]["holds"]] == [], name
 
 
-def test_an_unknown_experiment_is_refused() -> None:
-    done = subprocess.run([sys.executable, PAPERS / "pit_histograms.py", "olz"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "no experiment 'olz'; choose from inverse-problem, protein" in done.stderr
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    every = runpy.run_path(str(PAPERS / "__main__.py"), run_name="papers")["ALL"]
+    monkeypatch.setattr(sys, "argv", ["papers", *arguments])
+    main(*every)
+
+
+@pytest.mark.parametrize("name", ["gaussian-trap", "ols"])
+def test_an_experiment_runs_and_is_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(monkeypatch, name, "--quick", "--output", str(tmp_path))
+    outcome = json.loads((tmp_path / "outcomes.json").read_text())[name]
+    assert all((tmp_path / f"{name}-{figure}.png").exists() for figure in outcome["figures"])
+    assert all(outcome["claims"][k]["holds"] for k in CERTAIN[name])
+
+
+def test_what_is_unknown_or_lacks_its_data_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, "blood-cells", "--quick")
+    assert "blood-cells: left out, bccd is not here" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "olz")
+    assert "no experiment 'olz'; choose from gaussian-trap," in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dimension", [1, 10])

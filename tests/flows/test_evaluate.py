@@ -48,7 +48,8 @@ def test_versions_are_evaluated_once_and_logged_with_every_row_and_the_numbers_o
     content: Content, digits: Path, home: Path, register_law: Register
 ) -> None:
     right, narrow = register_law(), register_law(scale=0.4)
-    first = {outcome.label: outcome for outcome in run(content, home, ["angle"])}
+    cluster = {"kind": "local", "workers": 1}
+    first = {outcome.label: outcome for outcome in run(content, home, ["angle"], cluster=cluster)}
     assert [first[label].status for label in ("angle/1", "angle/2")] == ["evaluated", "evaluated"]
     true, overconfident = first["angle/1"].metrics, first["angle/2"].metrics
     assert overconfident["cce_mean"].value > true["cce_mean"].value

@@ -11,6 +11,7 @@ from commands import run
 PAGE = Path(__file__).parents[2] / "docs" / "examples" / "stored-predictions.md"
 
 
+@pytest.mark.exercise  # two dozen evaluations with their reports
 def test_the_page_says_what_its_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     fences = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)

@@ -41,7 +41,7 @@ def look(folder: Path, home: Path, labels: pd.DataFrame, **changes: Any) -> Watc
 
 
 def settings(folder: Path, home: Path, **changes: Any) -> EvaluationSettings:
-    changes = {"tracking": {"report": False}, "watch": {"in_process_rows": 5000}} | changes
+    changes = {"watch": {"in_process_rows": 5000}} | changes
     given = content(folder, home=str(home), **changes)
     given["predictions"]["time"] = "at"
     return EvaluationSettings.model_validate(given)
@@ -95,7 +95,7 @@ def test_the_gate_judges_all_labelled_rows_whenever_a_week_was_looked_at(
     narrow = stored.assign(version="v2", sigma=0.4 * stored["sigma"])[A_WEEK:]
     pd.concat([stored, narrow]).to_parquet(tmp_path / "inference.parquet", index=False)
     gate = {"baseline": "v1", "not_worse_on": ["nll_mean"], "not_changed": True}
-    labels = weeks[: 3 * A_WEEK]
+    labels = weeks[: 2 * A_WEEK]
     first = look(tmp_path, home, labels, gate=gate)
     assert first.problems == []
     decided = {decision.candidate.label: decision for decision in first.decisions}
@@ -105,9 +105,9 @@ def test_the_gate_judges_all_labelled_rows_whenever_a_week_was_looked_at(
     again = {each.candidate.label: each.outcome for each in judge(settings(tmp_path, home, gate=gate))}
     assert again == {label: decision.outcome for label, decision in decided.items()}
     assert look(tmp_path, home, labels, gate=gate).decisions == []
-    later = look(tmp_path, home, weeks[: 4 * A_WEEK], gate=gate)
+    later = look(tmp_path, home, weeks[: 3 * A_WEEK], gate=gate)
     assert len(later.decisions) == 2
-    lacking = look(tmp_path, home, weeks, gate=gate | {"baseline": "v9"})
+    lacking = look(tmp_path, home, weeks[: 4 * A_WEEK], gate=gate | {"baseline": "v9"})
     assert lacking.problems == ["the gate: v9: no labelled row is of this version; the versions are v1, v2"]
 
 

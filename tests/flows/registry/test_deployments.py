@@ -46,9 +46,10 @@ def test_the_example_files_are_accepted(file: Path) -> None:
     assert load_settings(file).splits
 
 
-async def create_pool_of_pods() -> None:
+async def create_pools() -> None:
     template = json.loads((INFRA / "kubernetes" / "work-pool.json").read_text())
     async with get_client() as client:
+        await client.create_work_pool(WorkPoolCreate(name="congruence", type="process"))
         await client.create_work_pool(WorkPoolCreate(name="pods", type="kubernetes", base_job_template=template))
 
 
@@ -61,18 +62,11 @@ async def read(name: str) -> tuple[DeploymentResponse, list[Any]]:
 
 @pytest.mark.usefixtures("prefect_server")
 def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> None:
-    command = [sys.executable, "-m", "prefect", "--no-prompt"]
+    asyncio.run(create_pools())
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", "prefect.yaml"]
     environment = os.environ | {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
-
-    def prefect(*arguments: str) -> None:
-        done = subprocess.run(
-            [*command, *arguments], env=environment, cwd=INFRA, capture_output=True, text=True, timeout=200
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    prefect("work-pool", "create", "congruence", "--type", "process")
-    prefect("deploy", "--all", "--prefect-file", "prefect.yaml")
-    asyncio.run(create_pool_of_pods())
+    done = subprocess.run(command, env=environment, cwd=INFRA, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
     watch, _ = asyncio.run(read("watch-registry/watch"))
     assert watch.entrypoint == "congruence.flows.deployed.watch_registry"
     assert [str(item.schedule.cron) for item in watch.schedules] == ["*/15 * * * *"]
