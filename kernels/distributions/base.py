@@ -185,7 +185,7 @@ class Distribution(ABC):
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` independent draws per row, shape (n, size).
 
-        A number as ``seed`` names a stream of its own, not ``default_rng(seed)``; see ``streams``.
+        A number as ``seed`` names a stream of its own, not ``default_rng(seed)``; see ``rng``.
         """
         return self.quantile(stream(seed, "samples").random((len(self), size)))
 

@@ -384,7 +384,7 @@ def scaled_residuals(analysis: Array, chosen: Array, coefficients: Array, delta:
 def kept_under_signs(sums: Array, filters: Array, count: int) -> Array:
     """What the smoother keeps under each of ``count`` draws of the rows' signs, (count, k, c), from ``sums_by_code``.
 
-    Any two draws are independent (``coded_draws``). That of g = 0, which leaves every sign as it is, is not among them.
+    Any two draws are independent (see ``null``). That of g = 0, which leaves every sign as it is, is not among them.
     """
     drawn = walsh_hadamard(np.asarray(sums, dtype=np.float32))[1 : count + 1]
     drawn *= filters[:, None]
