@@ -21,7 +21,6 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.counts import JumpScores, Tally, by_group
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
-from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.cells import Cells
 
 _LEVEL = 0.05
@@ -41,11 +40,6 @@ class LevelRows:
     def of(cls, levels: Array | None, jumps: JumpScores | None) -> LevelRows | None:
         """Of the ``quantile_levels`` of a version; None of one that states anything else."""
         return None if levels is None or jumps is None or jumps.cells is None else cls(levels, jumps)
-
-    @classmethod
-    def of_targets(cls, y: Array, predictive: Distribution) -> LevelRows | None:
-        """From targets (n,) and n predictive distributions."""
-        return cls.of(predictive.quantile_levels, JumpScores.of(y, predictive))
 
     @property
     def cells(self) -> Cells:

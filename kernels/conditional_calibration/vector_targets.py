@@ -5,7 +5,7 @@ kernels at several output scales, and
 
 .. math::  T_{h, w, s} = \sum_l w_l \| U_{hl}' \Delta_s \|^2.
 
-The null is drawn from the version itself (``targets.NullFeatures``), and each form is put on the common scale by its own
+The null is drawn from the version itself (``NullFeatures``), and each form is put on the common scale by its own
 moments over observation and draws together, which are exchangeable: exact at every n. Of rows that depend on each other
 it is Delta with one random sign a block of rows, and holds in the limit of many blocks. In y-space the neighbours of a
 row have other predictions, and errors of shape would cancel.

@@ -1,7 +1,7 @@
 """What to do with a version: use it, recalibrate it, change the model, or bring more rows; and what that gains.
 
 What recalibrating would change is tried on part of the rows while a version is scored: the same fit on the same halves
-(``dependence.correlation``) as `congruence recalibrate`, judged alike, on at most ``ROWS`` rows of each half: its cost does not grow
+(``folds``) as `congruence recalibrate`, judged alike, on at most ``ROWS`` rows of each half: its cost does not grow
 with the split, and is paid only where a fault was found.
 """
 

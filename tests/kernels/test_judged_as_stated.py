@@ -106,7 +106,7 @@ def test_level_and_power_of_three_levels(truth, power: float) -> None:
 
 
 def said(y: np.ndarray, law: Quantiles, groups: dict[str, np.ndarray]) -> list[str]:
-    rows = LevelRows.of_targets(y, law)
+    rows = LevelRows.of(law.quantile_levels, JumpScores.of(y, law))
     assert rows is not None
     readings, q_values = level_readings(rows, groups)
     places = [level_finding(found, name) for name, found in readings.items() if q_values[name] <= 0.05 and found.is_off]
