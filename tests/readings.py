@@ -87,7 +87,7 @@ def _read(
         np.arange(len(y)),
         labels,
         lambda: weak_segments(features, rows, points["cce"], points["cce_noise_floor"]) if segments else [],
-        lambda all_rows: rare.findings(
+        lambda all_rows, _: rare.findings(
             all_rows, lambda at: [f"patient {row}" for row in at], of_counts=rows.counts is not None
         ),
     )

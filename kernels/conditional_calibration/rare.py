@@ -49,6 +49,7 @@ value itself is at fault, and not a bias or a spread."""
 
 _LONELY = 0.9  # of what is expected at a value and its neighbours, from which the neighbours say nothing
 
+_CLEAR = 0.01  # of the targets beyond a level, up to which chance puts none there
 _SAME = 1e-9  # relative, of a probability that is a level, and of a value that targets share
 _BLOCK = 2**16
 _ENTRIES = 2**22
@@ -106,11 +107,16 @@ class Extremes:
 
         A version whose spread is too small by a half has many targets far out, and no outliers.
         """
-        found = []
+        found, clear = [], []
         for count in self.counts:
             reach = -ndtri(count.level)
             chance = float(ndtr((-reach - shift) / factor) + ndtr((shift - reach) / factor))
-            found.append((_at_least(count.observed, self.rows, max(chance, count.expected / self.rows)), count))
+            chance = max(chance, count.expected / self.rows)
+            found.append((_at_least(count.observed, self.rows, chance), count))
+            if found[-1][0] <= level and chance * self.rows <= _CLEAR * count.observed:
+                clear.append(count)
+        if clear:  # of levels at which chance puts none, that which most are beyond, and the smallest of these
+            return max(clear, key=lambda count: (count.observed, -count.level))
         p_value, most = min(found, key=lambda each: (each[0], -each[1].level), default=(1.0, None))
         return most if p_value <= level else None
 

@@ -53,6 +53,7 @@ def cce_by_slice(
     slices: Mapping[str, Any],
     *,
     pit: Any | None = None,
+    members: int | None = None,
     most: int = SLICES,
     label: str = "",
     figure: Figure | None = None,
@@ -67,6 +68,8 @@ def cce_by_slice(
         result: CCE at n labelled points, or its table.
         slices: row numbers or a mask (n,) of each slice, by its name.
         pit: PIT values of the n points, (n,); slices of 30 rows or more are read.
+        members: of an ensemble whose ranks the PIT values are: shifts and factors are then of the distribution that its
+            members are drawn from.
         most: slices that are drawn.
         label: of the version, for the title.
         figure: to draw on; by default a new one.
@@ -81,7 +84,7 @@ def cce_by_slice(
     if pit is not None:
         values = require_rows(np.asarray(pit), "pit", len(cce))
         large = {name: chosen for name, chosen in rows.items() if len(chosen) >= FEWEST_ROWS}
-        readings, q_values = group_readings(values, large)
+        readings, q_values = group_readings(values, large, members=members)
     found = [
         Slice(name, len(at), _excess(cce[at], floor[at]), readings.get(name), q_values.get(name, 1.0))
         for name, at in rows.items()

@@ -189,7 +189,8 @@ def slice_readings(
             if len(rows) >= FEWEST_ROWS:
                 keys[f"{column}\n{value}"] = (str(column), str(value))
                 groups[f"{column}\n{value}"] = rows
-    readings, q_values = group_readings(scores["pit"].to_numpy(float), groups)
+    members = None if evaluation.predictive is None else evaluation.predictive.members
+    readings, q_values = group_readings(scores["pit"].to_numpy(float), groups, members=members)
     return {keys[name]: found for name, found in readings.items()}, {keys[name]: q for name, q in q_values.items()}
 
 

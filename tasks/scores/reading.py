@@ -43,8 +43,8 @@ INTERPRETED_LEVEL = 0.01
 
 _PLACES = ["place", "rows", "fault", "shift", "factor", "q_value"]
 
-Rare = Callable[[GroupReading | None], list[Finding]]
-"""What is found of targets far out and of values that many share, beside the reading of all rows by PIT values."""
+Rare = Callable[[GroupReading | None, Sequence[Segment]], list[Finding]]
+"""What is found of targets far out and of values that many share: by the reading of all rows, and the segments."""
 
 
 def read_what_is_wrong(
@@ -214,7 +214,7 @@ def _judged(
         return WhatIsWrong(said, table(-1.0), p_value=p_value)
     found, (everywhere, named) = segments(), findings()
     apart = [each.finding for each in found if not any(each.repeats(place) for place in named)]
-    apart += [] if rare is None else rare(overall)
+    apart += [] if rare is None else rare(overall, found)
     sentences, fault = told(everywhere, named, len(places), apart)
     return WhatIsWrong(tuple(sentences), table(LEVEL), fault=fault, p_value=p_value, segments=tuple(found))
 

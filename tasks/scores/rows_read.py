@@ -120,6 +120,28 @@ class TargetRows:
                 return name
         return None
 
+    def gain_of_power(self, power: Power) -> float:
+        """The log-likelihood of a normal distribution, by row, that the power has beyond spreads as they are scaled."""
+        exponent = {"square": 0.5, "root": 2.0}[power]
+        as_power = _log_of_squares((self.y - self.mean) / self.std**exponent)
+        return (1.0 - exponent) * float(np.mean(np.log(self.std))) + self._log_of_squares - as_power
+
+    def gain_of_part(self, rows: Array) -> float:
+        """The same of a scale for some rows and another one for all others."""
+        inside = np.zeros(len(self.y), dtype=bool)
+        inside[rows] = True
+        share, z = float(np.mean(inside)), (self.y - self.mean) / np.maximum(self.std, _TINY)
+        apart = sum(part * _log_of_squares(z[some]) for part, some in ((share, inside), (1.0 - share, ~inside)) if part)
+        return self._log_of_squares - apart
+
+    @property
+    def _log_of_squares(self) -> float:
+        return _log_of_squares((self.y - self.mean) / np.maximum(self.std, _TINY))
+
+    def share_outside(self, level: float) -> float:
+        """Of the targets beyond the predicted quantile of ``level``: above it, or below it where it is a lower one."""
+        return float(np.mean(self.pit > level if level > 0.5 else self.pit < level))
+
     def share_beyond(self, level: float) -> float:
         """Of the targets outside the predicted central interval of probability ``level``."""
         return float(np.mean(np.abs(self.pit - 0.5) > level / 2.0))
@@ -132,6 +154,10 @@ class TargetRows:
         error = float(np.std(values, ddof=1)) * n**0.5 if own is None else float(own.error_of_sum(values - value))
         reach = t_quantile(None if own is None else max(own.count, 2)) * error / n
         return Size(value, value - reach, value + reach)
+
+
+def _log_of_squares(z: Array) -> float:
+    return 0.5 * float(np.log(max(float(np.mean(z**2)), _TINY)))
 
 
 @dataclass(frozen=True)

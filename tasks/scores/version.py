@@ -299,7 +299,7 @@ def _what_is_wrong(
         if_true = points["cce_noise_floor"][some] * floor_share(metrics)
         return weak_segments(features.loc[given.numbers[some]], rows[some], points["cce"][some], if_true)
 
-    def found_rare(overall: GroupReading | None) -> list[Finding]:
+    def found_rare(overall: GroupReading | None, apart: Sequence[Segment]) -> list[Finding]:
         found = rare.findings(overall, keys_of, of_counts=rows.counts is not None)
         crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
         if crossed >= MOSTLY:
@@ -307,7 +307,9 @@ def _what_is_wrong(
         is_of_spread = overall is not None and is_off(overall) and overall.dominant in ("spread", "tails")
         sizes = rows.targets
         if is_of_spread and sizes is not None and (power := sizes.power) is not None:
-            found.append(power_finding(len(targets), power, shows=sizes.spreads_vary))
+            # A range whose spread is wrong bends spreads over all rows as a power does.
+            shows = sizes.spreads_vary and all(sizes.gain_of_power(power) > each.gain for each in apart)
+            found.append(power_finding(len(targets), power, shows=shows))
         return found
 
     def keys_of(some: Array) -> list[str]:

@@ -52,6 +52,7 @@ class Segment:
         p_value: of the whole search.
         excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
         ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
+        gain: what a spread of its own explains, see ``TargetRows.gain_of_part``.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Segment:
     p_value: float
     excess: float
     ranges: tuple[tuple[str, float, float], ...] = ()
+    gain: float = 0.0
 
     @property
     def place(self) -> str:
@@ -237,7 +239,8 @@ def weak_segments(features: pd.DataFrame, rows: RowsRead, cce: Array, expected: 
             excess = excess_over(float(cce[chosen].mean()), float(expected[chosen].mean()))
             finding = kind.finding(reading, name, "", sizes)
             finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows))
-            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment)))
+            gain = 0.0 if rows.targets is None else rows.targets.gain_of_part(chosen)
+            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain))
     return sorted(found, key=lambda segment: -segment.finding.weight)
 
 

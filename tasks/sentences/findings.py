@@ -190,6 +190,9 @@ class Sizes(Protocol):
     def share_beyond(self, level: float) -> float:
         """Of the targets outside a central interval."""
 
+    def share_outside(self, level: float) -> float:
+        """Of the targets beyond a quantile, on the side that it bounds."""
+
 
 def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes: Sizes | None = None) -> Finding:
     """The finding of a reading of PIT scores: in the unit of the targets where ``sizes`` of its rows are known."""
@@ -256,7 +259,21 @@ def _tails(reading: GroupReading, sizes: Sizes) -> str:
     )
 
 
-_CLAUSES: dict[str, Callable[[GroupReading, Sizes], str]] = {"bias": _bias, "spread": _spread, "tails": _tails}
+def _skew(reading: GroupReading, sizes: Sizes) -> str:
+    above, below = share_of(sizes.share_outside(0.95)), share_of(sizes.share_outside(0.05))
+    if reading.strength > 0:
+        shares = f"{above} lie above the 95 % quantile, {below} below the 5 % quantile"
+        return f"the targets are skewed to the right of the predictions: {shares}"
+    shares = f"{below} lie below the 5 % quantile, {above} above the 95 % quantile"
+    return f"the targets are skewed to the left of the predictions: {shares}"
+
+
+_CLAUSES: dict[str, Callable[[GroupReading, Sizes], str]] = {
+    "bias": _bias,
+    "spread": _spread,
+    "skew": _skew,
+    "tails": _tails,
+}
 
 
 def _unit(times: float, least: float = _UNIT) -> str:

@@ -95,6 +95,48 @@ CASES: dict[str, tuple[np.ndarray, Distribution, str, float | None]] = {
         r"^([\d.]+) of 800 targets lie where the predictions put less than ",
         8.0,
     ),
+    "unit of length": (
+        Y,
+        Normal(2.54 * MEAN, 2.54 * SPREAD),
+        r"^The predicted mean is ([\d.]+) times too high \(",
+        2.54,
+    ),
+    "unit the other way": (
+        Y,
+        Normal(MEAN / 1000.0, SPREAD / 1000.0),
+        r"mean is ([\d,]+) times too low .*is the unit right\?$",
+        1000.0,
+    ),
+    "quantiles too wide": (
+        Y,
+        Quantiles(LEVELS, MEAN[:, None] + 3.0 * SPREAD[:, None] * stats.norm.ppf(LEVELS)),
+        r"^The 90 % interval holds ([\d.]+) % of the targets",
+        100.0,
+    ),
+    "few members": (
+        Y,
+        Samples(MEAN[:, None] + SPREAD[:, None] / 2.0 * RNG.standard_normal((ROWS, 5))),
+        r"^The predicted spread is too small by a factor of ([\d.]+) \(",
+        2.0,
+    ),
+    "too narrow in a range": (
+        Y,
+        Normal(MEAN, SPREAD / (1.0 + (X[:, 2] > 0.5))),
+        r"^Where load is (?:above|between) .*spread is too small by a factor of ([\d.]+)",
+        2.0,
+    ),
+    "skew": (
+        MEAN + SPREAD * (RNG.gamma(2.0, size=ROWS) - 2.0) / 2.0**0.5,
+        Normal(MEAN, SPREAD),
+        r"^The targets are skewed to the right of the predictions: ([\d.]+) % lie above the 95 % quantile",
+        100.0 * stats.gamma(2.0).sf(2.0 + 1.645 * 2.0**0.5),
+    ),
+    "the last six": (
+        np.where(np.arange(ROWS) >= ROWS - 6, Y + 8.0 * SPREAD, Y),
+        Normal(MEAN, SPREAD),
+        r"^([\d.]+) of 800 targets lie where the predictions put less than ",
+        6.0,
+    ),
     "drift along a feature": (
         Y,
         Normal(MEAN + 1.2 * X[:, 2], SPREAD),
@@ -197,6 +239,15 @@ def test_few_members_state_no_tails_and_the_method_says_so() -> None:
     found = read(Y, Samples(MEAN[:, None] + SPREAD[:, None] * RNG.standard_normal((ROWS, 10))))
     assert "extremes_p_value" not in found.metrics
     assert found.wrong.method.endswith(NOT_STATED)
+
+
+def test_a_range_whose_spread_is_wrong_is_no_power_of_the_spread() -> None:
+    """Spreads that are halved in a range fall over all rows as the square of what is needed would."""
+    inside, none = X[:, 2] > 0.5, np.zeros(ROWS)
+    halved, squared = (TargetRows(Y, MEAN, spread, none) for spread in (SPREAD / (1.0 + inside), SPREAD**2))
+    assert squared.power == "square"
+    assert halved.gain_of_power("square") < halved.gain_of_part(np.flatnonzero(inside))
+    assert squared.gain_of_power("square") > squared.gain_of_part(np.flatnonzero(X[:, 1] > 0.5))
 
 
 def test_slips_of_predictions_are_asked_about() -> None:

@@ -16,8 +16,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+import congruence
 from congruence.kernels.conditional_calibration.regions import calibration_by_group
-from congruence.kernels.distributions import Gamma, NegativeBinomial, Normal, Poisson
+from congruence.kernels.distributions import Gamma, NegativeBinomial, Normal, Poisson, Samples
 from congruence.kernels.pit import pit_scores, pit_values
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
@@ -418,6 +419,19 @@ def test_slices_have_the_intervals_of_their_own_rows(counted: Any) -> None:
     low = readings["half", "low"]
     assert low.rows == int(np.sum(counted.scores["half"] == "low"))
     assert low.factor_interval[0] < low.factor < low.factor_interval[1]
+
+
+def test_slices_of_few_members_are_read_as_the_distribution_they_are_drawn_from() -> None:
+    """Five members whose spread is half of what is needed: their ranks alone say 1.5."""
+    rng = np.random.default_rng(4)
+    y, half = rng.normal(size=1000), np.repeat(["low", "high"], 500)
+    members = Samples(0.5 * rng.normal(size=(1000, 5)))
+    frame = pd.DataFrame({"x": rng.normal(size=1000), "half": half})
+    evaluation = congruence.evaluate(
+        frame, y, members, slices=["half"], metrics=["cce", "calibration", "pit"], progress=False
+    ).evaluation
+    readings, _ = slice_readings(evaluation)
+    assert [reading.factor for reading in readings.values()] == pytest.approx([2.0, 2.0], rel=0.15)
 
 
 def test_of_a_long_split_the_features_of_some_rows_are_read(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
