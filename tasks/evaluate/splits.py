@@ -10,6 +10,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +20,7 @@ from mlflow.exceptions import MlflowException
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import output_columns_among, read_distribution
 from congruence.tasks.contract.settings import StoredPredictions
@@ -27,12 +30,13 @@ from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.stored import StoredSource, StoredTable, read_stored, stored_in_frame
 from congruence.tasks.data.stored_parts import write_parts
-from congruence.tasks.embeddings.worker import with_statistics
+from congruence.tasks.encoders.features import statistics
 from congruence.tasks.mlflow.connection import database_file, with_retries
 from congruence.tasks.models.registry import STORED, RegistryError, resolve
-from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError, SplitError
 from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import EncoderSettings
 
 
 def open_planned(split: SplitSettings, settings: EvaluationSettings) -> Split:
@@ -62,6 +66,41 @@ def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
     splits = settings.splits if stored else [settings.statistics_split]
     opened = (open_planned(split, settings) for split in splits)
     return settings.model_copy(update={"encoder": with_statistics(settings.encoder, *opened)})
+
+
+def with_statistics(settings: EncoderSettings, *splits: Split) -> EncoderSettings:
+    """The settings with mean and scale of the valid rows of ``splits`` where they are not given.
+
+    They enter the encoder's preprocessing digest, so that embeddings by other statistics never meet these.
+
+    Raises:
+        SplitError: no row of the splits can be used.
+    """
+    if not settings.needs_statistics:
+        return settings
+    moments = [each.facts.present if settings.takes_missing else each.facts.complete for each in splits]
+    known = [each for each in moments if each is not None]
+    found = reduce(add, known) if known else None
+    try:
+        mean, scale = statistics(found, settings.dimension)
+    except InvalidInputError as error:
+        raise SplitError(f"split {splits[0].name!r}: {error}") from error
+    return settings.model_copy(update={"mean": mean, "scale": scale})
+
+
+def require_features(split: Split, dimension: int, fitted_on: str) -> None:
+    """Raise SplitError where the rows of ``split`` have another number of features than ``dimension``.
+
+    ``fitted_on`` names the split that statistics are fitted to where they are not given.
+    """
+    found = split.facts.present
+    size = dimension if found is None else len(found.count)
+    if size != dimension:
+        raise SplitError(
+            f"split {split.name!r}: its rows have {size} features, but the encoder standardises {dimension} (those of "
+            f"encoder.mean, scale and dimension, else of split {fitted_on!r}); name the same columns as input in every "
+            "split"
+        )
 
 
 def for_workers(settings: EvaluationSettings) -> EvaluationSettings:

@@ -26,13 +26,13 @@ from congruence.tasks.embeddings.worker import (
     embed_shards,
     find_batch_size,
     open_store,
-    require_features,
     require_few_invalid,
 )
 from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, groups_of_shards, in_groups, tell
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
+from congruence.tasks.evaluate.splits import require_features
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
@@ -365,6 +364,8 @@ def write_parquet(table: pd.DataFrame, path: Path, *, single: Sequence[str] = ()
         path: of the file.
         single: columns whose numbers of double precision are written in single precision, which takes half the place.
     """
+    import pyarrow.parquet as pq  # not loaded by commands that only look at runs
+
     narrow: dict[str, Any] = {name: "float32" for name in single if table[name].dtype == np.float64}
     narrow |= dict.fromkeys(table.select_dtypes("category").columns, str)
     # A column of reasons may have its first one in the last part.
@@ -382,6 +383,8 @@ def read_parquet(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     Raises:
         OSError: the file is damaged.
     """
+    import pyarrow.parquet as pq
+
     table: pd.DataFrame = pq.read_table(path, columns=list(columns), page_checksum_verification=True).to_pandas()
     return table
 

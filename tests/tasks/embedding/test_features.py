@@ -12,12 +12,12 @@ import pytest
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.shard import embed_each
-from congruence.tasks.embeddings.worker import open_store, require_features, with_statistics
+from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.features import standardisation
 from congruence.tasks.encoders.features import standardisation as in_one_pass
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.evaluate.splits import with_fitted_encoder
+from congruence.tasks.evaluate.splits import require_features, with_fitted_encoder, with_statistics
 from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.settings.evaluation import EvaluationSettings, StoreSettings
