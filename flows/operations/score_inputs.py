@@ -47,7 +47,7 @@ from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
 from congruence.tasks.sentences.inputs import withholding_sentence
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion
-from congruence.tasks.solving.measurement import MeasurementAddress
+from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.solve import (
     SolveWork,
     require_enough_rows,

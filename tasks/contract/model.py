@@ -16,12 +16,12 @@ from mlflow.types.schema import Schema
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.columns import pictures_as_files, to_signature, to_tensor
 from congruence.tasks.contract.reading import EXPOSURE, exposed, exposure_in, read_distribution
 from congruence.tasks.contract.settings import (
     AUTO,
     PredictionSettings,
 )
+from congruence.tasks.contract.signature import pictures_as_files, to_signature, to_tensor
 from congruence.tasks.readers.base import Spec, UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
 from congruence.tasks.runtime.errors import ContractError

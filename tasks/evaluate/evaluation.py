@@ -27,7 +27,7 @@ from congruence.tasks.mlflow.runs import fail_run, open_run
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
-from congruence.tasks.solving.measurement import MeasurementAddress
+from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork
 
 REPORT_FILE = "dask-report.html"

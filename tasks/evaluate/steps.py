@@ -40,7 +40,7 @@ from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.runtime.lines import Advance, about
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
 from congruence.tasks.settings.sections import ModelVersion
-from congruence.tasks.solving.measurement import MeasurementAddress
+from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.solve import SolveWork, measure_group, solve_versions
 
 P = ParamSpec("P")

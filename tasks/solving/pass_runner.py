@@ -37,7 +37,8 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.runtime.lines import step
 from congruence.tasks.scores.metrics.registry import requested_metrics
-from congruence.tasks.solving.measurement import BlockMeasurement, MeasurementSettings
+from congruence.tasks.solving.measurement import MeasurementSettings
+from congruence.tasks.solving.measurement_store import BlockMeasurement
 
 TASKS = 64  # of a pass, at most: each takes neighbouring blocks
 ARITY = 8  # sums merged at once

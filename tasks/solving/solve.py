@@ -31,7 +31,8 @@ from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.sentences.inputs import Rows, reasons
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import SolverSettings
-from congruence.tasks.solving.measurement import MeasurementAddress, measure
+from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.pass_runner import LeastBusy, measure_blocks
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 

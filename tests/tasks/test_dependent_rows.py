@@ -29,7 +29,8 @@ from congruence.tasks.scores.reading import with_inference
 from congruence.tasks.scores.summary import remarks, version_metrics
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.calibration import correlation_clause, inference_sentence
-from congruence.tasks.solving.measurement import from_bytes, measure, to_bytes
+from congruence.tasks.solving.measurement import measure
+from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
 from congruence.tasks.solving.pass_runner import calibration_of
 
 N = 300

@@ -32,7 +32,8 @@ from congruence.tasks.scores import correction
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import ClusterSettings
 from congruence.tasks.solving import solve
-from congruence.tasks.solving.measurement import MeasurementAddress, VersionMeasurement, from_bytes, measure, to_bytes
+from congruence.tasks.solving.measurement import VersionMeasurement, measure
+from congruence.tasks.solving.measurement_store import MeasurementAddress, from_bytes, to_bytes
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.data.shards import Location
+from congruence.tasks.data.locations import Location
 from congruence.tasks.data.sources import SourceFile, batch_rows, source
 from congruence.tasks.runtime.errors import SplitError
 

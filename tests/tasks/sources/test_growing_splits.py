@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
+from congruence.tasks.data.locations import DatedPath
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import DatedPath
 from congruence.tasks.data.sources import dates_of
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import split_of_rows
