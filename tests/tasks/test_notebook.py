@@ -81,7 +81,7 @@ def test_the_numbers_are_those_of_the_pipeline(tmp_path: Path, tracking: Trackin
             "splits": [split],
             "encoder": {"kind": "identity"},
             "home": tmp_path / "home",
-            "tracking": tracking,
+            "tracking": tracking.model_copy(update={"report": False}),
         }
     )
     (outcome,) = evaluate_plan(Plan(settings), LocalExecutor, Observer())

@@ -116,7 +116,8 @@ def test_nine_kinds_of_models_are_evaluated_by_one_file(registry: str, registry_
     rows.assign(y=rows["a"] + rng.normal(size=ROWS)).to_parquet(tmp_path / "rows.parquet")
     models = register(registry, pd.read_parquet(tmp_path / "rows.parquet"))
     split = SPLIT | {"uri": str(tmp_path / "rows.parquet"), "name": registry}
-    there: dict[str, Any] = {"splits": [split], "tracking": {"uri": registry_uri}, "home": str(tmp_path / "home")}
+    there: dict[str, Any] = {"splits": [split], "home": str(tmp_path / "home")}
+    there["tracking"] = {"uri": registry_uri, "report": False}
     chosen = settings(list(models.values()), **there)
     heard: list[str] = []
     outcomes = evaluate(Plan(chosen), lambda: LocalExecutor(), Observer(say=heard.append))
