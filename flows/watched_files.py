@@ -24,15 +24,8 @@ from congruence.tasks.data.stored_parts import write_parts
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
-from congruence.tasks.evaluate.splits import (
-    as_evaluation,
-    named_versions,
-    open_planned,
-    open_stored,
-    rows_folder,
-    version_addresses,
-    with_fitted_encoder,
-)
+from congruence.tasks.evaluate.splits import open_planned, with_fitted_encoder
+from congruence.tasks.evaluate.stored import as_evaluation, named_versions, open_stored, rows_folder, version_addresses
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.monitor.account import FOUND_AGAIN, INPUTS, Account, LoggedLook, read_account

@@ -13,7 +13,8 @@ import typer
 
 from congruence.tasks.embeddings.worker import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.evaluate.splits import open_planned, opened, with_fitted_encoder
+from congruence.tasks.evaluate.splits import open_planned, with_fitted_encoder
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.runtime.files import ENDING, abandoned, alone
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.store.objects import ObjectStore, StoredObject, group_folder

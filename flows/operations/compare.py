@@ -18,7 +18,8 @@ from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, named_parts, 
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import file_conditions, split_conditions
-from congruence.tasks.evaluate.splits import open_planned, opened, use_tracking
+from congruence.tasks.evaluate.splits import open_planned, use_tracking
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.connection import point_mlflow_at
 from congruence.tasks.mlflow.finished import ANY, Conditions

@@ -14,7 +14,8 @@ from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import best_of
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome, split_conditions
-from congruence.tasks.evaluate.splits import opened, use_tracking
+from congruence.tasks.evaluate.splits import use_tracking
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.pages import alias_holder, place_of, set_alias

@@ -34,8 +34,9 @@ from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.evaluate.evaluation import index
 from congruence.tasks.evaluate.executors import dask_executor
 from congruence.tasks.evaluate.plan import VersionOutcome, encoder_protocol
-from congruence.tasks.evaluate.splits import for_workers, open_planned, require_models, with_fitted_encoder
+from congruence.tasks.evaluate.splits import for_workers, open_planned, with_fitted_encoder
 from congruence.tasks.evaluate.steps import Steps, rows_of
+from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.corrected_versions import (
     Origin,

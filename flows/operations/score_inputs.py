@@ -31,8 +31,9 @@ from congruence.tasks.data.usable import (
 from congruence.tasks.encoders.images import DECODING
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol
-from congruence.tasks.evaluate.splits import for_workers, open_planned, require_models, with_fitted_encoder
+from congruence.tasks.evaluate.splits import for_workers, open_planned, with_fitted_encoder
 from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
+from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.comparisons import log_reliability
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.mlflow.pages import place_of

@@ -22,8 +22,9 @@ from congruence.tasks.data.split import Split
 from congruence.tasks.data.usable import require_measurable, rows_left_out, split_of_rows
 from congruence.tasks.embeddings.worker import require_pictures
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
-from congruence.tasks.evaluate.splits import open_planned, opened
+from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.evaluate.steps import checked_version
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.models.worker import contract_rows, warm_model
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion

@@ -19,14 +19,8 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import EncoderIdentity, encoder_identity
-from congruence.tasks.evaluate.splits import (
-    for_workers,
-    open_planned,
-    opened,
-    use_tracking,
-    with_fitted_encoder,
-    with_stored,
-)
+from congruence.tasks.evaluate.splits import for_workers, open_planned, use_tracking, with_fitted_encoder
+from congruence.tasks.evaluate.stored import opened, with_stored
 from congruence.tasks.mlflow.connection import database_file, with_retries
 from congruence.tasks.mlflow.finished import Conditions, LoggedEvaluation, finished_evaluations
 from congruence.tasks.mlflow.identity import EvaluationIdentity

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from congruence.tasks.evaluate.splits import opened
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.settings.evaluation import load_settings
 
 FEATURES = 20

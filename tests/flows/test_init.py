@@ -16,7 +16,7 @@ from congruence.flows.operations.init_stored import stored_evaluation_text
 from congruence.kernels.distributions import Normal
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.data.split import open_split
-from congruence.tasks.evaluate.splits import opened
+from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.runtime.errors import SettingsError, SplitError
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
