@@ -15,9 +15,6 @@ from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.explored import recalibrated_label
 from congruence.tasks.comparison.versions import Comparison, PairedComparison
-from congruence.tasks.plots.comparison import SHOWN_SHARE, risk_coverage
-from congruence.tasks.plots.evaluation import rejection_panels
-from congruence.tasks.plots.style import png
 from congruence.tasks.report.rendering import LETTERS, as_json, category_column, number_column, records, render, rounded
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
@@ -241,6 +238,10 @@ _LABELS = column_labels() | {
 
 def write_reliability(found: Reliability, folder: Path) -> list[Path]:
     """Write scores, report, pictures and summary into ``folder``, in place of an earlier call's; gives their paths."""
+    from congruence.tasks.plots.comparison import risk_coverage  # draws, which commands that look do not
+    from congruence.tasks.plots.evaluation import rejection_panels
+    from congruence.tasks.plots.style import png
+
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("rejection", "risk-coverage"):
         (folder / f"{name}.png").unlink(missing_ok=True)  # an earlier call may have had labels
@@ -304,6 +305,8 @@ def _notes(found: Reliability) -> list[str]:
 
 def _panel(loss: str, curves: Mapping[str, RejectionCurve]) -> dict[str, Any]:
     """The curves of one loss, by what is withheld first, as the page's script reads them."""
+    from congruence.tasks.plots.comparison import SHOWN_SHARE  # draws, which commands that look do not
+
     first = next(iter(curves.values()))
     drawn = first.withheld <= SHOWN_SHARE
     return {
