@@ -299,11 +299,12 @@ def _what_is_wrong(
         if_true = points["cce_noise_floor"][some] * floor_share(metrics)
         return weak_segments(features.loc[given.numbers[some]], rows[some], points["cce"][some], if_true)
 
+    crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
+    crossing = [crossing_finding(len(targets), crossed)] if crossed >= MOSTLY else []
+
     def found_rare(overall: GroupReading | None, apart: Sequence[Segment]) -> list[Finding]:
         found = rare.findings(overall, keys_of, of_counts=rows.counts is not None)
-        crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
-        if crossed >= MOSTLY:
-            found.append(crossing_finding(len(targets), crossed))
+        found += crossing
         is_of_spread = overall is not None and is_off(overall) and overall.dominant in ("spread", "tails")
         sizes = rows.targets
         if is_of_spread and sizes is not None and (power := sizes.power) is not None:
@@ -317,7 +318,10 @@ def _what_is_wrong(
         return [str(given.split.key_values(Shard(0, row, 1, "")).iloc[0]) for row in numbers]
 
     labels = given.labels.drop(columns=given.split.settings.target_columns, errors="ignore")
-    return read_what_is_wrong(calibration, regions, rows, metrics, given.numbers, labels, segments, found_rare)
+    said = read_what_is_wrong(calibration, regions, rows, metrics, given.numbers, labels, segments, found_rare)
+    # Once sorted, exchanged quantiles may be right: then nothing else is wrong, and this is all there is to say.
+    unsaid = tuple(each.sentence for each in crossing if each.sentence not in said.sentences and not said.fault)
+    return replace(said, sentences=(*unsaid, *said.sentences))
 
 
 def _if_honest(given: _ValidRows, points: Mapping[str, Array]) -> dict[str, Array]:

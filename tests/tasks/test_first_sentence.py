@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from comparable import as_compared
-from readings import Read, read_versions
+from readings import SENTENCES, Read, read_versions
 from scipy import stats
 
+import congruence
 from congruence.kernels import EXACT, Distribution, Gamma, NegativeBinomial, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
@@ -248,6 +249,13 @@ def test_a_range_whose_spread_is_wrong_is_no_power_of_the_spread() -> None:
     assert squared.power == "square"
     assert halved.gain_of_power("square") < halved.gain_of_part(np.flatnonzero(inside))
     assert squared.gain_of_power("square") > squared.gain_of_part(np.flatnonzero(X[:, 1] > 0.5))
+
+
+def test_exchanged_levels_that_are_right_once_sorted_are_told_all_the_same() -> None:
+    values = MEAN[:, None] + SPREAD[:, None] * stats.norm.ppf(1.0 - LEVELS)
+    found = congruence.evaluate(FEATURES, Y, values, levels=LEVELS.tolist(), metrics=SENTENCES, progress=False)
+    assert found.sentences[0].endswith("are level and 1 - level exchanged?")
+    assert found.sentences[1].startswith(NO_FAULT.capitalize())
 
 
 def test_slips_of_predictions_are_asked_about() -> None:
