@@ -25,7 +25,8 @@ types: $(VENV)/.installed-dev
 unit: $(VENV)/.installed-dev
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not exercise'
 
-# Takes longer than the tests: commands stopped and killed in every stage, with an MLflow that hangs, and a slow machine.
+# Takes longer than the tests: commands stopped and killed in every stage, with an MLflow that hangs, and a slow machine;
+# worked examples on public data, and the papers' experiments at sizes of seconds.
 exercise: $(VENV)/.installed-dev
 	$(BIN)/pytest -m exercise
 
