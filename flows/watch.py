@@ -20,10 +20,17 @@ from datetime import date
 import numpy as np
 
 from congruence.flows.cli.console import say
+from congruence.flows.looks import (
+    Evaluate,
+    WatchResult,
+    look_at_stored,
+    outcomes_of,
+    report,
+    stored_versions,
+    tell_verdicts,
+)
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.session import run_evaluation
-from congruence.flows.watch_report import WatchResult, report, tell_verdicts
-from congruence.flows.watched_files import Evaluate, look_at_stored, outcomes_of, stored_versions
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.gate import GateDecision

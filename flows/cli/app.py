@@ -194,9 +194,9 @@ def watch(
 
         pause = every_seconds(every) if every is not None else None
         announce("starting; the first pass follows in some seconds")
+        from congruence.flows.looks import report
         from congruence.flows.watch import check_once, only_watch
         from congruence.flows.watch import watch as keep_watching
-        from congruence.flows.watch_report import report
 
         if not once:
             keep_watching(settings, every=pause)

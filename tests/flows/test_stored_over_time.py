@@ -14,10 +14,10 @@ from prefect.client.schemas.objects import StateType
 from stored_table import content, requests, scored
 
 from congruence.flows.deployed import watch_registry
+from congruence.flows.looks import WatchResult
 from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.watch import check_once
-from congruence.flows.watch_report import WatchResult
 from congruence.tasks.monitor.account import INPUTS, read_account
 from congruence.tasks.monitor.periods import embeddings_change, features_change
 from congruence.tasks.settings.evaluation import EvaluationSettings

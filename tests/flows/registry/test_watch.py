@@ -10,8 +10,8 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
+import congruence.flows.looks as shown
 import congruence.flows.watch as flow
-import congruence.flows.watch_report as shown
 from congruence.flows.watch import check_once, only_watch, watch, watched_versions
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.runtime.errors import SettingsError
