@@ -107,9 +107,19 @@ def recalibrate(
 
 
 def recalibrate_versions(
-    settings: EvaluationSettings, versions: Sequence[str | None], *, fit: str | None = None, force: bool = False
+    settings: EvaluationSettings,
+    versions: Sequence[str | None],
+    *,
+    fit: str | None = None,
+    force: bool = False,
+    evaluated: bool = True,
 ) -> list[RecalibratedVersion | CongruenceError]:
     """Recalibrate each of some versions as ``recalibrate`` does one, with one pass of the rows for all of them.
+
+    Args:
+        settings, fit, force: as of ``recalibrate``.
+        versions: each as of ``recalibrate``.
+        evaluated: whether the versions are evaluated, too, before and after.
 
     Returns:
         What came of each, in the order of ``versions``: an error where one could not be corrected or had no need.
@@ -133,7 +143,7 @@ def recalibrate_versions(
     made = _corrected(settings, split, parents, half=fit is None, force=force)
     pairs = [(parent, found[0]) for parent, found in zip(parents, made, strict=True) if isinstance(found, tuple)]
     outcomes = []
-    if pairs:
+    if pairs and evaluated:
         judged = _judged(settings, labelled, split, [version for pair in pairs for version in pair], half=fit is None)
         name = " and ".join(version.label for version in pairs[0]) if len(pairs) == 1 else f"{len(pairs)} recalibrated"
         outcomes = evaluate(judged, name)
