@@ -34,8 +34,8 @@ from congruence.flows.session import run_evaluation
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.gate import GateDecision
+from congruence.tasks.data.locations import combine
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import combine
 from congruence.tasks.data.sources import dates_of
 from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.evaluate.plan import VersionOutcome

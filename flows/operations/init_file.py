@@ -12,7 +12,7 @@ import pyarrow as pa
 import yaml
 
 from congruence.tasks.data.columns import design_problem, design_type_problem
-from congruence.tasks.data.shards import is_text
+from congruence.tasks.data.locations import is_text
 from congruence.tasks.data.sources import REFERENCE, first_rows
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import is_taken

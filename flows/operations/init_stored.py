@@ -17,7 +17,7 @@ from congruence.flows.operations.init_file import (
     in_yaml,
     relative_address,
 )
-from congruence.tasks.data.shards import is_text
+from congruence.tasks.data.locations import is_text
 from congruence.tasks.data.sources import first_rows
 from congruence.tasks.readers.columns import predicted_columns
 from congruence.tasks.runtime.errors import SettingsError

@@ -18,8 +18,8 @@ from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
 from congruence.kernels.trust.rule import WithholdingRule, held_out_rows
+from congruence.tasks.data.locations import combine
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import combine
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.usable import (
     in_words,

@@ -38,6 +38,7 @@ from congruence.tasks.data.columns import (
     needed_columns,
 )
 from congruence.tasks.data.inputs import STATE, Features, InputColumns, Pictures
+from congruence.tasks.data.locations import ROW_BYTES, ContentDigest, combine, fixed_bytes, row_codes
 from congruence.tasks.data.rows import (
     Ingested,
     RowFacts,
@@ -49,7 +50,6 @@ from congruence.tasks.data.rows import (
     write_rows,
 )
 from congruence.tasks.data.settings import WINDOW_KEYS, SplitSettings
-from congruence.tasks.data.shards import ROW_BYTES, ContentDigest, combine, fixed_bytes, row_codes
 from congruence.tasks.data.sources import REASON, SplitSource
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError
 from congruence.tasks.runtime.files import load_record, save_record

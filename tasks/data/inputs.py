@@ -21,8 +21,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from congruence.tasks.data.locations import file_state
-from congruence.tasks.data.shards import ROW_BYTES, ContentDigest, digest_of, fixed_column, is_bytes, is_list, is_text
+from congruence.tasks.data.locations import (
+    ROW_BYTES,
+    ContentDigest,
+    digest_of,
+    file_state,
+    fixed_column,
+    is_bytes,
+    is_list,
+    is_text,
+)
 from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitError, changed

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.tasks.data.inputs import InputColumns
-from congruence.tasks.data.shards import is_text
+from congruence.tasks.data.locations import is_text
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.encoders.features import Moments
 from congruence.tasks.runtime.errors import SplitError

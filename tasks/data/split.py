@@ -19,9 +19,10 @@ from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.columns import as_numbers, key_of, read_design
 from congruence.tasks.data.ingest import ingest, kept, load, own_folder, rows_without_target
 from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader
+from congruence.tasks.data.locations import ROW_BYTES, digest_of
 from congruence.tasks.data.rows import Ingested, RowFacts
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import ROW_BYTES, SampleDesign, Shard, digest_of
+from congruence.tasks.data.shards import SampleDesign, Shard
 from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitError, unknown_column

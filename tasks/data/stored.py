@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.columns import as_numbers
+from congruence.tasks.data.locations import combine
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import combine
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.runtime.errors import SplitError, unknown_column
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from congruence.tasks.data.columns import needed_columns
+from congruence.tasks.data.locations import ContentDigest, combine
 from congruence.tasks.data.settings import SplitSettings, StoredColumns
-from congruence.tasks.data.shards import ContentDigest, combine
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.stored import StoredPart, StoredTable, batches_of
 

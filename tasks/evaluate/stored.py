@@ -20,8 +20,8 @@ from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import output_columns_among, read_distribution
 from congruence.tasks.contract.settings import StoredPredictions
+from congruence.tasks.data.locations import is_list, is_number
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import is_list, is_number
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.stored import StoredSource, StoredTable, read_stored, stored_in_frame
 from congruence.tasks.data.stored_parts import write_parts

@@ -26,7 +26,8 @@ from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.settings import families
-from congruence.tasks.data.shards import ContentDigest, Shard, combine
+from congruence.tasks.data.locations import ContentDigest, combine
+from congruence.tasks.data.shards import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import digest_of, from_npz, to_npz

@@ -28,9 +28,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from congruence.tasks.data.locations import Location, file_state
+from congruence.tasks.data.locations import Location, combine, file_state
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import combine
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError, changed
 
 REFERENCE = pa.struct([("file", pa.string()), ("offset", pa.int64()), ("length", pa.int64())])
