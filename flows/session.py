@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from congruence.flows.cli.console import explaining, say
+from congruence.flows.cli.console import say
+from congruence.flows.cli.options import explaining
 from congruence.tasks.data.ingest import require_columns
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome

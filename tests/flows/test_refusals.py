@@ -26,8 +26,7 @@ from typer.testing import CliRunner
 
 from congruence.flows import session
 from congruence.flows.cli.app import app
-from congruence.flows.cli.console import explaining
-from congruence.flows.cli.options import Errors
+from congruence.flows.cli.options import Errors, explaining
 from congruence.flows.evaluate import explain, is_news, log_own_errors_as_messages
 from congruence.flows.operations.validate import about_targets
 from congruence.kernels import Normal, Poisson

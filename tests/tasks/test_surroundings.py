@@ -16,8 +16,7 @@ import mlflow
 import pytest
 
 from congruence.flows import session as prefect_server
-from congruence.flows.cli.console import explained
-from congruence.flows.cli.options import Errors, embed_servers
+from congruence.flows.cli.options import Errors, embed_servers, explained
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.connection import TrackingError, connect, use_tracking, with_retries
 from congruence.tasks.runtime.errors import SettingsError, SurroundingsError, require_database, trouble
