@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from table import GROUPS, TARGET, TIME, Table
 from congruence.flows.operations.recalibrate import NothingToMendError, recalibrate_versions
 from congruence.flows.session import run_evaluation, session
 from congruence.kernels import conditional_calibration_test
+from congruence.kernels.dependence.blocks import TooFewBlocksError
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.contract import load_predictive_model, log_predictive_model
 from congruence.tasks.evaluate.plan import VersionOutcome
@@ -134,8 +136,9 @@ def _p_by_rows(table: Table, uri: str) -> dict[str, float]:
     found = {}
     for rows in SOME_ROWS:
         blocks = {key: test[column][:rows] for key, column in (("groups", GROUPS), ("time", TIME)) if column in test}
-        tested = conditional_calibration_test(x[:rows], test[TARGET].to_numpy()[:rows], predicted[:rows], **blocks)
-        found[str(rows)] = tested.p_value
+        with suppress(TooFewBlocksError):  # then nothing is judged
+            tested = conditional_calibration_test(x[:rows], test[TARGET].to_numpy()[:rows], predicted[:rows], **blocks)
+            found[str(rows)] = tested.p_value
     return found
 
 

@@ -125,7 +125,7 @@ def _rows(tables: Tables) -> str | None:
     wrong = [row for row in rows_of(tables) if str(row["verdict"]).startswith("wrong") and "p_by_rows" in row]
     if not wrong:
         return None
-    found = [np.mean([row["p_by_rows"][str(rows)] < 0.05 for row in wrong]) for rows in SOME_ROWS]
+    found = [np.mean([row["p_by_rows"].get(str(rows), 1.0) < 0.05 for row in wrong]) for rows in SOME_ROWS]
     parts = ", ".join(f"{100 * share:.0f} % at {rows:,}" for share, rows in zip(found, SOME_ROWS, strict=True))
     return f"Of what is wrong at 2,000 rows the test of calibration given the input alone finds {parts} rows."
 

@@ -305,9 +305,11 @@ def _what_is_wrong(
     def found_rare(overall: GroupReading | None, apart: Sequence[Segment]) -> list[Finding]:
         found = rare.findings(overall, keys_of, of_counts=rows.counts is not None)
         found += crossing
+        # Targets at one value have no spread to read a power from.
+        has_masses = rare.shared is not None and bool(rare.shared.faults())
         is_of_spread = overall is not None and is_off(overall) and overall.dominant in ("spread", "tails")
         sizes = rows.targets
-        if is_of_spread and sizes is not None and (power := sizes.power) is not None:
+        if is_of_spread and not has_masses and sizes is not None and (power := sizes.power) is not None:
             # A range whose spread is wrong bends spreads over all rows as a power does.
             shows = sizes.spreads_vary and all(sizes.gain_of_power(power) > each.gain for each in apart)
             found.append(power_finding(len(targets), power, shows=shows))
