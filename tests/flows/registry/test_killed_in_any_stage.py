@@ -30,7 +30,7 @@ from congruence.tasks.settings.sections import TrackingSettings
 
 SHARDS = 6
 NUMBERS = ("cce_mean", "cce_noise_floor", "nll_mean", "crps_mean", "ece", "mae")
-LONGEST_END_SECONDS = 5.0 + 1.0  # until it is seen here
+LONGEST_END_SECONDS = 5.0 + 2.0  # until it is seen here, on a machine that does other work, too
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 
 
