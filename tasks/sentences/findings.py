@@ -35,6 +35,7 @@ _UNIT, _UNIT_OF_SPREAD = 10.0, 30.0
 
 _BOUND = re.compile(r"^(?P<name>.+) (?P<side>up to|from|above|below) (?P<end>[-+\d.e]+)$")
 _BETWEEN = re.compile(r"^(?P<name>.+) (?P<low>[-+\d.e]+) to (?P<high>[-+\d.e]+)$")
+_ALIKE = re.compile(r"^(?P<name>.+) (?P<which>\(region \d+\))$")  # of two that lie in the same ranges
 _IS_SAID = re.compile(r"^.+ is (not )?.+$")
 
 
@@ -94,6 +95,8 @@ class Finding:
 
 def place_in_words(name: str) -> str:
     """The name of a region or a segment in a sentence: "where age is up to 30 and income is 3 or more"."""
+    if found := _ALIKE.match(name):
+        return f"{place_in_words(found['name'])} {found['which']}"
     parts = [_part(part) for part in name.split(", ")]
     if any(part is None for part in parts):
         return f"in {name}" if name.startswith("region ") else f"on {name}"

@@ -384,6 +384,7 @@ def test_places_in_words() -> None:
     assert place_in_words("wind 2.5 to 1e+03") == "where wind is between 2.5 and 1e+03"
     assert place_in_words("site is not b") == "where site is not b"
     assert place_in_words("region 3") == "in region 3"
+    assert place_in_words("age up to 30 (region 2)") == "where age is up to 30 (region 2)"
 
 
 def test_bad_input_is_named(few: SpectralSmoother) -> None:
