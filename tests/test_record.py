@@ -76,8 +76,8 @@ def test_the_page_says_who_is_honest_before_and_after(monkeypatch: pytest.Monkey
     ]
     page.write_page([{"name": "some-table", "about": "a table", "truth": True, "models": models}])
     said = (tmp_path / "record.md").read_text()
-    assert "| good | 1 | 0 | 0 | 1.00 | 1.00 | 1.0 |" in said
-    assert "| mended | 0 | 1 | 0 | 1.20 | 1.00 | 1.0 |" in said
+    assert "| good | 1 | 0 | 0 |  | 1.00 | 1.00 | 1.0 |" in said
+    assert "| mended | 0 | 1 | 0 |  | 1.20 | 1.00 | 1.0 |" in said
     assert "On the 1 tables whose truth is known the truth itself is without a fault on 1;" in said
     assert "ValueError: no counts" in said
     assert (tmp_path / "record.png").stat().st_size > 1000

@@ -36,8 +36,9 @@ def _by_kind(tables: list[dict[str, Any]]) -> list[str]:
             if row["model"] != TRUTH:
                 rows.setdefault(row["model"], []).append((table, row))
     lines = [f"## By kind, on {len(tables)} tables", "", "![state of each kind on each table](record.png)", ""]
-    lines += ["| kind | no fault | after recalibration | wrong | CRPS over the best, median | after | seconds to fit |"]
-    lines += ["|---|---:|---:|---:|---:|---:|---:|"]
+    columns = ("no fault", "after recalibration", "wrong", "distance beyond noise, median")
+    lines += [f"| kind | {' | '.join(columns)} | CRPS over the best, median | after | seconds to fit |"]
+    lines += ["|---|---:|---:|---:|---:|---:|---:|---:|"]
     for kind, found in rows.items():
         states = Counter(state(row) for _, row in found)
         ratios = [_crps(row) / _best(table) for table, row in found if "metrics" in row]
@@ -45,7 +46,9 @@ def _by_kind(tables: list[dict[str, Any]]) -> list[str]:
             _crps(row.get("recalibrated", {}), _crps(row)) / _best(table) for table, row in found if "metrics" in row
         ]
         seconds = [row["fit_seconds"] for _, row in found if row["fit_seconds"] is not None]
-        counts = f"{states[NO_FAULT]} | {states[AFTER]} | {states[WRONG]}"
+        distances = [_distance(row["metrics"]) for _, row in found if "cce_mean" in row.get("metrics", {})]
+        far = f"{np.median(distances):.3f}" if distances else ""
+        counts = f"{states[NO_FAULT]} | {states[AFTER]} | {states[WRONG]} | {far}"
         middle = f"{np.median(ratios):.2f} | {np.median(after):.2f}" if ratios else " | "
         lines.append(
             f"| {kind} | {counts} | {middle} | {np.median(seconds):.1f} |"
@@ -67,7 +70,7 @@ def _of_table(table: dict[str, Any]) -> list[str]:
         after = row.get("recalibrated") or {}
         said = after.get("verdict") or after.get("left") or ("could not be" if "failed" in after else "")
         then = f"{_crps(after) / best:.3f}" if "metrics" in after else ""
-        nll = f"{row['metrics']['nll_mean']:.3f}" if "nll_mean" in row["metrics"] else ""
+        nll = f"{row['metrics']['nll_mean']:.4g}" if "nll_mean" in row["metrics"] else ""
         fault = row["fault"] or row["verdict"]
         lines.append(f"| {row['model']} | {_crps(row) / best:.3f} | {nll} | {_cell(fault)} | {_cell(said)} | {then} |")
     return [*lines, ""]
@@ -79,6 +82,11 @@ def _cell(text: str) -> str:
 
 def _crps(row: dict[str, Any], otherwise: float = float("nan")) -> float:
     return float(row.get("metrics", {}).get("crps_mean", otherwise))
+
+
+def _distance(metrics: dict[str, float]) -> float:
+    """The root of the mean squared CCE beyond what noise alone would be."""
+    return float(np.sqrt(max(metrics["cce_mean"] ** 2 - metrics["cce_expected"] ** 2, 0.0)))
 
 
 def _best(table: dict[str, Any]) -> float:
