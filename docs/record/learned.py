@@ -52,7 +52,7 @@ def _honest(tables: Tables) -> str:
     rows = rows_of(tables)
     count = sum(state(row) == NO_FAULT for row in rows)
     share = _interval(tables, lambda some: np.mean([state(row) == NO_FAULT for row in rows_of(some)]))
-    return f"Of {len(rows)} fitted models {count} have no fault in 2,000 rows ({share})."
+    return f"Of {len(rows)} fitted models, {count or 'not one'} is without a fault in 2,000 rows{share}."
 
 
 def _mended(tables: Tables) -> str | None:
@@ -65,8 +65,8 @@ def _mended(tables: Tables) -> str | None:
     if not wrong:
         return None
     return (
-        f"Of the {wrong} that are wrong a recalibration on 1,000 rows leaves {states[AFTER]} without a fault "
-        f"({_interval(tables, mended)}); it corrects levels and spreads, and adds nothing that a model does not know."
+        f"Of the {wrong} that are wrong a recalibration on 1,000 rows leaves {states[AFTER]} without a fault"
+        f"{_interval(tables, mended)}; it corrects levels and spreads, and adds nothing that a model does not know."
     )
 
 
@@ -116,7 +116,7 @@ def _gain(tables: Tables) -> str | None:
     worse = sum(ratio > 0.01 for ratio in found)
     middle = _interval(tables, lambda some: np.median(ratios(some)))
     return (
-        f"Recalibration changes the CRPS by a median of {100 * np.median(found):.1f} % ({middle}); of {len(found)} "
+        f"Recalibration changes the CRPS by a median of {100 * np.median(found):.1f} %{middle}; of {len(found)} "
         f"recalibrated models {worse} lose more than 1 %."
     )
 
@@ -135,8 +135,9 @@ def _kinds(tables: Tables) -> str:
     for row in rows_of(tables):
         counts.setdefault(row["model"], []).append(state(row) in (NO_FAULT, AFTER))
     ordered = sorted(counts.items(), key=lambda each: -np.mean(each[1]))
-    first, last = ", ".join(_of(*each) for each in ordered[:3]), ", ".join(_of(*each) for each in ordered[-3:])
-    return f"Without a fault, as fitted or recalibrated, are most often {first}; least often {last}."
+    some = ", ".join(_of(*each) for each in ordered if any(each[1]))
+    none = "" if all(any(right) for right in counts.values()) else "; all other kinds on no table"
+    return f"Without a fault, as fitted or recalibrated, are {some or 'no kinds'}{none if some else ''}."
 
 
 def _of(kind: str, right: Sequence[bool]) -> str:
@@ -170,4 +171,4 @@ def _interval(tables: Tables, statistic: Callable[[Tables], Any]) -> str:
     rng = np.random.default_rng(0)
     drawn = [statistic([tables[k] for k in rng.integers(len(tables), size=len(tables))]) for _ in range(_RESAMPLES)]
     low, high = np.nanquantile(np.asarray(drawn, dtype=float), [0.025, 0.975])
-    return f"{100 * low:.0f} to {100 * high:.0f} % had the tables been others"
+    return f" ({100 * low:.0f} to {100 * high:.0f} % had the tables been others)" if high > low else ""
