@@ -52,7 +52,8 @@ def _honest(tables: Tables) -> str:
     rows = rows_of(tables)
     count = sum(state(row) == NO_FAULT for row in rows)
     share = _interval(tables, lambda some: np.mean([state(row) == NO_FAULT for row in rows_of(some)]))
-    return f"Of {len(rows)} fitted models, {count or 'not one'} is without a fault in 2,000 rows{share}."
+    counted = f"{count} are" if count > 1 else "one is" if count else "not one is"
+    return f"Of {len(rows)} fitted models, {counted} without a fault in 2,000 rows{share}."
 
 
 def _mended(tables: Tables) -> str | None:
