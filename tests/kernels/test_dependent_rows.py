@@ -223,11 +223,11 @@ def test_sparse_counts_that_fall_together_in_a_few_of_fifty_groups_are_not_calle
     rng, groups = np.random.default_rng(5), np.repeat(np.arange(50), 50)
     split = prepare(np.repeat(rng.standard_normal((50, 3)), 50, axis=0), input_kernel=RBF(0.5), groups=groups)
     law, called = Poisson(np.full(2_500, 0.05)), 0
-    for _ in range(30):
+    for _ in range(60):
         shared = np.repeat(rng.standard_normal(50), 50)
         y = poisson.ppf(ndtr(np.sqrt(0.5) * (shared + rng.standard_normal(2_500))), 0.05)
         called += split.congruence_test(y, law, draws=99).p_value <= 0.05
-    assert called <= 3
+    assert called <= 6
     skewed, even = np.append(np.zeros(49), 1.0), np.arange(50.0)
     assert enlargement(50, skewed - 0.1) > 1.5 > enlargement(50, even - 30.0) == enlargement(50)
     assert enlargement(50, skewed) == enlargement(50)  # more fall than expected: their sums vary enough

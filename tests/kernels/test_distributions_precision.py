@@ -80,8 +80,8 @@ def assert_is_the_law(law: Distribution, masses: Mass, *, rtol: float = 1e-11, a
     assert abs(draws.mean() - float(mean)) <= 5 * error + 1e-12
 
 
-@pytest.mark.parametrize("dispersion", [0.0, 1e-320, 1e-16, 1e-9, 1e-6, 0.01])
-@pytest.mark.parametrize("mean", [1e-8, 6.0])
+@pytest.mark.parametrize("dispersion", [0.0, 1e-320, 1e-100, 1e-16, 1e-12, 1e-9, 1e-8, 1e-6, 1e-4, 0.01])
+@pytest.mark.parametrize("mean", [1e-8, 0.3, 6.0])
 def test_negative_binomial_becomes_poisson(mean: float, dispersion: float) -> None:
     masses = negative_binomial(mean, max(dispersion, 1e-40))
     assert_is_the_law(families.NegativeBinomial(mean, dispersion), masses)
@@ -110,7 +110,7 @@ LIMITS: dict[str, tuple[Callable[[float, float], Distribution], Callable[[float]
 
 
 @pytest.mark.parametrize("zero", [0.0, 0.25])
-@pytest.mark.parametrize("rate", [1e-250, 1e-8, 0.3])
+@pytest.mark.parametrize("rate", [1e-250, 1e-17, 1e-8, 1e-3, 0.3, 0.9])
 @pytest.mark.parametrize("family", LIMITS)
 def test_hurdles_at_small_rates(family: str, rate: float, zero: float) -> None:
     make, masses = LIMITS[family]
@@ -181,6 +181,7 @@ def squared(upper: Callable[[Number], Number], start: Number, stop: Number, part
 
 # loc, scale, lower, upper
 TRUNCATED = [
+    (0.0, 1.0, 30.0, np.inf),
     (0.0, 1.0, 1000.0, np.inf),
     (-1e6, 1.0, 0.0, np.inf),
     (1e6, 1.0, -np.inf, 0.0),
@@ -188,6 +189,7 @@ TRUNCATED = [
     (0.0, 1.0, 40.0, 40.02),
     (0.0, 1e3, 0.0, 1.0),
     (0.3, 1e9, 0.0, 1.0),
+    (1e7, 1e4, 0.0, 1.0),
     (0.5, 0.2, 0.0, 1.0),
     (0.0, 1.0, 1.0, np.inf),
     (0.0, 1.0, -0.1, 0.3),
@@ -255,10 +257,12 @@ def test_truncated_normals(parameters: tuple[float, float, float, float]) -> Non
 
 # loc, scale, lower, upper: ordinary rows of a Tobit head among them
 CENSORED = [
+    (-8.3, 1.0, 0.0, np.inf),
     (-9.0, 1.0, 0.0, np.inf),
     (-40.0, 1.0, 0.0, 5.0),
     (-1e6, 1.0, 0.0, np.inf),
     (1e6, 1.0, -np.inf, 0.0),
+    (12.0, 1.0, -np.inf, 0.0),
     (30.0, 2.0, 0.0, 10.0),
     (0.5, 1e5, 0.0, 1.0),
     (0.4, 0.2, 0.0, 1.0),

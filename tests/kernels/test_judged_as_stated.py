@@ -87,7 +87,9 @@ def test_a_recalibrated_version_states_the_cells_of_its_base() -> None:
     np.testing.assert_allclose(high, np.array(ends)[[1, 2, 3, 3, 4]], atol=1e-12)
 
 
-@pytest.mark.parametrize(("truth", "power"), [(scipy.stats.gamma(2.0), 0.9), (scipy.stats.t(3.0), 0.5)])
+@pytest.mark.parametrize(
+    ("truth", "power"), [(scipy.stats.norm(), 0.9), (scipy.stats.gamma(2.0), 0.9), (scipy.stats.t(3.0), 0.5)]
+)
 def test_level_and_power_of_three_levels(truth, power: float) -> None:
     n, splits = 500, 60
     rng = np.random.default_rng(1)
@@ -151,7 +153,7 @@ def test_an_interval_that_holds_every_target_is_a_fault_of_rows_in_groups_too() 
 
 
 def test_the_congruence_test_leaves_open_where_a_target_lies_in_its_cell() -> None:
-    n, splits = 200, 30
+    n, splits = 300, 40
     rng = np.random.default_rng(5)
     x = rng.standard_normal((n, 2))
     prepared = prepare(x, input_kernel=RBF(0.5), regularization=0.1)

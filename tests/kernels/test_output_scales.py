@@ -26,7 +26,8 @@ def split(n=1500, residual=2.0, spread=35.0, seed=0):
     return x[:, None], mean + residual * rng.standard_normal(n), mean
 
 
-@pytest.mark.parametrize(("residual", "dtype"), [(0.5, np.float32), (2.0, np.float64), (10.0, np.float32)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("residual", [0.5, 2.0, 10.0])
 def test_the_residual_scale_is_that_of_the_noise_whatever_lambda_does(residual, dtype):
     x, y, _ = split(residual=residual)
     kernel = residual_kernel(x.astype(dtype), y)
@@ -43,7 +44,7 @@ def test_the_residual_scale_of_targets_without_structure_is_the_marginal_one():
 
 
 def test_targets_without_noise_have_a_finest_scale():
-    x, y, _ = split(500, residual=0.0)
+    x, y, _ = split(residual=0.0)
     kernel = residual_kernel(x, y)
     assert isinstance(kernel, RBF)
     assert kernel.gamma <= 1e4 * variance_gamma(y) * (1 + 1e-9)
@@ -51,7 +52,7 @@ def test_targets_without_noise_have_a_finest_scale():
 
 def test_at_the_marginal_scale_a_threefold_overconfident_model_passes_and_at_the_residual_scale_it_does_not():
     mean_errors = []
-    for seed in range(3):
+    for seed in range(6):
         x, y, mean = split(400, seed=seed)
         versions = {
             "true": Normal(mean, np.full(len(y), 2.0)),

@@ -139,9 +139,9 @@ def within_bound(result: CongruenceResult, exact: np.ndarray, slack: float = 0.0
     assert np.max(np.abs(result.values - exact)) <= result.error_bound + slack
 
 
-@pytest.mark.parametrize("kernel", sorted(KERNELS.keys() - {"matern 1/2"}))  # that is the Laplacian
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
 @given(family=st.sampled_from(FAMILIES), seed=st.integers(0, 10_000))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_scalar_errors_are_within_their_bound_of_the_definition(kernel: str, family: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(6, 2))
@@ -207,7 +207,7 @@ def vector_gram(y: np.ndarray, law: MultivariateNormal, kernel: Kernel) -> np.nd
 
 @example(q=3, kernel="matern 3/2", seed=501)  # five rows in a volume that 1,024 nodes do not fill
 @given(q=st.integers(2, 10), kernel=st.sampled_from(sorted(KERNELS)), seed=st.integers(0, 10_000))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_vector_errors_are_within_their_bound_of_the_definition(q: int, kernel: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(5, 2))
@@ -247,7 +247,7 @@ def normal_gram(y: np.ndarray, law: MultivariateNormal, kernel: Kernel) -> np.nd
     return expectation(y, none, y, none) - crossed - crossed.T + expectation(law.loc, variance, law.loc, variance)
 
 
-@pytest.mark.parametrize(("q", "multiscale"), [(10, True), (2, False)])
+@pytest.mark.parametrize(("q", "multiscale"), [(10, True), (10, False), (2, True)])
 def test_ten_targets_fill_a_volume_and_are_exact(q: int, multiscale: bool) -> None:
     x, y, law = vectors(400, q)
     kernel = multiscale_rbf(y) if multiscale else RBF(variance_gamma(y))
@@ -272,7 +272,8 @@ def test_ensembles_of_vectors_are_the_definition() -> None:
         within_bound(result, exact, slack=1e-9)
 
 
-@pytest.mark.parametrize(("family", "spread"), [("normal", 1e4), ("t", 150.0)])
+@pytest.mark.parametrize("family", ["normal", "t"])
+@pytest.mark.parametrize("spread", [150.0, 1e4])
 def test_one_wide_prediction_among_narrow_ones(family: str, spread: float) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(8, 2))
@@ -301,9 +302,8 @@ def spectral_gram(y: np.ndarray, law: Distribution, variance: float) -> np.ndarr
     return ((wave * weight) @ wave.conj().T).real
 
 
-@pytest.mark.parametrize(
-    ("family", "kernel"), [("normal", "laplacian"), ("t", "rbf"), ("ensemble", "matern 3/2"), ("mixture", "rbf")]
-)
+@pytest.mark.parametrize("kernel", ["rbf", "matern 3/2", "laplacian"])
+@pytest.mark.parametrize("family", ["normal", "t", "ensemble", "mixture"])
 def test_the_origin_of_the_targets_does_not_matter(family: str, kernel: str) -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(50, 2))

@@ -234,7 +234,7 @@ class Counted:
 
 
 def test_versions_are_read_pair_by_pair_and_no_more_than_the_columns_needed(compared):
-    def peak(versions: int, reads: Counter[str], rows: int = 30_000) -> int:
+    def peak(versions: int, reads: Counter[str], rows: int = 60_000) -> int:
         items = [
             replace(compared[0], model=model(str(number)), scores=Counted(rows, number, reads), rows_digest="same",
                     influence=None, influence_noise=None)
@@ -247,7 +247,7 @@ def test_versions_are_read_pair_by_pair_and_no_more_than_the_columns_needed(comp
         return found
 
     reads: Counter[str] = Counter()
-    few, many = peak(2, Counter()), peak(8, reads)
+    few, many = peak(2, Counter()), peak(12, reads)
     assert many < 1.1 * few
     read = {name.split()[1] for name in reads if name.startswith("7 ")}
     assert read == {
