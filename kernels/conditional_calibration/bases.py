@@ -12,7 +12,7 @@ up to ``SAMPLE_ROWS``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,9 @@ SAMPLE_ROWS = 5_000
 TILE_ROWS = 1024
 CONSTANT = "constant"
 PROTOCOL = "protocol's kernel"
+DISTANCES = (0.5, 1.0, 2.0)
+"""Bandwidths of the RBF bases, in median distances between inputs."""
+
 _PAIRS = 20_000
 
 
@@ -70,51 +73,75 @@ def typical_gamma(x: Array, seed: int) -> float | None:
 
 
 @dataclass(frozen=True)
-class BasisKernel:
-    """One basis' kernel: columns K[rows, landmarks], (rows, m).
+class Basis:
+    """k directions of the inputs, U = K[:, landmarks] B, with K / n ~ U diag(eigenvalues) U'.
 
     Attributes:
-        name: of the basis.
-        kernel: k.
+        name: of the kernel, for reports.
+        kernel: k; None of the constant.
         center: subtracted from the inputs; None for none.
         landmarks: (m, d), centred.
+        eigenvalues: decreasing, (k,); none before the columns were added up over all rows.
+        coordinates: B, (m, k).
+        start: of its directions among those of all bases; a version's own come last.
     """
 
     name: str
-    kernel: Kernel
+    kernel: Kernel | None
     center: Array | None = field(repr=False)
     landmarks: Array = field(repr=False)
+    eigenvalues: Array = field(default_factory=lambda: np.empty(0), repr=False)
+    coordinates: Array = field(default_factory=lambda: np.empty((0, 0)), repr=False)
+    start: int = 0
 
     @classmethod
-    def of(cls, name: str, kernel: Kernel, x: Array, center: Array | None, count: int, seed: int) -> BasisKernel:
+    def of(cls, name: str, kernel: Kernel, x: Array, center: Array | None, count: int, seed: int) -> Basis:
         """With at most ``count`` of the rows x as landmarks."""
         points = x if center is None else x - center
         return cls(name, kernel, center, points[choose_landmarks(points, kernel, count, seed)])
 
+    def spanned(self, products: Array, n: int, most: int, start: int = 0) -> Basis:
+        """Returns it with at most ``most`` directions, from C'C of its columns C over all n rows."""
+        assert self.kernel is not None
+        basis, eigenvalues = directions_of_sums(self.kernel, self.landmarks, products, n)
+        keep = min(most, len(eigenvalues))
+        largest = np.argmax(np.abs(basis), axis=0)
+        basis = basis * np.sign(basis[largest, np.arange(basis.shape[1])])  # signs do not hang on rounding
+        return replace(self, eigenvalues=eigenvalues[:keep] / n, coordinates=basis[:, :keep], start=start)
+
+    @property
+    def place(self) -> slice:
+        """Of its directions among those of all bases."""
+        return slice(self.start, self.start + len(self.eigenvalues))
+
 
 class KernelColumns:
-    """Columns of some kernels at the rows of a block, tile by tile; a tile's memory may be used again."""
+    """Columns K[rows, landmarks] of some bases at the rows of a block, tile by tile.
 
-    def __init__(self, x: Array, kernels: Iterable[BasisKernel]) -> None:
-        self._kernels = list(kernels)
-        self._makers = [TileMaker(of.kernel, x.shape[1]) for of in self._kernels]
-        self._others = [TilePoints(of.landmarks) for of in self._kernels]
+    RBF kernels with the same landmarks, one after the other, share their squared distances.
+    """
+
+    def __init__(self, x: Array, bases: Iterable[Basis]) -> None:
         plain, moved = TilePoints(x), None
-        self._points: list[TilePoints] = []
-        for of in self._kernels:
+        self._parts: list[tuple[Basis, TileMaker | None, TilePoints, TilePoints]] = []
+        for of in bases:
             if of.center is not None and moved is None:
                 moved = TilePoints(x - of.center)  # stationary kernels share their centre
-            self._points.append(plain if of.center is None or moved is None else moved)
+            points = plain if of.center is None or moved is None else moved
+            maker = None if of.kernel is None else TileMaker(of.kernel, x.shape[1])
+            self._parts.append((of, maker, points, TilePoints(of.landmarks)))
 
     def at(self, rows: slice) -> list[Array]:
-        """By kernel. RBF kernels with the same landmarks, one after the other, share their squared distances."""
+        """Returns the columns of each basis, (rows, m); a tile's memory may be used again."""
         found: list[Array] = []
         squares: Array | None = None
-        known: BasisKernel | None = None
-        for of, maker, points, others in zip(self._kernels, self._makers, self._points, self._others, strict=True):
-            if isinstance(of.kernel, RBF):
-                if squares is None or known is None or known.landmarks is not of.landmarks:
-                    squares, known = _squared_distances(points, rows, others), of
+        known: Array | None = None
+        for of, maker, points, others in self._parts:
+            if maker is None:
+                found.append(np.ones((rows.stop - rows.start, 1), dtype=points.x.dtype))
+            elif isinstance(of.kernel, RBF):
+                if squares is None or known is not of.landmarks:
+                    squares, known = _squared_distances(points, rows, others), of.landmarks
                 found.append(np.exp(squares * squares.dtype.type(-of.kernel.gamma)))
             else:
                 found.append(np.asarray(maker.tile(points, rows, others, slice(0, len(others.x)))))
@@ -131,24 +158,26 @@ def _squared_distances(points: TilePoints, rows: slice, others: TilePoints) -> A
 
 
 @dataclass(frozen=True)
-class BasisPlan:
-    """What every block needs to know of the others' inputs.
+class Bases:
+    """The bases that all versions of a split share, which every block knows.
 
     Attributes:
         settings: of the test.
         protocol: brings embeddings to the kernels' inputs; with its lambda rows are read.
-        kernels: of the bases beside the constant.
+        all: the constant first.
         n: rows of the split.
         seed: of the landmarks, of the null, and of randomised PIT values.
         dtype: of the arithmetic inside a tile.
+        smoothing: place and directions that the protocol's kernel keeps, in which rows are read; None without it.
     """
 
     settings: CalibrationSettings
     protocol: EvaluationProtocol
-    kernels: tuple[BasisKernel, ...] = field(repr=False)
+    all: tuple[Basis, ...] = field(repr=False)
     n: int
     seed: int
     dtype: Any
+    smoothing: tuple[slice, Directions] | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -160,8 +189,8 @@ class BasisPlan:
         *,
         with_protocol: bool,
         seed: int,
-    ) -> BasisPlan:
-        """Returns the kernels of the bases from the inputs of ``sample_positions``, (s, d).
+    ) -> Bases:
+        """Returns the kernels of the bases, without directions yet, from the inputs of ``sample_positions``, (s, d).
 
         Args:
             sample: these inputs, in the precision of the arithmetic.
@@ -179,107 +208,52 @@ class BasisPlan:
         gamma = typical_gamma(sample, seed)
         center = None if gamma is None else RBF(gamma).center(sample)
         count = LANDMARKS_PER_DIRECTION * settings.directions
-        found: list[BasisKernel] = []
+        found = [Basis(CONSTANT, None, None, np.ones((1, 1)), np.ones(1), np.full((1, 1), n**-0.5))]
         if with_protocol:
             moved = None if protocol.input_kernel.center(sample) is None else center
-            found.append(BasisKernel.of(PROTOCOL, protocol.input_kernel, sample, moved, count, seed))
-        landmarks: Array | None = None
-        for share in sorted(settings.distances) if gamma is not None else ():
+            found.append(Basis.of(PROTOCOL, protocol.input_kernel, sample, moved, count, seed))
+        narrowest: Basis | None = None
+        for share in DISTANCES if gamma is not None else ():
             kernel = RBF(float(gamma) / share**2)  # type: ignore[arg-type]
-            if landmarks is None:  # those of the narrowest kernel cover the inputs for the wider ones
-                landmarks = BasisKernel.of("", kernel, sample, center, count, seed).landmarks
-            found.append(BasisKernel(distance_name(share), kernel, center, landmarks))
+            if narrowest is None:  # whose landmarks cover the inputs for the wider ones
+                narrowest = Basis.of("", kernel, sample, center, count, seed)
+            found.append(replace(narrowest, name=distance_name(share), kernel=kernel))
         return cls(settings, protocol, tuple(found), n, seed, sample.dtype)
+
+    def spanned(self, sums: BlockSums) -> Bases:
+        """Returns them with their directions, from what ``bases_pass`` added up."""
+        n, smoothing, found = self.n, None, [self.all[0]]
+        for of in self.all[1:]:
+            products = sums.added[f"products {of.name}"]
+            basis = of.spanned(products, n, self.settings.directions, found[-1].place.stop)
+            found.append(basis)
+            if of.name == PROTOCOL:
+                filters = basis.eigenvalues / (basis.eigenvalues + self.protocol.regularization)
+                keep = max(1, int(np.count_nonzero(filters >= MIN_FILTER)))
+                kept = basis.coordinates[:, :keep]
+                moment, total = kept.T @ products @ kept, kept.T @ sums.added[f"total {of.name}"]
+                smoothing = slice(basis.start, basis.start + keep), Directions(n, filters[:keep], moment, total)
+        return replace(self, all=tuple(found), smoothing=smoothing)
+
+    @property
+    def directions(self) -> int:
+        """Of all bases."""
+        return int(self.all[-1].place.stop)
 
     def inputs(self, rows: BlockRows) -> Array:
         """Returns x of a block, (rows, d)."""
         return protocol_inputs(self.protocol, rows.inputs(), rows.first, self.dtype)
 
     def columns(self, x: Array) -> Iterator[tuple[slice, list[Array]]]:
-        """Yields rows, and 1, K_1, K_2, ... there, (rows, m) each, tile by tile."""
-        columns = KernelColumns(x, self.kernels)
+        """Yields rows of a block with inputs x, and the columns of each basis there, (rows, m) each, tile by tile."""
+        columns = KernelColumns(x, self.all)
         for rows in tile_slices(slice(0, len(x)), TILE_ROWS):
-            yield rows, [np.ones((rows.stop - rows.start, 1), dtype=x.dtype), *columns.at(rows)]
-
-
-def bases_pass(rows: BlockRows, plan: BasisPlan) -> Pass:
-    """Returns products of each kernel's columns with each other, and their sums, over the rows of a block."""
-    sums = BlockSums()
-    for _, columns in plan.columns(plan.inputs(rows)):
-        for of, of_kernel in zip(plan.kernels, columns[1:], strict=True):
-            # float64: the small matrices made of it have the squared condition number of the columns.
-            exact = of_kernel.astype(np.float64)
-            sums.add(f"products {of.name}", exact.T @ exact)
-            sums.add(f"total {of.name}", np.sum(exact, axis=0))
-    return {"": sums}
-
-
-@dataclass(frozen=True)
-class Basis:
-    """k directions of the inputs, U = K B: K_h ~ U diag(n eigenvalues) U'.
-
-    Attributes:
-        name: of the kernel h, for reports.
-        eigenvalues: of K_h / n, decreasing, (k,).
-        coordinates: B, (m, k).
-        place: of its directions among those of all bases; a version's own come last.
-    """
-
-    name: str
-    eigenvalues: Array = field(repr=False)
-    coordinates: Array = field(repr=False)
-    place: slice = field(repr=False)
-
-    @classmethod
-    def of(cls, kernel: BasisKernel, products: Array, n: int, most: int, start: int) -> Basis:
-        """Returns at most ``most`` directions from C'C over all n rows, which begin at ``start``."""
-        basis, eigenvalues = directions_of_sums(kernel.kernel, kernel.landmarks, products, n)
-        keep = min(most, len(eigenvalues))
-        largest = np.argmax(np.abs(basis), axis=0)
-        basis = basis * np.sign(basis[largest, np.arange(basis.shape[1])])  # signs do not hang on rounding
-        return cls(kernel.name, eigenvalues[:keep] / n, basis[:, :keep], slice(start, start + keep))
-
-
-@dataclass(frozen=True)
-class InputBases:
-    """The bases that all versions of a split share.
-
-    Attributes:
-        plan: as the blocks know it.
-        bases: the constant first.
-        smoothing: place and directions that the protocol's kernel keeps, in which rows are read; None without it.
-    """
-
-    plan: BasisPlan
-    bases: tuple[Basis, ...] = field(repr=False)
-    smoothing: tuple[slice, Directions] | None = field(repr=False)
-
-    @classmethod
-    def of(cls, plan: BasisPlan, sums: BlockSums) -> InputBases:
-        """Returns the spectra, from what ``bases_pass`` added up."""
-        n, smoothing = plan.n, None
-        bases = [Basis(CONSTANT, np.ones(1), np.full((1, 1), n**-0.5), slice(0, 1))]
-        for of in plan.kernels:
-            products = sums.added[f"products {of.name}"]
-            basis = Basis.of(of, products, n, plan.settings.directions, bases[-1].place.stop)
-            bases.append(basis)
-            if of.name == PROTOCOL:
-                filters = basis.eigenvalues / (basis.eigenvalues + plan.protocol.regularization)
-                keep = max(1, int(np.count_nonzero(filters >= MIN_FILTER)))
-                kept, start = basis.coordinates[:, :keep], basis.place.start
-                moment, total = kept.T @ products @ kept, kept.T @ sums.added[f"total {of.name}"]
-                smoothing = slice(start, start + keep), Directions(n, filters[:keep], moment, total)
-        return cls(plan, tuple(bases), smoothing)
-
-    @property
-    def directions(self) -> int:
-        """Of all bases."""
-        return int(self.bases[-1].place.stop)
+            yield rows, columns.at(rows)
 
     def tiles(self, x: Array) -> Iterator[tuple[slice, Array]]:
         """Yields rows of a block with inputs x, and U of all bases there, (rows, k) in single precision, by tiles."""
-        coordinates = [basis.coordinates.astype(x.dtype) for basis in self.bases]
-        for rows, columns in self.plan.columns(x):
+        coordinates = [basis.coordinates.astype(x.dtype) for basis in self.all]
+        for rows, columns in self.columns(x):
             own = [of_kernel @ part for of_kernel, part in zip(columns, coordinates, strict=True)]
             yield rows, np.concatenate(own, axis=1, dtype=np.float32)
 
@@ -293,8 +267,20 @@ class InputBases:
     @property
     def reference(self) -> Basis:
         """The basis of the effects: the RBF at the middle bandwidth, else the protocol's kernel, else the constant."""
-        distances, named = sorted(self.plan.settings.distances), {basis.name: basis for basis in self.bases}
-        return named.get(distance_name(distances[len(distances) // 2])) or named.get(PROTOCOL) or self.bases[0]
+        named = {basis.name: basis for basis in self.all}
+        return named.get(distance_name(DISTANCES[len(DISTANCES) // 2])) or named.get(PROTOCOL) or self.all[0]
+
+
+def bases_pass(rows: BlockRows, bases: Bases) -> Pass:
+    """Returns products of each kernel's columns with each other, and their sums, over the rows of a block."""
+    sums = BlockSums()
+    for _, columns in bases.columns(bases.inputs(rows)):
+        for of, of_kernel in zip(bases.all[1:], columns[1:], strict=True):
+            # float64: the small matrices made of it have the squared condition number of the columns.
+            exact = of_kernel.astype(np.float64)
+            sums.add(f"products {of.name}", exact.T @ exact)
+            sums.add(f"total {of.name}", np.sum(exact, axis=0))
+    return {"": sums}
 
 
 def product(left: Array, right: Array) -> Array:
@@ -323,7 +309,7 @@ def own_quantiles(y: Any, predictive: Distribution, levels: Sequence[float]) -> 
     return np.concatenate([Samples(part).predictive_quantile(wanted) for part in parts])
 
 
-def own_kernel(points: Array, settings: CalibrationSettings, *, dtype: Any, seed: int) -> BasisKernel | None:
+def own_basis(points: Array, settings: CalibrationSettings, *, dtype: Any, seed: int) -> Basis | None:
     """The kernel of a version's own basis, from its quantiles at the sampled rows, (s, q).
 
     None where they do not depend on the input, or are not finite.
@@ -334,23 +320,19 @@ def own_kernel(points: Array, settings: CalibrationSettings, *, dtype: Any, seed
     # In the precision of the shared columns: what is rounding in products with them must not become a direction.
     points = points.astype(dtype)
     count = LANDMARKS_PER_DIRECTION * settings.own_directions
-    return BasisKernel.of(OWN, RBF(gamma), points, np.median(points, axis=0), count, seed)
+    return Basis.of(OWN, RBF(gamma), points, np.median(points, axis=0), count, seed)
 
 
-class OwnColumns:
-    """Columns K[rows, landmarks] of a version's own kernel at the rows of a block, tile by tile.
+class OwnColumns(KernelColumns):
+    """Columns of a version's own basis at the rows of a block, from its quantiles there, (rows, q).
 
     Attributes:
         unbounded: how many rows have quantiles that are not finite: with any the version has no basis of its own.
     """
 
-    def __init__(self, kernel: BasisKernel, quantiles: Array) -> None:
+    def __init__(self, basis: Basis, quantiles: Array) -> None:
         bad = np.asarray(~np.isfinite(quantiles).all(axis=1))
-        assert kernel.center is not None
-        finite = np.where(bad[:, None], kernel.center, quantiles).astype(kernel.landmarks.dtype)
+        assert basis.center is not None
+        finite = np.where(bad[:, None], basis.center, quantiles).astype(basis.landmarks.dtype)
         self.unbounded = int(np.count_nonzero(bad))
-        self._columns = KernelColumns(finite, [kernel])
-
-    def at(self, rows: slice) -> Array:
-        """Returns the columns of a tile, (rows, m)."""
-        return self._columns.at(rows)[0]
+        super().__init__(finite, [basis])

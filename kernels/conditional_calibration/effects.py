@@ -30,15 +30,16 @@ The outcome of a test has them beside its p-values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.special
 
 from congruence.kernels.arrays import Array, printed
-from congruence.kernels.conditional_calibration.bases import InputBases, product
+from congruence.kernels.conditional_calibration.bases import Bases, product
+from congruence.kernels.conditional_calibration.null import RIDGES
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks, t_quantile
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.engine.spectrum import weighted_squares
@@ -84,15 +85,15 @@ class LeaveOneOut:
 
     @classmethod
     def of(cls, eigenvalues: Array, ridge: float, start: int = 0) -> LeaveOneOut:
-        """The regression on a basis whose directions begin at ``start``, with w = e / (e + ridge)."""
-        weights = kept_weights(eigenvalues, ridge)
+        """The regression on a basis whose directions begin at ``start``, by the w = e / (e + ridge) that it keeps."""
+        weights = eigenvalues / (eigenvalues + ridge)
+        weights = weights[: max(1, int(np.count_nonzero(weights >= _NEGLIGIBLE_WEIGHT)))]
         return cls(slice(start, start + len(weights)), weights)
 
     @classmethod
-    def of_bases(cls, bases: InputBases) -> LeaveOneOut:
+    def of_bases(cls, bases: Bases) -> LeaveOneOut:
         """The regression on the basis of the effects."""
-        reference = bases.reference
-        return cls.of(reference.eigenvalues, min(bases.plan.settings.ridges), reference.place.start)
+        return cls.of(bases.reference.eigenvalues, min(RIDGES), bases.reference.start)
 
     def at(self, vectors: Array) -> tuple[Array, Array]:
         """U of the regression at a tile's rows, (rows, k), and H_ii, (rows,)."""
@@ -230,12 +231,6 @@ def effects_by_blocks(
     return found
 
 
-def kept_weights(eigenvalues: Array, ridge: float) -> Array:
-    """w = e / (e + ridge) of the directions that H keeps, from e = eigenvalues / n, decreasing."""
-    weights = eigenvalues / (eigenvalues + ridge)
-    return np.asarray(weights[: max(1, int(np.count_nonzero(weights >= _NEGLIGIBLE_WEIGHT)))])
-
-
 def _interval(signal: float, diagonal: float, quadratic: float, slope: float, level: float) -> tuple[float, float]:
     """The a >= 0 for which signal is no rarer than the tails of a gamma distribution of variance quadratic + 4 slope a.
 
@@ -320,3 +315,44 @@ class ConditionalCalibrationTest:
             for order, effect in self.effects.items()
         }
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("order")
+
+
+def outcome_of_evidence(
+    names: Sequence[str],
+    observed: Array,
+    null: Array,
+    *,
+    effects: Mapping[str, Effect],
+    means: Mapping[str, float],
+    blocks: int | None,
+    orders: Sequence[str] = ORDERS,
+) -> ConditionalCalibrationTest:
+    """Returns the outcome from the evidence of every basis.
+
+    Args:
+        names: of the bases.
+        observed: evidence, (bases, orders and all of them, 1).
+        null: the same of the draws, (bases, orders and all of them, B).
+        effects: by order.
+        means: mean scores by order.
+        blocks: of rows that depend on each other, by whose signs the draws were made.
+        orders: what evidence has between bases and draws.
+    """
+
+    def p_value(axes: Any) -> float:
+        """Of the maximum over the bases and orders at ``axes``."""
+        reached = np.max(null[axes], axis=(0, 1)) >= np.max(observed[axes])
+        return float((1 + np.count_nonzero(reached)) / (null.shape[2] + 1))
+
+    return ConditionalCalibrationTest(
+        statistic=float(np.max(observed)),
+        p_value=p_value(np.s_[:]),
+        by_order={name: p_value(np.s_[:, j : j + 1]) for j, name in enumerate(orders)},
+        by_basis={name: p_value(np.s_[b : b + 1]) for b, name in enumerate(names)},
+        effects=effects,
+        means=means,
+        draws=null.shape[2],
+        null="exact" if blocks is None else "blocks",
+        null_statistics=np.max(null, axis=(0, 1)),
+        blocks=blocks,
+    )

@@ -17,7 +17,6 @@ it. Of rows that depend on each other it is their scores times one random sign a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,20 +33,21 @@ MANY_ROWS = 50_000
 FEW_ROWS = 5_000
 _STEPS = (9_999, 1_999, 999)
 _OF_MANY_ROWS = 255
+RIDGES = (1e-1, 1e-2, 1e-3)
+"""lambda of the weights e / (e + n lambda) of directions; the weights e are tried beside them."""
+
+JOINT_PRIOR = 1 / 3
+"""Of all four orders together; the rest is shared by the single orders."""
 
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """The hypotheses of the test and how often its null is drawn.
+    """The sizes of the test and how often its null is drawn.
 
     Attributes:
-        distances: bandwidths of the RBF bases, in median distances between inputs.
-        ridges: lambda of the weights e / (e + n lambda).
-        unsmoothed: also the weights e.
         levels: of the version's own quantiles, the inputs of its own basis; none for no such basis.
         directions: leading eigenvectors of each basis at most.
         own_directions: of the version's own basis.
-        joint_prior: prior weight of all four orders together; the rest is shared by the single orders.
         draws: B; by default the most of 9,999, 1,999 and 999 with n B <= 40 million, 999 up to 50,000 rows, and 255
             above.
 
@@ -55,19 +55,12 @@ class CalibrationSettings:
         InvalidInputError: a value that defines no test, by name.
     """
 
-    distances: tuple[float, ...] = (0.5, 1.0, 2.0)
-    ridges: tuple[float, ...] = (1e-1, 1e-2, 1e-3)
-    unsmoothed: bool = True
     levels: tuple[float, ...] = (0.1, 0.5, 0.9)
     directions: int = 100
     own_directions: int = 40
-    joint_prior: float = 1 / 3
     draws: int | None = None
 
     def __post_init__(self) -> None:
-        for name, values in (("distances", self.distances), ("ridges", self.ridges)):
-            if not values or not all(value > 0 and np.isfinite(value) for value in values):
-                raise InvalidInputError(f"{name}: {values}; give one or more positive numbers")
         if not all(0 < level < 1 for level in self.levels):
             raise InvalidInputError(
                 f"levels: {self.levels}; give levels of quantiles inside (0, 1), such as (.1, .5, .9)"
@@ -75,8 +68,6 @@ class CalibrationSettings:
         for name, count in (("directions", self.directions), ("own_directions", self.own_directions)):
             if count < 1:
                 raise InvalidInputError(f"{name}: {count}; give at least 1")
-        if not 0 < self.joint_prior < 1:
-            raise InvalidInputError(f"joint_prior: {self.joint_prior}; give a weight inside (0, 1)")
         if self.draws is not None and self.draws < 1:
             raise InvalidInputError(
                 f"draws: {self.draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %"
@@ -95,7 +86,6 @@ class CalibrationSettings:
         return self.draws or (_STEPS[-1] if n <= FEW_ROWS else _OF_MANY_ROWS)
 
 
-TESTED = len(ORDERS) + 1  # each order alone, then all together
 _SMALLEST = 1e-280
 _STEPPED = 1.1
 _FRACTIONS = 60
@@ -114,21 +104,27 @@ _WORDS_PER_COUNTER = 8  # numbers of single precision that one step of Philox gi
 
 @dataclass(frozen=True)
 class BasisHypotheses:
-    """The hypotheses of one basis.
+    """The hypotheses of one basis; every basis has the same prior.
 
     Attributes:
         weights: w, a row for each choice, the largest of each row 1, (c, k).
-        log_prior: of each choice with each order alone and with all, (c, 5).
     """
 
     weights: Array = field(repr=False)
-    log_prior: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, eigenvalues: Array) -> BasisHypotheses:
+        """Of a basis whose kernel matrix has ``eigenvalues`` n e, (k,)."""
+        if len(eigenvalues) == 1:
+            return cls(np.ones((1, 1)))  # of one direction, every weight says the same
+        weights = np.stack([*(eigenvalues / (eigenvalues + ridge) for ridge in RIDGES), eigenvalues])
+        return cls(weights / weights[:, :1])
 
     def forms(self, coefficients: Array) -> Array:
         """T of every choice, each order alone and all together, (c, 5, D), for coefficients (k, 4, D)."""
         squares = np.square(coefficients, dtype=np.float64)
         k, orders, draws = squares.shape
-        forms = np.empty((len(self.weights), TESTED, draws))
+        forms = np.empty((len(self.weights), orders + 1, draws))
         forms[:, :orders] = (self.weights @ squares.reshape(k, -1)).reshape(-1, orders, draws)
         forms[:, orders] = np.sum(forms[:, :orders], axis=1)
         return forms
@@ -138,7 +134,7 @@ class BasisHypotheses:
 
         See ``evidence_by_others``.
         """
-        return np.asarray(np.max(evidence_by_others(forms) + self.log_prior[:, :, None], axis=0))
+        return self._most(evidence_by_others(forms))
 
     def evidence(self, coefficients: Array) -> Array:
         """The same of coefficients (k, 4, D) whose covariance is I: by the moments that their forms then have."""
@@ -147,24 +143,16 @@ class BasisHypotheses:
         scale = square / total  # of the gamma distribution: variance / mean / 2, so that forms / scale is chi-squared
         freedom = total**2 / square
         for choice in range(len(self.weights)):
-            for count, rows in ((1, slice(0, orders)), (orders, slice(orders, TESTED))):
+            for count, rows in ((1, slice(0, orders)), (orders, slice(orders, None))):
                 forms[choice, rows] = -log_gamma_tail(
                     0.5 * count * freedom[choice], 0.5 * forms[choice, rows] / scale[choice]
                 )
-        return np.asarray(np.max(forms + self.log_prior[:, :, None], axis=0))
+        return self._most(forms)
 
-
-def basis_hypotheses(eigenvalues: Array, settings: CalibrationSettings) -> BasisHypotheses:
-    """The hypotheses of a basis whose kernel matrix has ``eigenvalues`` n e (k,); every basis has the same prior."""
-    if len(eigenvalues) == 1:
-        weights = np.ones((1, 1))  # of one direction, every weight says the same
-    else:
-        smoothed = [eigenvalues / (eigenvalues + ridge) for ridge in settings.ridges]
-        weights = np.stack([*smoothed, eigenvalues] if settings.unsmoothed else smoothed)
-        weights /= weights[:, :1]
-    single = (1.0 - settings.joint_prior) / len(ORDERS)
-    prior = np.array([single] * len(ORDERS) + [settings.joint_prior]) / len(weights)
-    return BasisHypotheses(weights, np.tile(np.log(prior), (len(weights), 1)))
+    def _most(self, evidence: Array) -> Array:
+        single = (1.0 - JOINT_PRIOR) / len(ORDERS)
+        prior = np.array([single] * len(ORDERS) + [JOINT_PRIOR]) / len(self.weights)
+        return np.asarray(np.max(evidence + np.log(prior)[:, None], axis=0))
 
 
 def evidence_by_others(forms: Array) -> Array:
@@ -231,35 +219,23 @@ def null_pit_values(first: int, rows: int, block: int, seed: int) -> Array:
     return rng.random((rows, DRAWS_AT_ONCE), dtype=np.float32)
 
 
-def projected_draws(vectors: Array, first: int, block: int, draws: int, seed: int) -> Array:
-    """U'Phi of a block of draws over rows from position ``first`` on, (k, 4, D), for U (rows, k)."""
-    count = min(DRAWS_AT_ONCE, draws - block)
+def projected_draws(
+    vectors: Array, first: int, block: int, draws: int, seed: int, jumps: JumpScores | None = None
+) -> Array:
+    """U'Phi of a block of draws over rows from position ``first`` on, (k, 4, D), for U (rows, k).
 
-    def scores_at(rows: slice) -> Array:
-        return monomials_in_place(null_pit_values(first + rows.start, rows.stop - rows.start, block, seed)[:, :count])
-
-    projected = projected_scores(vectors, count, scores_at)
-    return np.asarray(np.einsum("js,ksd->kjd", SCORES_OF_MONOMIALS, projected), dtype=np.float32)
-
-
-def projected_scores(vectors: Array, count: int, scores_at: Callable[[slice], Array]) -> Array:
-    """U'Phi, (k, 4, count), where ``scores_at`` draws the scores of some rows, (rows, 4, count)."""
-    n, k = vectors.shape
+    Of a version whose scores have ``jumps`` they are those of the jumps that hold the same PIT values.
+    """
+    count, (n, k) = min(DRAWS_AT_ONCE, draws - block), vectors.shape
     total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
     for rows in row_slices(n, ROWS_AT_ONCE):
-        drawn = scores_at(rows).astype(np.float32, copy=False)
+        u = null_pit_values(first + rows.start, rows.stop - rows.start, block, seed)[:, :count]
+        drawn = monomials_in_place(u) if jumps is None else jumps[rows].drawn(u).astype(np.float32)
         total += vectors[rows].T @ drawn.reshape(len(drawn), -1)
-    return total.reshape(k, len(ORDERS), count)
-
-
-def own_draws(vectors: Array, scores: JumpScores, first: int, block: int, draws: int, seed: int) -> Array:
-    """``projected_draws`` of a version whose scores have jumps, from the same PIT values."""
-    count = min(DRAWS_AT_ONCE, draws - block)
-
-    def scores_at(rows: slice) -> Array:
-        return scores[rows].drawn(null_pit_values(first + rows.start, rows.stop - rows.start, block, seed)[:, :count])
-
-    return projected_scores(vectors, count, scores_at)
+    projected = total.reshape(k, len(ORDERS), count)
+    if jumps is not None:
+        return projected
+    return np.asarray(np.einsum("js,ksd->kjd", SCORES_OF_MONOMIALS, projected), dtype=np.float32)
 
 
 def monomials_in_place(u: Array) -> Array:

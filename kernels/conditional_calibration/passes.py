@@ -2,14 +2,13 @@
 
 quantiles  what versions say of the sampled rows        -> each version's own basis
 scores     products of directions and scores            -> evidence, smoothing, P-P curves; of dependent rows by block
-null       products of directions and drawn scores      -> the null
-jumps      the same of one version that predicts counts -> the null that is its alone
+null       products of directions and drawn scores      -> the null that versions share, or that is one's alone
 reading    effects, and every row's reading             -> the test
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,19 +16,17 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.bases import (
+    Bases,
     Basis,
-    BasisKernel,
-    BasisPlan,
-    InputBases,
     OwnColumns,
-    own_kernel,
+    own_basis,
     own_quantiles,
     product,
 )
 from congruence.kernels.conditional_calibration.counts import LARGEST_TABLE, JumpScores, table_width
 from congruence.kernels.conditional_calibration.effects import LeaveOneOut
 from congruence.kernels.conditional_calibration.local_reading import LEVELS, PREFIX, LocalReading, ScoreSmoothing
-from congruence.kernels.conditional_calibration.null import CalibrationSettings, draw_blocks, own_draws, projected_draws
+from congruence.kernels.conditional_calibration.null import CalibrationSettings, draw_blocks, projected_draws
 from congruence.kernels.conditional_calibration.regions import RegionCenters
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
@@ -46,44 +43,42 @@ _ROWS_OF_DRAWS = 16_384  # whose directions are side by side while draws go over
 
 
 @dataclass(frozen=True)
-class VersionPlan:
+class Version:
     """What every block needs to know of a version.
 
     Attributes:
         name: of the version.
-        own: kernel on its own quantiles; None where these do not depend on the input, or are not finite.
+        own: basis on its own quantiles; None where these do not depend on the input, or are not finite.
         by_jumps: whether its scores are means over jumps (``JumpScores``): in all rows or in none.
         dependent: blocks of all rows that depend on each other, at most ``MOST_BLOCKS``.
         seed: of the randomisation of PIT values.
     """
 
     name: str
-    own: BasisKernel | None = field(repr=False)
+    own: Basis | None = field(repr=False)
     by_jumps: bool
     dependent: DependentBlocks | None = field(repr=False)
     seed: int
 
     @classmethod
-    def of(
-        cls, bases: InputBases, name: str, found: BlockSums, dependent: DependentBlocks | None, seed: int
-    ) -> VersionPlan:
-        """Returns it from what ``quantiles_pass`` found of the version."""
-        plan = bases.plan
-        own = own_kernel(found.rows("quantiles"), plan.settings, dtype=plan.dtype, seed=plan.seed)
+    def of(cls, bases: Bases, name: str, found: BlockSums, dependent: DependentBlocks | None, seed: int) -> Version:
+        """Returns it from what ``quantiles_pass`` found of the version; its own basis has no directions yet."""
+        own = own_basis(found.rows("quantiles"), bases.settings, dtype=bases.dtype, seed=bases.seed)
         joined = None if dependent is None else dependent.joined(MOST_BLOCKS)
         return cls(name, own, 0 < found.largest["width"] <= LARGEST_TABLE, joined, seed)
 
-    def own_columns(self, rows: BlockRows, plan: BasisPlan, predictive: Distribution) -> OwnColumns | None:
-        """Returns the columns of its own kernel at the rows of a block, if it has one."""
-        if self.own is None:
-            return None
-        quantiles = own_quantiles(rows.targets(), predictive, plan.settings.levels)
-        assert quantiles is not None
-        return OwnColumns(self.own, quantiles)
+    def own_columns(self, rows: BlockRows, bases: Bases, predictive: Distribution) -> OwnColumns | None:
+        """Returns the columns of its own basis at the rows of a block, if it has one."""
+        quantiles = own_quantiles(rows.targets(), predictive, bases.settings.levels) if self.own else None
+        return None if self.own is None or quantiles is None else OwnColumns(self.own, quantiles)
 
     def jumps(self, rows: BlockRows, predictive: Distribution) -> JumpScores | None:
         """Returns its scores at the rows of a block, where they are means over jumps."""
         return JumpScores.at(np.asarray(rows.targets(), dtype=np.float64), predictive) if self.by_jumps else None
+
+    def dependent_at(self, rows: BlockRows, at: slice) -> DependentBlocks | None:
+        """Returns the blocks of dependent rows at a tile of a block."""
+        return None if self.dependent is None else self.dependent.at(slice(rows.first + at.start, rows.first + at.stop))
 
 
 def quantiles_pass(rows: BlockRows, settings: CalibrationSettings, versions: Sequence[str], positions: Array) -> Pass:
@@ -99,82 +94,64 @@ def quantiles_pass(rows: BlockRows, settings: CalibrationSettings, versions: Seq
     return found
 
 
-@dataclass(frozen=True)
-class VersionRows:
-    """A version at the rows of a block.
+def version_scores(
+    rows: BlockRows, versions: Sequence[Version]
+) -> dict[str, tuple[Distribution, Array, JumpScores | None, Array]]:
+    """Returns predictions, PIT values (rows,), jumps, and scores (rows, 4) of each version at the rows of a block.
 
-    Attributes:
-        pit: PIT values, (rows,).
-        scores: of these, (rows, 4), or of ``jumps``.
-        jumps: where scores are means over jumps.
-        own: columns of its own kernel, where they are asked for.
-        members: where PIT values are ranks among draws, how many these are; 0 of others.
+    Keys are read only where a PIT value is randomised: texts take seconds.
     """
-
-    pit: Array
-    scores: Array
-    jumps: JumpScores | None
-    own: OwnColumns | None
-    members: int
-
-
-def version_rows(
-    rows: BlockRows, plan: BasisPlan, versions: Sequence[VersionPlan], *, with_own: bool = False
-) -> dict[str, VersionRows]:
-    """Returns the rows of each version; keys are read only where a PIT value is randomised: texts take seconds."""
     models, found = {version.name: rows.predictive(version.name) for version in versions}, {}
     steps = any(predictive.may_jump or predictive.has_steps for predictive in models.values())
     keys = rows.blocks.keys(rows.block) if steps else None
     for version in versions:
         predictive = models[version.name]
         pit = pit_values(rows.targets(), predictive, seed=version.seed, keys=keys)
-        jumps, own = version.jumps(rows, predictive), version.own_columns(rows, plan, predictive) if with_own else None
-        scores = pit_scores(pit) if jumps is None else jumps.values
-        found[version.name] = VersionRows(pit, scores, jumps, own, predictive.members or 0)
+        jumps = version.jumps(rows, predictive)
+        found[version.name] = predictive, pit, jumps, pit_scores(pit) if jumps is None else jumps.values
     return found
 
 
-def scores_pass(rows: BlockRows, bases: InputBases, plans: Sequence[VersionPlan]) -> Pass:
+def scores_pass(rows: BlockRows, bases: Bases, versions: Sequence[Version]) -> Pass:
     """Returns products of all directions with the scores of versions, and with the columns of their own kernels."""
-    known, weights = version_rows(rows, bases.plan, plans, with_own=True), rows.weights()
-    regression, sums = LeaveOneOut.of_bases(bases), {plan.name: BlockSums() for plan in plans}
-    for at, vectors in bases.tiles(bases.plan.inputs(rows)):
+    known, weights = version_scores(rows, versions), rows.weights()
+    own = {version.name: version.own_columns(rows, bases, known[version.name][0]) for version in versions}
+    regression, sums = LeaveOneOut.of_bases(bases), {version.name: BlockSums() for version in versions}
+    for at, vectors in bases.tiles(bases.inputs(rows)):
         counted = None if weights is None else weights[at]
-        for plan in plans:
-            added, version = sums[plan.name], known[plan.name]
-            scores, dependent = version.scores[at], None
-            added.raise_to("members", float(version.members))
+        for version in versions:
+            added, (predictive, pit, jumps, scores) = sums[version.name], known[version.name]
+            scores, dependent = scores[at], version.dependent_at(rows, at)
+            added.raise_to("members", float(predictive.members or 0))
             added.add("projected", product(vectors, scores))
             added.add("scores", np.sum(scores, axis=0))
             added.add("squares", np.sum(scores**2, axis=0))
-            if plan.dependent is not None:
-                dependent = plan.dependent.at(slice(rows.first + at.start, rows.first + at.stop))
+            if dependent is not None:
                 total = added.sum_of("in blocks", (dependent.count, vectors.shape[1], len(ORDERS)))
                 dependent.add_products(total, vectors, scores)
             regression.add_scores(added, vectors, scores, counted, dependent)
             if bases.smoothing is not None:
-                _add_smoothing(added, vectors[:, bases.smoothing[0]], version, at)
-            if version.own is not None:
-                _add_own(added, version.own, at, scores, dependent)
+                _add_smoothing(added, vectors[:, bases.smoothing[0]], pit[at], None if jumps is None else jumps[at])
+            if (columns := own[version.name]) is not None:
+                _add_own(added, columns, at, scores, dependent)
     return sums
 
 
-def _add_smoothing(added: BlockSums, inside: Array, version: VersionRows, at: slice) -> None:
+def _add_smoothing(added: BlockSums, inside: Array, pit: Array, jumps: JumpScores | None) -> None:
     """What the reading of rows, and the P-P curves, need of a tile in the directions of the protocol's kernel."""
-    below = (version.pit[at, None] <= LEVELS).astype(np.float32)
+    below = (pit[:, None] <= LEVELS).astype(np.float32)
     added.add("below", product(inside, below))
     added.add("shares", np.sum(below, axis=0, dtype=np.float64))
-    if version.jumps is not None:
-        variance = version.jumps[at].variance
-        added.add("variance", np.sum(variance, axis=0))
-        added.add("weighted", np.stack([weighted_squares(inside, column) for column in variance.T]))
+    if jumps is not None:
+        added.add("variance", np.sum(jumps.variance, axis=0))
+        added.add("weighted", np.stack([weighted_squares(inside, column) for column in jumps.variance.T]))
 
 
 def _add_own(
     added: BlockSums, columns: OwnColumns, at: slice, scores: Array, dependent: DependentBlocks | None
 ) -> None:
     """What a version's own basis needs of a tile."""
-    tile = columns.at(at).astype(np.float64)
+    tile = columns.at(at)[0].astype(np.float64)
     if at.start == 0:
         added.add("unbounded", float(columns.unbounded))
     added.add("own projected", product(tile, scores))
@@ -184,56 +161,30 @@ def _add_own(
         dependent.add_products(total, tile, scores)
 
 
-Draw = Callable[[Array, slice, int], Array]
-"""Products of directions of some rows of a block with the scores of a block of draws there, (k, 4, D)."""
+def null_pass(rows: BlockRows, bases: Bases, versions: Sequence[Version], draws: int, with_shared: bool) -> Pass:
+    """Returns products of drawn scores with the directions of all bases, if asked, and with those of versions' own.
 
-
-def null_pass(
-    rows: BlockRows,
-    bases: InputBases,
-    plans: Sequence[VersionPlan],
-    own: Mapping[str, Basis],
-    draws: int,
-    with_shared: bool,
-) -> Pass:
-    """Returns products of drawn scores with the directions of all bases, if asked, and with those of versions' own."""
-    beside = []
-    for plan in plans:
-        columns = plan.own_columns(rows, bases.plan, rows.predictive(plan.name))
-        assert columns is not None
-        beside.append((columns, own[plan.name].coordinates))
-    seed = bases.plan.seed
-
-    def draw(vectors: Array, at: slice, block: int) -> Array:
-        return projected_draws(vectors, rows.first + at.start, block, draws, seed)
-
-    return {"": _drawn_sums(_strips(rows, bases, beside, with_shared=with_shared), draws, draw)}
-
-
-def jumps_pass(rows: BlockRows, bases: InputBases, plan: VersionPlan, own: Basis | None, draws: int) -> Pass:
-    """Returns products of all directions with draws of the scores that a version's own distributions have."""
-    predictive, seed = rows.predictive(plan.name), bases.plan.seed
-    jumps = plan.jumps(rows, predictive)
-    assert jumps is not None
-    columns = None if own is None else plan.own_columns(rows, bases.plan, predictive)
-    beside = [] if own is None or columns is None else [(columns, own.coordinates)]
-
-    def draw(vectors: Array, at: slice, block: int) -> Array:
-        return own_draws(vectors, jumps[at], rows.first + at.start, block, draws, seed)
-
-    return {"": _drawn_sums(_strips(rows, bases, beside, with_shared=True), draws, draw)}
-
-
-def _drawn_sums(strips: Iterator[tuple[slice, Array]], draws: int, draw: Draw) -> BlockSums:
+    Of a version with jumps, which comes alone, its own distributions' scores are drawn.
+    """
+    beside: list[tuple[OwnColumns, Array]] = []
+    jumps: JumpScores | None = None
+    for version in versions:
+        predictive = rows.predictive(version.name)
+        jumps = version.jumps(rows, predictive)
+        columns = version.own_columns(rows, bases, predictive)
+        if version.own is not None and columns is not None:
+            beside.append((columns, version.own.coordinates))
     sums, blocks = BlockSums(), draw_blocks(draws)
-    for at, vectors in strips:
-        for block, part in zip(blocks, map_on_threads(partial(draw, vectors, at), blocks), strict=True):
+    for at, vectors in _strips(rows, bases, beside, with_shared=with_shared):
+        here, first = None if jumps is None else jumps[at], rows.first + at.start
+        draw = partial(projected_draws, vectors, first, draws=draws, seed=bases.seed, jumps=here)
+        for block, part in zip(blocks, map_on_threads(draw, blocks), strict=True):
             sums.add(f"draws from {block}", part)
-    return sums
+    return {"": sums}
 
 
 def _strips(
-    rows: BlockRows, bases: InputBases, beside: Sequence[tuple[OwnColumns, Array]], *, with_shared: bool
+    rows: BlockRows, bases: Bases, beside: Sequence[tuple[OwnColumns, Array]], *, with_shared: bool
 ) -> Iterator[tuple[slice, Array]]:
     """The directions of all bases, if asked, and of versions' own of some tiles together, over which draws go at once.
 
@@ -241,9 +192,9 @@ def _strips(
     """
     held: list[Array] = []
     begin = end = 0
-    for at, vectors in bases.tiles(bases.plan.inputs(rows)):
+    for at, vectors in bases.tiles(bases.inputs(rows)):
         parts = [vectors] if with_shared else []
-        parts += [columns.at(at) @ coordinates for columns, coordinates in beside]
+        parts += [columns.at(at)[0] @ coordinates for columns, coordinates in beside]
         held.append(np.concatenate(parts, axis=1, dtype=np.float32))
         end = at.stop
         if end - begin >= _ROWS_OF_DRAWS:
@@ -255,8 +206,8 @@ def _strips(
 
 def reading_pass(
     rows: BlockRows,
-    bases: InputBases,
-    plans: Sequence[VersionPlan],
+    bases: Bases,
+    versions: Sequence[Version],
     regressions: Mapping[str, BlockSums],
     smoothings: Mapping[str, ScoreSmoothing | None],
     places: RegionCenters | None,
@@ -267,28 +218,27 @@ def reading_pass(
     Args:
         rows: of a block.
         bases: of the inputs.
-        plans: of the versions.
+        versions: what is known of them.
         regressions: of their scores, from ``scores_pass``.
         smoothings: of their scores, by which rows are read.
         places: centres of the regions; None where nothing is read.
         write: takes region, reading and influence of every row.
     """
-    known, weights, x = version_rows(rows, bases.plan, plans), rows.weights(), bases.plan.inputs(rows)
-    regression, found = LeaveOneOut.of_bases(bases), {plan.name: BlockSums() for plan in plans}
-    written: dict[str, list[dict[str, Array]]] = {plan.name: [] for plan in plans}
+    known, weights, x = version_scores(rows, versions), rows.weights(), bases.inputs(rows)
+    regression, found = LeaveOneOut.of_bases(bases), {version.name: BlockSums() for version in versions}
+    written: dict[str, list[dict[str, Array]]] = {version.name: [] for version in versions}
     for at, vectors in bases.tiles(x):
         counted = None if weights is None else weights[at]
-        for plan in plans:
-            added, scores = found[plan.name], known[plan.name].scores[at]
-            influence = regression.add_effects(added, regressions[plan.name], vectors, scores, counted)
-            if plan.dependent is not None:
-                here = plan.dependent.at(slice(rows.first + at.start, rows.first + at.stop))
-                added.add("influence of blocks", here.sums(influence))
-            smoothing = smoothings[plan.name]
+        for version in versions:
+            added, scores = found[version.name], known[version.name][3][at]
+            influence = regression.add_effects(added, regressions[version.name], vectors, scores, counted)
+            if (dependent := version.dependent_at(rows, at)) is not None:
+                added.add("influence of blocks", dependent.sums(influence))
+            smoothing = smoothings[version.name]
             if places is not None and smoothing is not None and bases.smoothing is not None:
                 reading = LocalReading.at(smoothing, vectors[:, bases.smoothing[0]])
                 columns = {f"{INFLUENCE}{order}": influence[:, j] for j, order in enumerate(ORDERS)}
-                written[plan.name].append(columns | reading.by_row())
+                written[version.name].append(columns | reading.by_row())
     if places is not None and write is not None:
         region = {f"{PREFIX}region": places.labels(x).astype(np.float64)}
         for name, parts in written.items():

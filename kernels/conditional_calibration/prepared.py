@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.arrays import Array, mean_one, require_matrix, to_numpy
-from congruence.kernels.conditional_calibration.bases import BasisPlan, InputBases, bases_pass, sample_positions
+from congruence.kernels.conditional_calibration.bases import Bases, bases_pass, sample_positions
 from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
-from congruence.kernels.conditional_calibration.passes import VersionPlan, quantiles_pass
+from congruence.kernels.conditional_calibration.passes import Version, quantiles_pass
 from congruence.kernels.conditional_calibration.regions import RegionCenters, number_of_regions
-from congruence.kernels.conditional_calibration.score_test import SharedNull, VersionCalibration, tested_versions
+from congruence.kernels.conditional_calibration.score_test import VersionCalibration, tested_versions
 from congruence.kernels.conditional_calibration.vector_targets import (
     VECTOR_DRAWS,
-    VectorBasis,
     vector_rows,
     vector_test,
 )
@@ -48,43 +47,19 @@ FEWEST_ROWS = 30
 
 
 @dataclass(frozen=True)
-class KeyedRows(HeldRows):
-    """Rows in memory as one block, with keys by which randomised PIT values are drawn, (n,); by default row numbers."""
-
-    named: Array | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(
-        cls, x: Array, y: Array, models: Mapping[str, Distribution], *, weights: Array | None, keys: Any | None
-    ) -> KeyedRows:
-        """Returns rows of inputs x (n, d), targets y, predictions by version, weights of mean 1, and keys.
-
-        Raises:
-            InvalidInputError: another number of keys.
-        """
-        if keys is not None and len(keys) != len(x):
-            raise InvalidInputError(f"keys: {len(keys)} keys for {len(x)} rows; give one key per row")
-        return cls(x, y, models, weights, len(x), None if keys is None else np.asarray(keys))
-
-    def keys(self, block: int) -> Array:
-        """Returns one number or text per row of a block, (rows,)."""
-        return (np.arange(len(self.x)) if self.named is None else self.named)[self._of(block)]
-
-
-@dataclass(frozen=True)
 class PreparedCalibration:
     """What depends on the inputs alone: bases, regions and null, made once for all versions of a split.
 
     Attributes:
         bases: of the inputs.
         sample: inputs of the rows ``sample_positions``, off which the regions are read.
-        known: the null that versions share, once it is drawn.
+        known: the null that versions share, by the number of draws, once it is drawn.
         x: inputs of all rows (n, d), where they are in memory.
     """
 
-    bases: InputBases = field(repr=False)
+    bases: Bases = field(repr=False)
     sample: Array = field(repr=False)
-    known: SharedNull = field(default_factory=dict, repr=False)
+    known: dict[int, Array] = field(default_factory=dict, repr=False)
     x: Array | None = field(default=None, repr=False)
 
     @classmethod
@@ -112,30 +87,14 @@ class PreparedCalibration:
         """
         settings = CalibrationSettings() if settings is None else settings
         sample = run("calibration sample", sample_pass, protocol, dtype, sample_positions(n, seed))[""].rows("inputs")
-        plan = BasisPlan.of(sample, n, settings, protocol, with_protocol=with_protocol, seed=seed)
-        return cls(InputBases.of(plan, run("calibration bases", bases_pass, plan)[""]), sample)
-
-    @property
-    def n(self) -> int:
-        """Number of rows."""
-        return self.bases.plan.n
-
-    @property
-    def settings(self) -> CalibrationSettings:
-        """Of the test."""
-        return self.bases.plan.settings
-
-    @property
-    def vectors(self) -> Array:
-        """U of all bases at rows in memory, (n, k)."""
-        assert self.x is not None
-        return self.bases.vectors(self.x)
+        bases = Bases.of(sample, n, settings, protocol, with_protocol=with_protocol, seed=seed)
+        return cls(bases.spanned(run("calibration bases", bases_pass, bases)[""]), sample)
 
     @cached_property
     def places(self) -> RegionCenters:
         """The regions, from the sampled rows."""
-        seed = self.bases.plan.seed
-        return RegionCenters.of(self.sample, sample_positions(self.n, seed), number_of_regions(self.n), seed)
+        n, seed = self.bases.n, self.bases.seed
+        return RegionCenters.of(self.sample, sample_positions(n, seed), number_of_regions(n), seed)
 
     def calibrate(
         self,
@@ -148,18 +107,18 @@ class PreparedCalibration:
         """Tests versions of scalar targets, and reads them at every row.
 
         Args:
-            run: passes over the blocks, which have keys, see ``KeyedRows``.
+            run: passes over the blocks, which have keys, see ``HeldRows``.
             versions: a group whose sums fit a worker together.
             write: called where the rows are, with block, version and columns; None where nothing is read.
             dependent: blocks of rows that depend on each other, by version.
             seed: of the randomisation of PIT values; by default that of the bases.
         """
         bases, blocks = self.bases, dependent or {}
-        positions, seed = sample_positions(self.n, bases.plan.seed), bases.plan.seed if seed is None else seed
-        found = run("calibration quantiles", quantiles_pass, self.settings, list(versions), positions)
-        plans = [VersionPlan.of(bases, name, found[name], blocks.get(name), seed) for name in versions]
+        positions, seed = sample_positions(bases.n, bases.seed), bases.seed if seed is None else seed
+        found = run("calibration quantiles", quantiles_pass, bases.settings, list(versions), positions)
+        known = [Version.of(bases, name, found[name], blocks.get(name), seed) for name in versions]
         places = None if write is None or bases.smoothing is None else self.places
-        return tested_versions(run, bases, plans, self.known, places, write)
+        return tested_versions(run, bases, known, self.known, places, write)
 
     def test_version(
         self,
@@ -187,7 +146,7 @@ class PreparedCalibration:
         Raises:
             InvalidInputError: y, predictive or weights do not fit the split; or fewer than ten groups or runs of time.
         """
-        dependence = RowDependence.of(self.n, groups=groups, time=time)
+        dependence = RowDependence.of(self.bases.n, groups=groups, time=time)
         if predictive.dimension == 1:
             return self.version(
                 y, predictive, keys=keys, seed=seed, dependence=dependence, weights=weights, read=False
@@ -208,11 +167,12 @@ class PreparedCalibration:
     ) -> VersionCalibration:
         """Tests one version of scalar targets on rows in memory, and reads it at every row; see ``test_version``."""
         self._require_rows(predictive)
-        targets, x = matched_targets(predictive, y), self.x
+        n, targets, x = self.bases.n, matched_targets(predictive, y), self.x
         assert x is not None
-        rows = KeyedRows.of(
-            x, targets, {"": predictive}, weights=None if weights is None else mean_one(weights, self.n), keys=keys
-        )
+        if keys is not None and len(keys) != n:
+            raise InvalidInputError(f"keys: {len(keys)} keys for {n} rows; give one key per row")
+        counted = None if weights is None else mean_one(weights, n)
+        rows = HeldRows(x, targets, {"": predictive}, counted, n, None if keys is None else np.asarray(keys))
         dependent, columns = {"": version_blocks(dependence, targets, predictive)}, Columns()
         found = self.calibrate(LocalPasses(rows), [""], columns if read else None, dependent, seed)[""]
         return found.whole(columns.of("")) if columns.written else found
@@ -221,14 +181,15 @@ class PreparedCalibration:
         self, y: Any, predictive: Distribution, blocks: DependentBlocks | None
     ) -> ConditionalCalibrationTest:
         """Tests one version of vector targets (n, q) by known blocks of rows in memory, see ``vector_targets``."""
-        vectors = self.vectors
-        bases = [VectorBasis(basis.name, basis.eigenvalues, vectors[:, basis.place]) for basis in self.bases.bases]
-        return vector_test(bases, y, predictive, self.settings, seed=self.bases.plan.seed, blocks=blocks)
+        assert self.x is not None
+        vectors = self.bases.vectors(self.x)
+        directions = [(basis, vectors[:, basis.place]) for basis in self.bases.all]
+        return vector_test(directions, y, predictive, self.bases.settings, seed=self.bases.seed, blocks=blocks)
 
     def _require_rows(self, predictive: Distribution) -> None:
-        if len(predictive) != self.n:
+        if len(predictive) != self.bases.n:
             raise InvalidInputError(
-                f"predictive: {len(predictive)} rows, but the split has {self.n}; they must match row by row"
+                f"predictive: {len(predictive)} rows, but the split has {self.bases.n}; they must match row by row"
             )
 
 
@@ -251,7 +212,7 @@ def calibrate(
     others show.
 
     Args:
-        run: passes over the blocks, which have keys, see ``KeyedRows``.
+        run: passes over the blocks, which have keys, see ``HeldRows``.
         n: valid rows.
         protocol: its kernel and lambda.
         versions: a group whose sums fit a worker together.

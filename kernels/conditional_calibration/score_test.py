@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.bases import Basis, InputBases
+from congruence.kernels.conditional_calibration.bases import Bases, Basis
 from congruence.kernels.conditional_calibration.effects import (
     ConditionalCalibrationTest,
     Effect,
     LeaveOneOut,
-    NullKind,
     effects_by_blocks,
+    outcome_of_evidence,
 )
 from congruence.kernels.conditional_calibration.local_reading import (
     LEVELS,
@@ -32,14 +31,11 @@ from congruence.kernels.conditional_calibration.local_reading import (
 from congruence.kernels.conditional_calibration.null import (
     DRAWS_AT_ONCE,
     BasisHypotheses,
-    CalibrationSettings,
-    basis_hypotheses,
     draw_blocks,
 )
 from congruence.kernels.conditional_calibration.passes import (
     INFLUENCE,
-    VersionPlan,
-    jumps_pass,
+    Version,
     null_pass,
     reading_pass,
     scores_pass,
@@ -49,54 +45,6 @@ from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.engine.blocks import BlockSums, Pass, Passes, Write
 from congruence.kernels.pit import ORDERS
 from congruence.kernels.threads import map_on_threads
-
-SharedNull = dict[int, Array]
-"""Evidence of the draws that all versions of a split share, (bases, 5, B), by B: made when it is first asked for."""
-
-
-@dataclass(frozen=True)
-class VersionEvidence:
-    """Evidence of every basis against a version, observed and drawn.
-
-    Attributes:
-        names: of the bases.
-        observed: (bases, 5, 1), each order, then all.
-        null: of the draws, (bases, 5, B).
-        kind: what drew them.
-    """
-
-    names: tuple[str, ...]
-    observed: Array = field(repr=False)
-    null: Array = field(repr=False)
-    kind: NullKind
-
-    def test(
-        self,
-        effects: Mapping[str, Effect],
-        means: Mapping[str, float],
-        blocks: int | None = None,
-        orders: Sequence[str] = ORDERS,
-    ) -> ConditionalCalibrationTest:
-        """The outcome, with effects and mean scores; ``orders`` are what evidence has between bases and draws."""
-        observed, null = self.observed, self.null
-
-        def p_value(axes: Any) -> float:
-            """Of the maximum over the bases and orders at ``axes``."""
-            reached = np.max(null[axes], axis=(0, 1)) >= np.max(observed[axes])
-            return float((1 + np.count_nonzero(reached)) / (null.shape[2] + 1))
-
-        return ConditionalCalibrationTest(
-            statistic=float(np.max(observed)),
-            p_value=p_value(np.s_[:]),
-            by_order={name: p_value(np.s_[:, j : j + 1]) for j, name in enumerate(orders)},
-            by_basis={name: p_value(np.s_[b : b + 1]) for b, name in enumerate(self.names)},
-            effects=effects,
-            means=means,
-            draws=null.shape[2],
-            null=self.kind,
-            null_statistics=np.max(null, axis=(0, 1)),
-            blocks=blocks,
-        )
 
 
 @dataclass(frozen=True)
@@ -152,49 +100,44 @@ class VersionCalibration:
         return found | {name: column for name, column in self.by_row.items() if name.startswith(INFLUENCE)}
 
 
+Evidence = tuple[Array, Array]
+"""Of every basis against a version, observed, (bases, 5, 1), and drawn, (bases, 5, B): each order, then all."""
+
+
 @dataclass(frozen=True)
 class ScoredVersion:
     """A version with what its scores sum to over all rows.
 
     Attributes:
         bases: that all versions share.
-        plan: of the version.
+        version: with the directions of its own basis, if it has one.
         sums: from ``scores_pass``.
     """
 
-    bases: InputBases = field(repr=False)
-    plan: VersionPlan
+    bases: Bases = field(repr=False)
+    version: Version
     sums: BlockSums = field(repr=False)
 
-    @cached_property
-    def own(self) -> Basis | None:
-        """Its own basis; None where its quantiles are not all finite, or do not depend on the input."""
-        if self.plan.own is None or self.sums.added["unbounded"] > 0:
-            return None
-        products, plan = self.sums.added["own products"], self.bases.plan
-        return Basis.of(self.plan.own, products, plan.n, plan.settings.own_directions, self.bases.directions)
+    @classmethod
+    def of(cls, bases: Bases, version: Version, sums: BlockSums) -> ScoredVersion:
+        """Returns it; a version whose quantiles are not all finite has no basis of its own."""
+        own = version.own
+        if own is not None:
+            most, unbounded = bases.settings.own_directions, sums.added["unbounded"] > 0
+            own = None if unbounded else own.spanned(sums.added["own products"], bases.n, most, bases.directions)
+        return cls(bases, replace(version, own=own), sums)
 
     @property
     def all_bases(self) -> tuple[Basis, ...]:
         """Those that all versions share, then its own."""
-        return self.bases.bases if self.own is None else (*self.bases.bases, self.own)
-
-    @cached_property
-    def hypotheses(self) -> list[BasisHypotheses]:
-        """Of each of these."""
-        return [basis_hypotheses(basis.eigenvalues, self.bases.plan.settings) for basis in self.all_bases]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of these."""
-        return tuple(basis.name for basis in self.all_bases)
+        return self.bases.all if self.version.own is None else (*self.bases.all, self.version.own)
 
     def _coefficients(self, shared: str, own: str) -> Array:
         """Sums along the directions of all bases, its own last, (..., k, 4)."""
         found = self.sums.added[shared]
-        if self.own is None:
+        if self.version.own is None:
             return np.asarray(found)
-        return np.concatenate([found, self.own.coordinates.T @ self.sums.added[own]], axis=-2)
+        return np.concatenate([found, self.version.own.coordinates.T @ self.sums.added[own]], axis=-2)
 
     @cached_property
     def observed(self) -> Array:
@@ -206,35 +149,28 @@ class ScoredVersion:
         """U'phi of each block of dependent rows, (B, k, 4)."""
         return self._coefficients("in blocks", "own in blocks")
 
-    def evidence(self, null: Array) -> VersionEvidence:
+    def evidence(self, null: Array) -> Evidence:
         """Against draws whose evidence is known, (bases, 5, B)."""
-        found = [each.evidence(part) for each, part in zip(self.hypotheses, self._by_basis(self.observed), strict=True)]
-        return VersionEvidence(self.names, np.stack(found), null, "exact")
+        of_bases = [
+            BasisHypotheses.of(basis.eigenvalues).evidence(self.observed[basis.place]) for basis in self.all_bases
+        ]
+        return np.stack(of_bases), null
 
-    def evidence_by_own_null(self, run: Passes) -> VersionEvidence:
+    def evidence_by_own_null(self, run: Passes) -> Evidence:
         """Against draws that are its own, by whose moments every statistic is scaled."""
-        plan, dependent = self.bases.plan, self.plan.dependent
-        draws = plan.settings.draws_of_version(plan.n)
+        dependent, draws = self.version.dependent, self.bases.settings.draws_of_version(self.bases.n)
         if dependent is None:
-            found = run("calibration jumps", jumps_pass, self.bases, self.plan, self.own, draws)[""]
+            found = run("calibration jumps", null_pass, self.bases, [self.version], draws, True)[""]
             drawn = [found.added[f"draws from {block}"] for block in draw_blocks(draws)]
         else:
             drawn = self._signed(dependent, draws)
-        forms = []
-        for coefficients in (self.observed, *drawn):
-            parts = self._by_basis(coefficients)
-            forms.append([each.forms(part) for each, part in zip(self.hypotheses, parts, strict=True)])
-        evidence = np.stack(
-            [
-                each.evidence_by_moments(np.concatenate(some, axis=2))
-                for each, some in zip(self.hypotheses, zip(*forms, strict=True), strict=True)
-            ]
-        )
-        kind: NullKind = "exact" if dependent is None else "blocks"
-        return VersionEvidence(self.names, evidence[:, :, :1], evidence[:, :, 1:], kind)
-
-    def _by_basis(self, coefficients: Array) -> list[Array]:
-        return [coefficients[basis.place] for basis in self.all_bases]
+        of_bases = []
+        for basis in self.all_bases:
+            hypotheses = BasisHypotheses.of(basis.eigenvalues)
+            forms = [hypotheses.forms(coefficients[basis.place]) for coefficients in (self.observed, *drawn)]
+            of_bases.append(hypotheses.evidence_by_moments(np.concatenate(forms, axis=2)))
+        evidence = np.stack(of_bases)
+        return evidence[:, :, :1], evidence[:, :, 1:]
 
     def _signed(self, dependent: DependentBlocks, draws: int) -> list[Array]:
         """Sums within blocks under one random sign a block, (k, 4, D) by blocks of draws."""
@@ -242,7 +178,7 @@ class ScoredVersion:
         apart = enlargements(self.in_blocks[:, 0])  # of the sums of scores: the first direction is the constant
         found = []
         for block in draw_blocks(draws):
-            signs = dependent.signs(min(DRAWS_AT_ONCE, draws - block), self.bases.plan.seed, block)
+            signs = dependent.signs(min(DRAWS_AT_ONCE, draws - block), self.bases.seed, block)
             found.append(apart[:, None] * (flat @ signs).reshape(*self.in_blocks.shape[1:], -1))
         return found
 
@@ -252,9 +188,9 @@ class ScoredVersion:
         if self.bases.smoothing is None:
             return None
         place, directions = self.bases.smoothing
-        added, n = self.sums.added, self.bases.plan.n
+        added, n = self.sums.added, self.bases.n
         weighted, variance = added.get("weighted"), added.get("variance")
-        if self.plan.dependent is not None:
+        if self.version.dependent is not None:
             # What stands for U' diag(v) U and sum v: the same of blocks of rows, whose sums are independent.
             weighted = np.stack([part.T @ part for part in np.moveaxis(self.in_blocks[:, place], 2, 0)])
             variance = n * np.sum(self.in_blocks[:, 0] ** 2, axis=0)
@@ -275,8 +211,8 @@ class ScoredVersion:
 
     def effects(self, found: BlockSums) -> Mapping[str, Effect]:
         """Of each order, from what ``reading_pass`` added up."""
-        regression, n = LeaveOneOut.of_bases(self.bases), self.bases.plan.n
-        effects, dependent = regression.effects(found), self.plan.dependent
+        regression, n = LeaveOneOut.of_bases(self.bases), self.bases.n
+        effects, dependent = regression.effects(found), self.version.dependent
         if dependent is None:
             return effects
         sums, inside = found.added["influence of blocks"], self.in_blocks[:, regression.place]
@@ -285,7 +221,7 @@ class ScoredVersion:
         return effects_by_blocks(effects, sums / n, within, regression.noise(inside, n))
 
     def calibration(
-        self, evidence: VersionEvidence, found: BlockSums, places: RegionCenters | None, medoids: Array | None
+        self, evidence: Evidence, found: BlockSums, places: RegionCenters | None, medoids: Array | None
     ) -> VersionCalibration:
         """The outcome, with effects from what ``reading_pass`` added up.
 
@@ -295,10 +231,13 @@ class ScoredVersion:
             places: centres of the regions; None where nothing is read.
             medoids: the directions U of all bases at their medoids, (m, k).
         """
-        added, n = self.sums.added, self.bases.plan.n
-        blocks = None if self.plan.dependent is None else self.plan.dependent.count
-        test = evidence.test(
-            self.effects(found), dict(zip(ORDERS, (added["scores"] / n).tolist(), strict=True)), blocks
+        added, n, dependent = self.sums.added, self.bases.n, self.version.dependent
+        test = outcome_of_evidence(
+            [basis.name for basis in self.all_bases],
+            *evidence,
+            effects=self.effects(found),
+            means=dict(zip(ORDERS, (added["scores"] / n).tolist(), strict=True)),
+            blocks=None if dependent is None else dependent.count,
         )
         if places is None or medoids is None or self.bases.smoothing is None or self.smoothing is None:
             return VersionCalibration(test)
@@ -309,9 +248,9 @@ class ScoredVersion:
 
 def tested_versions(
     run: Passes,
-    bases: InputBases,
-    plans: Sequence[VersionPlan],
-    known: SharedNull,
+    bases: Bases,
+    versions: Sequence[Version],
+    known: dict[int, Array],
     places: RegionCenters | None,
     write: Write | None,
 ) -> dict[str, VersionCalibration]:
@@ -320,60 +259,50 @@ def tested_versions(
     Args:
         run: over the rows of the split.
         bases: of the inputs.
-        plans: of the versions.
-        known: the null that versions share, where it was drawn before; it is kept there.
+        versions: what blocks know of each.
+        known: the null that versions share, by the number of draws, where it was drawn before; it is kept there.
         places: centres of the regions.
         write: takes columns of every row.
     """
-    alone = [[plan] for plan in plans if plan.dependent is not None]  # sums by block are large
+    alone = [[version] for version in versions if version.dependent is not None]  # sums by block are large
     sums: Pass = {}
-    for some in [[plan for plan in plans if plan.dependent is None], *alone]:
+    for some in [[version for version in versions if version.dependent is None], *alone]:
         sums |= run("calibration scores", scores_pass, bases, some) if some else {}
-    versions = {plan.name: ScoredVersion(bases, plan, sums[plan.name]) for plan in plans}
-    evidence = _evidence_by_shared_null(run, bases, versions, known)
-    smoothings = {name: version.smoothing for name, version in versions.items()}
-    regressions = {name: version.regression for name, version in versions.items()}
-    effects = run("calibration reading", reading_pass, bases, plans, regressions, smoothings, places, write)
+    scored = {version.name: ScoredVersion.of(bases, version, sums[version.name]) for version in versions}
+    evidence = _evidence_by_shared_null(run, bases, scored, known)
+    smoothings = {name: each.smoothing for name, each in scored.items()}
+    regressions = {name: each.regression for name, each in scored.items()}
+    effects = run("calibration reading", reading_pass, bases, versions, regressions, smoothings, places, write)
     medoids, tested = None if places is None else bases.vectors(places.points), {}
-    for name, version in versions.items():
-        found = evidence.get(name) or version.evidence_by_own_null(run)
-        tested[name] = version.calibration(found, effects[name], places, medoids)
+    for name, each in scored.items():
+        found = evidence.get(name) or each.evidence_by_own_null(run)
+        tested[name] = each.calibration(found, effects[name], places, medoids)
     return tested
 
 
 def _evidence_by_shared_null(
-    run: Passes, bases: InputBases, versions: Mapping[str, ScoredVersion], known: SharedNull
-) -> dict[str, VersionEvidence]:
+    run: Passes, bases: Bases, scored: Mapping[str, ScoredVersion], known: dict[int, Array]
+) -> dict[str, Evidence]:
     """By the exact null of independent rows, drawn along the directions that versions share and along their own."""
     sharing = {
-        name: version
-        for name, version in versions.items()
-        if not version.plan.by_jumps and version.plan.dependent is None
+        name: each for name, each in scored.items() if not each.version.by_jumps and each.version.dependent is None
     }
     if not sharing:
         return {}
-    draws = bases.plan.settings.draws_for(bases.plan.n)
-    own = {name: each.own for name, each in sharing.items() if each.own is not None}
-    is_new = draws not in known
+    draws = bases.settings.draws_for(bases.n)
+    own = {name: each.version for name, each in sharing.items() if each.version.own is not None}
     drawn: list[Array] = []
+    is_new = draws not in known
     if own or is_new:
-        asked = [versions[name].plan for name in own]
-        found = run("calibration null", null_pass, bases, asked, own, draws, is_new)[""]
-        parts = [found.added[f"draws from {block}"] for block in draw_blocks(draws)]
-        drawn = _evidence_of_draws(parts, [*(bases.bases if is_new else ()), *own.values()], bases.plan.settings)
+        found = run("calibration null", null_pass, bases, list(own.values()), draws, is_new)[""]
+        parts, start = [found.added[f"draws from {block}"] for block in draw_blocks(draws)], 0
+        for basis in [*(bases.all if is_new else ()), *(version.own for version in own.values())]:
+            assert basis is not None
+            stop, hypotheses = start + len(basis.eigenvalues), BasisHypotheses.of(basis.eigenvalues)
+            of_draws = map_on_threads(hypotheses.evidence, [part[start:stop] for part in parts])
+            drawn.append(np.concatenate(of_draws, axis=-1))
+            start = stop
     if is_new:
-        known[draws], drawn = np.stack(drawn[: len(bases.bases)]), drawn[len(bases.bases) :]
+        known[draws], drawn = np.stack(drawn[: len(bases.all)]), drawn[len(bases.all) :]
     nulls = {name: np.concatenate([known[draws], each[None]]) for name, each in zip(own, drawn, strict=True)}
-    return {name: version.evidence(nulls.get(name, known[draws])) for name, version in sharing.items()}
-
-
-def _evidence_of_draws(parts: Sequence[Array], bases: Sequence[Basis], settings: CalibrationSettings) -> list[Array]:
-    """Of bases whose coefficients lie one after the other in every block of draws, (5, B) each."""
-    found, start = [], 0
-    for basis in bases:
-        stop = start + len(basis.eigenvalues)
-        own = [part[start:stop] for part in parts]
-        hypotheses = basis_hypotheses(basis.eigenvalues, settings)
-        found.append(np.concatenate(map_on_threads(hypotheses.evidence, own), axis=-1))
-        start = stop
-    return found
+    return {name: each.evidence(nulls.get(name, known[draws])) for name, each in sharing.items()}

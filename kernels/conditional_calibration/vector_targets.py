@@ -21,16 +21,14 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.conditional_calibration.bases import (
-    OWN,
     TILE_ROWS,
     Basis,
     OwnColumns,
-    own_kernel,
+    own_basis,
     sample_positions,
 )
-from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest
-from congruence.kernels.conditional_calibration.null import CalibrationSettings, basis_hypotheses, evidence_by_others
-from congruence.kernels.conditional_calibration.score_test import VersionEvidence
+from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest, outcome_of_evidence
+from congruence.kernels.conditional_calibration.null import BasisHypotheses, CalibrationSettings, evidence_by_others
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.engine.targets import MAX_DIRECTIONS, exchangeable_targets, features_of_split
@@ -57,13 +55,8 @@ def vector_rows(n: int, seed: int) -> Array:
     return np.sort(stream(seed, "rows of vector targets").choice(n, min(n, VECTOR_ROWS), replace=False))
 
 
-@dataclass(frozen=True)
-class VectorBasis:
-    """Directions U of the inputs in memory, (n, k), and the eigenvalues of K / n along them."""
-
-    name: str
-    eigenvalues: Array
-    vectors: Array
+Directions = tuple[Basis, Array]
+"""A basis and its directions U of the inputs in memory, (n, k)."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,7 @@ def _covariance(values: Array) -> Array:
 
 
 def vector_test(
-    bases: Sequence[VectorBasis],
+    bases: Sequence[Directions],
     y: Any,
     predictive: Distribution,
     settings: CalibrationSettings,
@@ -133,29 +126,29 @@ def vector_test(
     own = _own_basis(_standardised(whitened.said), settings, seed) if settings.levels else None
     bases = bases if own is None else [*bases, own]
     draws = settings.draws or _DRAWS[len(targets) > _ROWS_OF_MANY_DRAWS]
-    by_scale = [_evidence(bases, whitened, scale, draws, settings, seed, blocks) for scale in SCALES.values()]
-    evidence, names = np.stack(by_scale, axis=1), tuple(basis.name for basis in bases)
-    found = VersionEvidence(names, evidence[:, :, :1], evidence[:, :, 1:], "exact" if blocks is None else "blocks")
-    return found.test({}, {}, None if blocks is None else blocks.count, orders=tuple(SCALES))
+    by_scale = [_evidence(bases, whitened, scale, draws, seed, blocks) for scale in SCALES.values()]
+    evidence, names = np.stack(by_scale, axis=1), [basis.name for basis, _ in bases]
+    count = None if blocks is None else blocks.count
+    observed, null = np.split(evidence, [1], axis=2)
+    return outcome_of_evidence(names, observed, null, effects={}, means={}, blocks=count, orders=tuple(SCALES))
 
 
-def _own_basis(said: Array, settings: CalibrationSettings, seed: int) -> VectorBasis | None:
+def _own_basis(said: Array, settings: CalibrationSettings, seed: int) -> Directions | None:
     n = len(said)
-    kernel = own_kernel(said[sample_positions(n, seed)], settings, dtype=np.float64, seed=seed)
-    if kernel is None:
+    basis = own_basis(said[sample_positions(n, seed)], settings, dtype=np.float64, seed=seed)
+    if basis is None:
         return None
-    columns, tiles = OwnColumns(kernel, said), row_slices(n, TILE_ROWS)
-    held = np.concatenate([columns.at(rows) for rows in tiles])
-    own = Basis.of(kernel, held.T @ held, n, settings.own_directions, 0)
-    return VectorBasis(OWN, own.eigenvalues, (held @ own.coordinates).astype(np.float32))
+    columns, tiles = OwnColumns(basis, said), row_slices(n, TILE_ROWS)
+    held = np.concatenate([columns.at(rows)[0] for rows in tiles])
+    own = basis.spanned(held.T @ held, n, settings.own_directions)
+    return own, (held @ own.coordinates).astype(np.float32)
 
 
 def _evidence(
-    bases: Sequence[VectorBasis],
+    bases: Sequence[Directions],
     whitened: WhitenedTargets,
     scale: float,
     draws: int,
-    settings: CalibrationSettings,
     seed: int,
     blocks: DependentBlocks | None,
 ) -> Array:
@@ -178,22 +171,22 @@ def _evidence(
 
     parts = [_energies(bases, observed), *map_on_threads(drawn, range(0, draws, per_block))]
     found = []
-    for b, basis in enumerate(bases):
-        weights = basis_hypotheses(basis.eigenvalues, settings).weights
+    for b, (basis, _) in enumerate(bases):
+        weights = BasisHypotheses.of(basis.eigenvalues).weights
         forms = weights @ np.concatenate([part[b] for part in parts], axis=1)
         found.append(np.max(evidence_by_others(forms), axis=0) - np.log(len(weights)))
     return np.stack(found)
 
 
-def _energies(bases: Sequence[VectorBasis], delta: Array) -> list[Array]:
+def _energies(bases: Sequence[Directions], delta: Array) -> list[Array]:
     """|U_l' Delta|^2 of every direction and draw, (k, D) for each basis, for Delta (n, D, r)."""
     _, draws, rank = delta.shape
     flat = delta.reshape(len(delta), -1)
     found = []
-    for basis in bases:
-        total = np.zeros((basis.vectors.shape[1], draws * rank))
+    for _, vectors in bases:
+        total = np.zeros((vectors.shape[1], draws * rank))
         for rows in row_slices(len(flat), _ROWS):
-            total += basis.vectors[rows].T @ flat[rows]
+            total += vectors[rows].T @ flat[rows]
         found.append(np.sum(total.reshape(-1, draws, rank) ** 2, axis=2))
     return found
 

@@ -200,6 +200,7 @@ class HeldRows(RowBlocks):
         y: targets, (n,) or (n, q); None where nothing asks for them.
         models: predictive distributions by version, n rows each.
         counted: what each row counts in means, (n,), of mean 1; None for equal weights.
+        named: keys by which randomised PIT values are drawn, (n,); row numbers by default.
     """
 
     x: Array = field(repr=False)
@@ -207,6 +208,7 @@ class HeldRows(RowBlocks):
     models: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
     counted: Array | None = field(default=None, repr=False)
     block_rows: int = HELD_BLOCK_ROWS
+    named: Array | None = field(default=None, repr=False)
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -231,6 +233,10 @@ class HeldRows(RowBlocks):
     def weights(self, block: int) -> Array | None:
         """See RowBlocks."""
         return None if self.counted is None else self.counted[self._of(block)]
+
+    def keys(self, block: int) -> Array:
+        """Returns one number or text per row of a block, (rows,)."""
+        return (np.arange(len(self.x)) if self.named is None else self.named)[self._of(block)]
 
     def _of(self, block: int) -> slice:
         return slice(block * self.block_rows, block * self.block_rows + self.sizes[block])

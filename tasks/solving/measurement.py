@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from congruence.kernels.arrays import Array, mean_one, require_targets
-from congruence.kernels.conditional_calibration.prepared import KeyedRows, calibrate
+from congruence.kernels.conditional_calibration.prepared import calibrate
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import LocalPasses, blocks_of_version
+from congruence.kernels.engine.blocks import HeldRows, LocalPasses, blocks_of_version
 from congruence.kernels.engine.driver import Columns, HeldSplit
 from congruence.kernels.engine.measure import measure_held
 from congruence.kernels.engine.plan import Accuracy, Ask
@@ -98,7 +98,8 @@ def measure(
     started = time.perf_counter()
     calibration: dict[str, VersionCalibration] = {}
     if "calibration" in requested_metrics(settings.metrics) and query is None and not protocol.is_repeated:
-        rows, columns = KeyedRows.of(embeddings, targets, versions, weights=counted, keys=keys), Columns()
+        columns = Columns()
+        rows = HeldRows(embeddings, targets, versions, counted, len(embeddings), keys)
         blocks = {name: blocks_of_version(dependence, targets, predictive) for name, predictive in versions.items()}
         calibration = calibrate(
             LocalPasses(rows),

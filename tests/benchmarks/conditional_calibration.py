@@ -225,8 +225,9 @@ def effects(splits: range, n: int) -> None:
     found: dict[str, list[np.ndarray]] = {}
     for batch in range(-(-len(splits) // SPLITS_PER_INPUTS)):
         prepared, _, mean, spread = prepared_split(n, batch, 1)
+        vectors = prepared.bases.vectors(prepared.x)
         regression = LeaveOneOut.of_bases(prepared.bases)
-        directions, leverage = regression.at(prepared.vectors)
+        directions, leverage = regression.at(vectors)
         x = problem(n, seed=batch)[0]
         for name, shift, scale in normal_faults(x, mean, spread):
             expected = expected_scores(shift, scale)
@@ -237,8 +238,8 @@ def effects(splits: range, n: int) -> None:
                 noise = np.random.default_rng([200, split]).standard_normal(n)
                 scores = pit_scores(scipy.stats.norm.cdf(shift + scale * noise))
                 known, sums = BlockSums(), BlockSums()
-                regression.add_scores(known, prepared.vectors, scores)
-                regression.add_effects(sums, known, prepared.vectors, scores)
+                regression.add_scores(known, vectors, scores)
+                regression.add_effects(sums, known, vectors, scores)
                 results = regression.effects(sums)
                 found.setdefault(name, []).append(
                     np.array(

@@ -13,7 +13,6 @@ from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.null import (
     draw_blocks,
     null_pit_values,
-    own_draws,
     projected_draws,
 )
 from congruence.kernels.pit import mean_scores
@@ -57,9 +56,10 @@ def test_draws_of_jumps_are_the_means_of_the_scores_over_them(directions) -> Non
     counts = law.quantile(u.astype(np.float64))
     expected = mean_scores(law.cdf(counts - 1.0), law.cdf(counts)).transpose(0, 2, 1)
     np.testing.assert_allclose(scores.drawn(u), expected, atol=1e-5)
-    found = own_draws(shared, scores, 0, 0, 20, 3)
+    found = projected_draws(shared, 0, 0, 20, 3, scores)
     np.testing.assert_allclose(found, np.einsum("nk,njd->kjd", shared, expected), atol=1e-3)
-    split = own_draws(shared[:150], scores[:150], 0, 0, 20, 3) + own_draws(shared[150:], scores[150:], 150, 0, 20, 3)
+    split = projected_draws(shared[:150], 0, 0, 20, 3, scores[:150])
+    split = split + projected_draws(shared[150:], 150, 0, 20, 3, scores[150:])
     np.testing.assert_allclose(split, found, atol=1e-3)
 
 

@@ -229,11 +229,8 @@ def test_bad_input_is_named(call, message: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("distances", ()),
-        ("ridges", (0.1, -1.0)),
         ("levels", (0.0, 0.5)),
         ("directions", 0),
-        ("joint_prior", 1.0),
         ("draws", 0),
     ],
 )

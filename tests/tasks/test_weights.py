@@ -22,7 +22,7 @@ from congruence.kernels import (
     reliability_curve,
     squared_kernel_calibration_error,
 )
-from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut, kept_weights
+from congruence.kernels.conditional_calibration.effects import Effect, LeaveOneOut
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.engine.blocks import BlockSums
@@ -178,7 +178,7 @@ def test_an_effect_under_weights_is_the_weighted_mean_with_the_error_of_the_rows
     vectors, eigenvalues = np.linalg.qr(rng.standard_normal((200, 12)))[0], np.geomspace(1.0, 1e-3, 12)
     scores, weights = rng.standard_normal((200, 4)) + 0.3, rng.exponential(size=200)
     weights /= weights.mean()
-    kept = kept_weights(eigenvalues, 1e-2)
+    kept = LeaveOneOut.of(eigenvalues, 1e-2).weights
     H = (vectors[:, : len(kept)] * kept) @ vectors[:, : len(kept)].T
     lift = 1.0 / (1.0 - np.diag(H))
     predicted = lift[:, None] * (H @ scores - np.diag(H)[:, None] * scores)
