@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle
 from threading import Event, Lock, Thread
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import dask
 import numpy as np
-from distributed import Client, as_completed
+from distributed import Client
 
 from congruence.kernels.conditional_calibration.prepared import calibrate
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
@@ -42,7 +42,6 @@ from congruence.tasks.solving.measurement_store import BlockMeasurement
 
 TASKS = 64  # of a pass, at most: each takes neighbouring blocks
 ARITY = 8  # sums merged at once
-IN_FLIGHT = 2  # tasks for each thread of the cluster
 _TIMES = "times of tasks"  # beside what a pass adds up
 _configuring = Lock()  # Dask's configuration belongs to the process
 
@@ -52,7 +51,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PassesOnCluster(Passes):
-    """Passes on the workers: each has at most so many tasks waiting or running, and is given the next when one ends.
+    """Passes on the workers, which have an equal share of each; what they make is added up where it lies.
 
     Attributes:
         client: of the cluster.
@@ -76,28 +75,32 @@ class PassesOnCluster(Passes):
     def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
         if self.unwanted.is_set():
             raise CancelledError(f"{name}: no longer wanted")
-        places = places_of(self.sizes)
+        client, places = self.client, places_of(self.sizes)
         groups = np.array_split(np.arange(len(places)), min(TASKS, len(places)))
         with _configuring, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
-            shared = self.client.submit(_as_it_is, (self.blocks, *context), pure=False)
-        tree, running, workers = _Tree(self.client), as_completed(loop=self.client.loop), LeastBusy(self.client)
-        ended = self.progress.pass_of(name, len(groups))
-        for group in groups:
-            while (worker := workers.worker(IN_FLIGHT)) is None and not running.is_empty():
-                _require_well(next(running))
-            part = workers.submit(
-                worker,
+            shared = client.submit(_as_it_is, (self.blocks, *context), pure=False)
+        # In turn, as Dask would give all to the worker that holds what they share; idle workers take from others.
+        threads = [[address] for address, count in client.nthreads().items() for _ in range(count)]
+        ended, parts = self.progress.pass_of(name, len(groups)), []
+        for group, worker in zip(groups, cycle(threads or [None])):
+            part = client.submit(
                 _timed,
                 function,
                 [places[at] for at in group],
                 shared,
                 key=f"{name.replace(' ', '-')}-{uuid4()}",  # by which durations are told apart, and shown to people
+                pure=False,
+                workers=worker,
+                allow_other_workers=worker is not None,
             )
             part.add_done_callback(lambda _: ended())
-            running.add(part)
-            tree.add(part)
-        result: Pass = tree.root().result()
-        spent = result.pop(_TIMES).added["seconds"] / max(1, sum(self.client.nthreads().values()))
+            parts.append(part)
+        # Ahead of further parts, so that few sums are held.
+        add_up = partial(client.submit, merged, pure=False, priority=1)
+        whole = len(parts) - len(parts) % ARITY
+        sums = [add_up(parts[at : at + ARITY]) for at in range(0, whole, ARITY)]
+        result: Pass = add_up([*sums, *parts[whole:]]).result()
+        spent = result.pop(_TIMES).added["seconds"] / max(1, sum(client.nthreads().values()))
         self.seconds[name] = self.seconds.get(name, 0.0) + spent
         return result
 
@@ -126,38 +129,6 @@ def side_by_side(run: PassesOnCluster, function: Callable[[Passes], T]) -> Itera
         raise
 
 
-class _Tree:
-    """Sums merged ``ARITY`` at a time, in the order of the blocks."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._levels: list[list[Any]] = [[]]
-
-    def add(self, part: Any) -> None:
-        """The next part."""
-        for level in range(len(self._levels) + 1):
-            if level == len(self._levels):
-                self._levels.append([])
-            self._levels[level].append(part)
-            if len(self._levels[level]) < ARITY:
-                return
-            part = self._merged(self._levels[level])
-            self._levels[level] = []
-
-    def root(self) -> Any:
-        """Everything that was added; earlier parts are on higher levels."""
-        return self._merged([part for level in reversed(self._levels) for part in level])
-
-    def _merged(self, parts: list[Any]) -> Any:
-        return self._client.submit(merged, list(parts), pure=False)
-
-
-def _require_well(part: Any) -> None:
-    """Raise what went wrong in a part that has ended; nothing is fetched."""
-    if part.status in ("error", "cancelled"):
-        part.result()
-
-
 def _as_it_is(context: tuple[Any, ...]) -> tuple[Any, ...]:
     """A task, so that the scheduler can make it again where it was lost."""
     return context
@@ -168,30 +139,6 @@ def _timed(function: Callable[..., Pass], places: list[tuple[int, int]], shared:
     total = sums_of_blocks(function, places, shared)
     times.add("seconds", time.perf_counter() - started)
     return {**total, _TIMES: times}
-
-
-class LeastBusy:
-    """The tasks that each worker of a cluster was given and has not ended; workers may come and go."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._given: list[tuple[Any, str]] = []
-
-    def worker(self, most: float = float("inf")) -> str | None:
-        """The worker with the fewest tasks for each of its threads; None where all have ``most``, or there are none."""
-        self._given = [(future, address) for future, address in self._given if not future.done()]
-        held = Counter(address for _, address in self._given)
-        shares = {address: held[address] / threads for address, threads in self._client.nthreads().items()}
-        found = min(shares, key=shares.__getitem__, default=None)
-        return None if found is None or shares[found] >= most else found
-
-    def submit(self, worker: str | None, function: Any, *arguments: Any, **options: Any) -> Any:
-        """``client.submit`` to ``worker``, or another should it die; to the next that comes where it is None."""
-        place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        future = self._client.submit(function, *arguments, pure=False, **place, **options)
-        if worker is not None:
-            self._given.append((future, worker))
-        return future
 
 
 PERCENT = 100

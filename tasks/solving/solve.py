@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import SolverSettings
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.measurement_store import MeasurementAddress
-from congruence.tasks.solving.pass_runner import LeastBusy, measure_blocks
+from congruence.tasks.solving.pass_runner import measure_blocks
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
 
 VERSIONS_AT_ONCE = 8  # what they have in common is read and made once for all of them; memory is of so many
@@ -125,13 +126,8 @@ def _solve_held(
     """Each worker measures some versions, and makes the system for them."""
     groups = np.array_split(labels, min(len(labels), max(1, len(client.nthreads()))))
     announce(f"{sum(work.reference.sizes):,} rows in memory, {len(labels)} versions by {len(groups)} workers")
-    workers = LeastBusy(client)
-    begun = [
-        workers.submit(workers.worker(), measure_group, settings, work.of_versions([str(label) for label in group]))
-        for group in groups
-    ]
-    for future in begun:
-        future.result()
+    parts = [work.of_versions([str(label) for label in group]) for group in groups]
+    client.gather(client.map(partial(measure_group, settings), parts, pure=False))
 
 
 def measure_group(settings: EvaluationSettings, work: SolveWork) -> None:
