@@ -80,9 +80,9 @@ class PassesOnCluster(Passes):
         with _configuring, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
             shared = client.submit(_as_it_is, (self.blocks, *context), pure=False)
         # In turn, as Dask would give all to the worker that holds what they share; idle workers take from others.
-        threads = [[address] for address, count in client.nthreads().items() for _ in range(count)]
+        threads = [address for address, count in client.nthreads().items() for _ in range(count)]
         ended, parts = self.progress.pass_of(name, len(groups)), []
-        for group, worker in zip(groups, cycle(threads or [None])):
+        for group, worker in zip(groups, cycle(threads or [""])):
             part = client.submit(
                 _timed,
                 function,
@@ -90,8 +90,8 @@ class PassesOnCluster(Passes):
                 shared,
                 key=f"{name.replace(' ', '-')}-{uuid4()}",  # by which durations are told apart, and shown to people
                 pure=False,
-                workers=worker,
-                allow_other_workers=worker is not None,
+                workers=worker or None,
+                allow_other_workers=bool(worker),
             )
             part.add_done_callback(lambda _: ended())
             parts.append(part)
