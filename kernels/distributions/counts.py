@@ -106,7 +106,19 @@ class Count(Parametric):
         lower, upper = (np.clip(end, first, max(first, last)) for end in window)
         for rows in similar_windows(lower, upper):
             support = np.arange(lower[rows].min(), upper[rows].max() + 1.0)
-            yield rows, support, np.exp(self[rows]._log_mass(support[None, :]))
+            yield rows, support, self[rows].masses(support)
+
+    def masses(self, support: Array) -> Array:
+        """P(Y = k) at successive counts (s,), shape (n, s)."""
+        return np.exp(self._log_mass(support[None, :]))
+
+    def levels(self, support: Array) -> tuple[Array, Array]:
+        """P(Y <= k) and P(Y > k) at successive counts (s,), (n, s) each: sums of masses, from either end."""
+        masses = self.masses(support)
+        beyond = np.cumsum(masses[:, :0:-1], axis=1)[:, ::-1]
+        below, above = self._at_most(support[None, :1]), self._beyond(support[None, -1:])
+        at_most = np.hstack([below, below + np.cumsum(masses[:, 1:], axis=1)])
+        return at_most, np.hstack([beyond + above, above])
 
     def cumulative(self, support: Array) -> Array:
         """``cdf`` at successive counts, (s,) where all rows have the same or (n, s), shape (n, s): sums of masses."""

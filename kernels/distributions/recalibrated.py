@@ -342,5 +342,18 @@ class RecalibratedCount(_ThroughMap, Count):
     def _score(self, k: Array) -> Array:
         return _scores(self.base.cdf(k), self._base.survival(k))
 
+    def masses(self, support: Array) -> Array:
+        """See Count: differences of levels, on the side where both are small."""
+        at_most, beyond = self.levels(np.append(support[0] - 1.0, support) if support[0] > 0.0 else support)
+        if support[0] == 0.0:
+            at_most, beyond = (np.insert(at_most, 0, 0.0, axis=1), np.insert(beyond, 0, 1.0, axis=1))
+        small = at_most[:, :-1] < beyond[:, :-1]
+        return np.maximum(np.where(small, np.diff(at_most, axis=1), -np.diff(beyond, axis=1)), 0.0)
+
+    def levels(self, support: Array) -> tuple[Array, Array]:
+        """See Count: those of the base through the map."""
+        scores = _scores(*self._base.levels(support))
+        return self.score_map.below(scores), self.score_map.above(scores)
+
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         return self._moved_out(self._base.window(tail), np.ones(len(self)), tail)
