@@ -239,15 +239,18 @@ def covered(predictive: Distribution, y: Any, level: float, *, interval: tuple[A
 
     Of draws (``Samples``) the share of the place of y_i among them that lies between the two levels, in [0, 1]: the
     probability that its randomised PIT does, so that the coverage of the truth is ``level`` for any number of draws.
-    Likewise of predicted quantiles and bins, the share of the cell that holds y_i.
-    ``interval`` is the ``central_interval`` where it is known already.
+    Likewise of predicted quantiles and bins, the share of the cell that holds y_i; a bin that was given no mass has
+    one place among the levels. ``interval`` is the ``central_interval`` where it is known already.
     """
     targets = matched_targets(predictive, y)
     if predictive.stated != "all":
         _require_level(level)
         below, above = predictive.pit_range(targets)
-        inside = np.minimum(above, (1.0 + level) / 2.0) - np.maximum(below, (1.0 - level) / 2.0)
-        return np.asarray(np.maximum(inside, 0.0) / (above - below))
+        lower, upper = (1.0 - level) / 2.0, (1.0 + level) / 2.0
+        share = above - below
+        inside = np.maximum(np.minimum(above, upper) - np.maximum(below, lower), 0.0)
+        impossible = (lower <= below) & (below <= upper)  # a bin without mass has one place among the levels
+        return np.where(share > 0.0, inside / np.where(share > 0.0, share, 1.0), impossible)
     lower, upper = central_interval(predictive, level) if interval is None else interval
     return np.asarray((lower <= targets) & (targets <= upper), dtype=np.float64)
 
