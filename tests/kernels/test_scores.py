@@ -122,10 +122,10 @@ def test_interval_pinball_and_coverage_follow_their_definitions() -> None:
 
 
 def test_a_target_in_a_bin_without_mass_has_a_coverage() -> None:
-    """It has one place among the levels: between all of them, or beyond one end."""
+    """It has one place among the levels, inside the interval or not."""
     law = families.Histogram([0.0, 1.0, 2.0, 3.0, 4.0], np.tile([0.0, 0.5, 0.0, 0.5], (3, 1)))
-    y = np.array([0.5, 2.5, 9.0])  # at levels 0, .5 and 1
-    assert scores.covered(law, y, 0.8).tolist() == [0.0, 1.0, 0.0]
+    y = np.array([0.5, 2.5, 9.0])  # at the levels 0 and .5, and in the outermost bin, which is open
+    assert scores.covered(law, y, 0.8).tolist() == pytest.approx([0.0, 1.0, 0.8])
 
 
 def test_an_infinite_log_score_is_refused_or_kept_never_nan() -> None:
