@@ -10,6 +10,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.normal_score_map import IDENTITY_LEVELS, NormalScoreMap
+from congruence.tasks.models.model_process import columns_of
 from congruence.tasks.runtime.errors import ContractError
 
 
@@ -21,7 +22,10 @@ def output_columns(output: Any, rows: int) -> dict[str, Array]:
     Raises:
         ContractError: another type, repeated names, or another number of rows.
     """
-    columns = _named(output)
+    try:
+        columns: dict[str, Array] = columns_of(output)
+    except TypeError as error:
+        raise ContractError(str(error)) from error
     if not columns:
         raise ContractError("the output has no columns")
     for name, values in columns.items():
@@ -69,50 +73,6 @@ def without_categories(frame: pd.DataFrame) -> pd.DataFrame:
     kinds = {str(name): kind for name, kind in frame.dtypes.items() if isinstance(kind, pd.CategoricalDtype)}
     types = {name: kind.categories.dtype for name, kind in kinds.items()}
     return frame.astype(types) if types else frame  # without any, pandas would still copy column by column
-
-
-def _named(output: Any) -> dict[str, Array]:
-    if isinstance(output, pd.DataFrame):
-        names = [str(name) for name in output.columns]
-        repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-        if repeated:
-            raise ContractError(f"output column {repeated[0]!r} occurs more than once; give every column its own name")
-        return {name: _series(output.iloc[:, index]) for index, name in enumerate(names)}
-    if isinstance(output, pd.Series):
-        return {str(output.name if output.name is not None else 0): _series(output)}
-    if isinstance(output, Mapping):
-        return {str(name): _array(values) for name, values in output.items()}
-    array = _array(output)
-    if array.ndim == 2 and array.dtype.kind != "O":
-        return {str(index): array[:, index] for index in range(array.shape[1])}
-    return {"0": array}
-
-
-def _series(series: pd.Series[Any]) -> Array:
-    if isinstance(series.dtype, np.dtype):
-        return np.asarray(series.to_numpy())
-    # Nullable and Arrow columns: a missing number becomes NaN, which ``numeric`` reports with its row.
-    numbers = pd.api.types.is_numeric_dtype(series.dtype)
-    return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan) if numbers else series.to_numpy(dtype=object))
-
-
-def _array(values: Any) -> Array:
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()  # NumPy has no such type
-    if isinstance(values, pd.Series):
-        return _series(values)
-    try:
-        array = np.asarray(values)
-    except ValueError:  # rows of different lengths: ``numeric`` names the first that differs
-        array = np.empty(len(values), dtype=object)
-        array[:] = list(values)
-    if array.dtype.kind not in "biufOUS":
-        raise ContractError(
-            f"predict returned {type(values).__name__}; return a DataFrame, a dict of arrays, an array or a tensor "
-            "of numbers"
-        )
-    return array
 
 
 def _from_objects(values: Array, name: str, start: int) -> Array:

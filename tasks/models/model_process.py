@@ -1,157 +1,162 @@
-"""What runs a model, in a process of its own: python model_process.py FOLDER, or a fork of the nursery.
+"""What runs a model, in a process of its own: python model_process.py FOLDER FD, or a fork of the nursery.
 
 This file alone runs in the environment that was logged with a version, so it needs nothing but the standard library,
-MLflow and what MLflow needs. It reads lines of JSON from its standard input, {"input": PATH, "output": PATH}, and
-answers each with {"ok": true} or {"error": TEXT, "kind": CLASS}; the first answer says whether the model was loaded.
-With "method", "as_spec" and "levels" the native model is asked, with "said" what is asked of it in words
+MLflow and what MLflow needs. Over the socket FD it is asked in messages (``send``): {"input": KIND} and the input, a
+frame in Parquet, an array of NumPy or a pickle of ours. It answers {"ok": true, "output": what it is} with an .npz of
+columns by their number, or {"error": TEXT, "kind": CLASS}; the first answer says whether the model was loaded. With
+"method", "as_spec" and "levels" the native model is asked, with "said" what is asked of it in words
 (``congruence.tasks.readers.read``), by the readers in "readers", which need NumPy alone and lie below ``READERS``.
 
-Inputs are Parquet (a frame), .npy (a matrix) or a pickle of ours, outputs .npz: the columns by their number, and
-"description", JSON of what they are.
-
-The nursery, python model_process.py --nursery FD, is a process that has imported what most models need and forks one
-for each that is asked for over the socket FD: a model is there in some tens of milliseconds, and no thread of ours is.
-Where one ends, so does what it started, and {"ended": STATUS} is its last answer. The nursery and all that it forked
-end when the socket closes, however the process at its other end came to that.
+The nursery, python model_process.py --nursery FD, has imported what most models need, and forks a supervisor for each
+that is asked for over FD: so a model is there in some tens of milliseconds, and no thread of ours is. A supervisor
+forks the process of the model, and waits until that ends or whoever asked is gone, however that came about. Then it
+kills the process and all that it started, and writes how it ended into ``STATUS``.
 """
 
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import select
 import signal
 import socket
+import struct
 import sys
+import time
 from contextlib import suppress
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
 READERS = "readers/congruence/tasks/readers"
 """Where the readers are found, in the folder that a process with packages of its own is started in."""
+REQUEST, LOG, STATUS = "request.json", "log", "status"
+"""In that folder: what to start; what the process writes; the status with which it ended."""
+_RETURNED = "predict returned {}; return a DataFrame, a dict of arrays, an array or a tensor of numbers"
+_SIZES = struct.Struct("!QQ")
+
+
+def send(connection: socket.socket, content: dict[str, Any], data: bytes = b"") -> None:
+    """Send a message: what JSON takes, and bytes."""
+    text = json.dumps(content).encode()
+    connection.sendall(_SIZES.pack(len(text), len(data)) + text)
+    connection.sendall(data)
+
+
+def receive(connection: socket.socket, deadline: float | None = None) -> tuple[dict[str, Any], bytes]:
+    """The next message.
+
+    Raises:
+        EOFError: whoever sends has ended.
+        TimeoutError: it is not there at ``deadline`` (of ``time.monotonic``).
+    """
+
+    def read(size: int) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            connection.settimeout(None if deadline is None else max(1e-3, deadline - time.monotonic()))
+            part = connection.recv(min(size - len(found), 2**20))
+            if not part:
+                raise EOFError
+            found += part
+        return bytes(found)
+
+    text, data = _SIZES.unpack(read(_SIZES.size))
+    return json.loads(read(text)), read(data)
 
 
 def nursery(descriptor: int) -> None:
     """Start what is asked for, until whoever asks has ended."""
     asked = socket.socket(fileno=descriptor)
-    rung, bell = os.pipe()
-    os.set_blocking(bell, False)
-    signal.set_wakeup_fd(bell)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    answers: dict[int, int] = {}
-    watched: list[Any] = [asked, rung]
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors
     while True:
-        ready, _, _ = select.select(watched, [], [])
-        if rung in ready:
-            os.read(rung, 4096)
-            _tell_of_ended(answers)
-            continue
-        line, given, _, _ = socket.recv_fds(asked, 4096, 3)
-        if not line:
-            break
-        with open(line.decode().strip(), encoding="utf-8") as file:
+        home, ends, _, _ = socket.recv_fds(asked, 4096, 1)
+        if not home:
+            return
+        with open(os.path.join(home.decode(), REQUEST), encoding="utf-8") as file:
             request = json.load(file)
         for module in request["preload"]:
             with suppress(Exception):  # it is the model's matter what it lacks
                 importlib.import_module(module)
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for one in (asked.detach(), rung, bell, *answers.values()):
-                os.close(one)
-            _become(request, given)
-        answers[pid] = os.dup(given[1])
-        handle = os.pidfd_open(pid)
-        socket.send_fds(asked, [b"started"], [handle])
-        for one in (handle, *given):
-            os.close(one)
-    for pid in answers:
-        _end_session(pid)
-    os._exit(0)
+        if os.fork() == 0:
+            asked.close()
+            try:
+                supervise(home.decode(), request, ends[0])
+            finally:
+                os._exit(0)
+        os.close(ends[0])
 
 
-def _tell_of_ended(answers: dict[int, int]) -> None:
-    """End what ended processes had started, and tell their status to those who wait for an answer."""
-    with suppress(ChildProcessError):
-        while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            _end_session(found.si_pid)  # before it is waited for: its number cannot be another's yet
-            _, status = os.waitpid(found.si_pid, 0)
-            if (answer := answers.pop(found.si_pid, None)) is not None:  # else of what an import had started
-                with suppress(OSError):
-                    os.write(answer, b'{"ended": %d}\n' % os.waitstatus_to_exitcode(status))
-                os.close(answer)
-
-
-def _end_session(pid: int) -> None:
+def supervise(home: str, request: dict[str, Any], end: int) -> None:
+    """Start a model's process, and end it with all that it started when it ends or nobody can ask it any more."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        _become(home, request, end)
+    watched = select.poll()
+    watched.register(os.pidfd_open(pid), select.POLLIN)
+    watched.register(end, select.POLLRDHUP)
+    watched.poll()
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)  # before it is waited for: its number cannot be another's yet
+    _, status = os.waitpid(pid, 0)
+    with open(os.path.join(home, STATUS), "w", encoding="utf-8") as file:
+        file.write(str(os.waitstatus_to_exitcode(status)))
 
 
-def _become(request: dict[str, Any], given: list[int]) -> None:
+def _become(home: str, request: dict[str, Any], end: int) -> None:
     """Be the process of a model from here on: by another interpreter, or by this one."""
     try:
         os.setsid()
-        for place, one in enumerate(given):
-            os.dup2(one, place)
-            os.close(one)
+        log = os.open(os.path.join(home, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for place, one in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
+            os.dup2(one, place)  # what the model prints must not look like an answer
         os.chdir(request["folder"])
-        if request["command"]:
-            os.execve(request["command"][0], request["command"], request["variables"])
+        if request["python"]:
+            os.set_inheritable(end, True)
+            command = [request["python"], "-I", os.path.realpath(__file__), request["model"], str(end)]
+            os.execve(command[0], command, request["variables"])
         os.environ.clear()
         os.environ.update(request["variables"])
         sys.path[:] = request["path"]
-        main(request["model"])
+        main(request["model"], end)
     finally:
         os._exit(1)
 
 
-def main(folder: str) -> None:
-    """Load the model, then predict until the input ends, which ends this process."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the model prints must not look like an answer
-    requests = os.fdopen(os.dup(0), "r")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+def main(folder: str, end: int) -> None:
+    """Load the model, then answer until nobody can ask any more."""
+    connection = socket.socket(fileno=end)
     sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.stdout, sys.stderr = (os.fdopen(place, "w", 1, closefd=False) for place in (1, 2))
-
-    def answer(content: dict[str, Any]) -> None:
-        answers.write(json.dumps(content) + "\n")
-        answers.flush()
-
     try:
         from mlflow.pyfunc import load_model
 
         model = load_model(folder, suppress_warnings=True)
     except BaseException as error:
-        answer(failure(error))
+        send(connection, failure(error))
         os._exit(1)
-    answer({"ok": True})
-    asked: SimpleQueue[str] = SimpleQueue()
-
-    def listen() -> None:
-        for line in requests:
-            asked.put(line)
-        os._exit(0)  # also in the midst of a prediction: whoever asked has ended
-
-    Thread(target=listen, daemon=True).start()
+    send(connection, {"ok": True})
     while True:
-        request = json.loads(asked.get())
         try:
+            request, data = receive(connection)
+        except EOFError:
+            os._exit(0)
+        try:
+            with suppress(OSError):
+                os.ftruncate(1, 0)  # what it writes now is all that is kept
             if "said" in request:
-                answer({"ok": True, "said": _reading(request).said_of(model)})
+                send(connection, {"ok": True, "said": _reading(request).said_of(model)})
                 continue
-            write(answered(model, request), request["output"])
-            answer({"ok": True})
+            output, content = stored(answered(model, request, read(request["input"], data)))
+            send(connection, {"ok": True, "output": output}, content)
         except BaseException as error:
-            answer(failure(error))
+            send(connection, failure(error))
 
 
-def answered(model: Any, request: dict[str, Any]) -> Any:
+def answered(model: Any, request: dict[str, Any], inputs: Any) -> Any:
     """What the model returns: by MLflow's ``predict``, or by its native model."""
-    inputs = read(request["input"])
     if "as_spec" not in request:
         return model.predict(inputs)
     reading = _reading(request)
@@ -174,84 +179,109 @@ def failure(error: BaseException) -> dict[str, Any]:
     return {"error": " ".join(str(error).split()), "kind": type(error).__name__}
 
 
-def read(path: str) -> Any:
+def read(kind: str, data: bytes) -> Any:
     """The input: a frame or a matrix."""
-    if path.endswith(".npy"):
+    if kind == "npy":
         import numpy as np
 
-        return np.load(path, allow_pickle=False)
-    if path.endswith(".pickle"):
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    if kind == "pickle":
         import pickle
 
-        with open(path, "rb") as file:
-            return pickle.load(file)
+        return pickle.loads(data)
     import pyarrow.parquet
 
-    return pyarrow.parquet.read_table(path).to_pandas()
+    return pyarrow.parquet.read_table(io.BytesIO(data)).to_pandas()
 
 
-def write(output: Any, path: str) -> None:
-    """Store what the model returned: its kind, its names, its columns."""
-    import pandas as pd
+def stored(output: Any) -> tuple[dict[str, Any], bytes]:
+    """What the model returned, by its names or as a ``Spec`` where it has such, and its columns as an .npz."""
+    import numpy as np
 
     if type(output).__name__ == "Spec":
-        description, values = output.flatten()
-        _store("spec", [], values, path, description)
-        return
-    if isinstance(output, pd.DataFrame):
-        kind, names = "frame", [str(name) for name in output.columns]
-        columns = [output.iloc[:, index] for index in range(output.shape[1])]
-    elif isinstance(output, pd.Series):
-        kind, names, columns = "frame", [str(0 if output.name is None else output.name)], [output]
-    elif hasattr(output, "items"):
-        kind, names, columns = "mapping", [str(name) for name in output], [output[name] for name in output]
+        spec, found = output.flatten()
+        said, columns = {"spec": spec}, {str(place): values for place, values in enumerate(found)}
+    elif hasattr(output, "iloc") or hasattr(output, "items"):
+        columns = columns_of(output)
+        said = {"names": list(columns)}
     else:
-        kind, names, columns = "array", ["0"], [output]
-    _store(kind, names, [as_stored(column, name) for column, name in zip(columns, names, strict=True)], path)
+        said, columns = {}, {"0": as_plain(output)}
+    stream = io.BytesIO()
+    plain = {str(place): without_objects(*column) for place, column in enumerate(columns.items())}
+    np.savez(stream, **plain)
+    return said, stream.getvalue()
 
 
-def _store(kind: str, names: list[str], columns: list[Any], path: str, spec: Any = None) -> None:
+def columns_of(output: Any) -> dict[str, Any]:
+    """The arrays of the columns of whatever a model returns, by their names; those of a matrix are "0", "1", ....
+
+    Raises:
+        TypeError: it has none, or two of one name.
+    """
+    if hasattr(output, "iloc") and hasattr(output, "columns"):
+        names = [str(name) for name in output.columns]
+        if len(set(names)) < len(names):
+            repeated = min(name for name in names if names.count(name) > 1)
+            raise TypeError(f"output column {repeated!r} occurs more than once; give every column its own name")
+        return {name: as_plain(output.iloc[:, place]) for place, name in enumerate(names)}
+    if hasattr(output, "iloc"):
+        return {str(0 if output.name is None else output.name): as_plain(output)}
+    if hasattr(output, "items"):
+        return {str(name): as_plain(output[name]) for name in output}
+    array = as_plain(output)
+    if array.ndim != 2 or array.dtype.kind == "O":
+        return {"0": array}
+    return {str(place): array[:, place] for place in range(array.shape[1])}
+
+
+def as_plain(values: Any) -> Any:
+    """A Series, tensor, list or array as an array, as it is; missing numbers of pandas' own types are NaN.
+
+    Raises:
+        TypeError: no array.
+    """
     import numpy as np
 
-    arrays = {str(index): column for index, column in enumerate(columns)}
-    description = json.dumps({"kind": kind, "names": names, "spec": spec}).encode()
-    with open(path, "wb") as file:
-        np.savez(file, description=np.frombuffer(description, dtype=np.uint8), **arrays)
-
-
-def as_stored(column: Any, name: str) -> Any:
-    """One column as an array of numbers, cells that are arrays stacked; else of texts, which may be left alone."""
-    import numpy as np
-
+    array = values
     for step in ("detach", "cpu"):
-        if hasattr(column, step):
-            column = getattr(column, step)()
-    if str(getattr(column, "dtype", "")) == "torch.bfloat16":  # which NumPy does not have
-        column = column.float()
-    if hasattr(column, "to_numpy"):
-        dtype = getattr(column, "dtype", None)
-        nullable = getattr(dtype, "na_value", None) is not None and getattr(dtype, "kind", "O") in "biuf"
-        column = column.to_numpy(dtype=np.float64, na_value=np.nan) if nullable else column.to_numpy()
+        if hasattr(array, step):
+            array = getattr(array, step)()
+    if str(getattr(array, "dtype", "")) == "torch.bfloat16":  # which NumPy does not have
+        array = array.float()
+    if hasattr(array, "to_numpy"):
+        kind = getattr(array, "dtype", None)
+        nullable = getattr(kind, "na_value", None) is not None and getattr(kind, "kind", "O") in "biuf"
+        array = array.to_numpy(dtype=np.float64, na_value=np.nan) if nullable else array.to_numpy()
     try:
-        values = np.asarray(column)
-    except ValueError:
-        values = np.empty(len(column), dtype=object)
-        values[:] = list(column)
+        array = np.asarray(array)
+    except ValueError:  # rows of different lengths
+        rows = list(array)
+        array = np.empty(len(rows), dtype=object)
+        array[:] = rows
+    if array.ndim == 0 and array.dtype.kind not in "biuf":
+        raise TypeError(_RETURNED.format(type(values).__name__))
+    return array
+
+
+def without_objects(name: str, values: Any) -> Any:
+    """One column as numbers, cells that are arrays stacked; else as texts, which may be left alone."""
+    import numpy as np
+
     if values.ndim == 0:
-        raise TypeError(f"predict returned {type(column).__name__}; return a DataFrame, a dict of arrays or an array")
-    if values.dtype.kind == "O":
-        try:
-            cells = [np.asarray(cell, dtype=np.float64) for cell in values]
-        except (TypeError, ValueError):
-            return np.asarray([str(cell) for cell in values])
-        if len({cell.shape for cell in cells}) > 1:
-            raise TypeError(f"output column {name!r}: its rows have different numbers of values; give each as many")
-        return np.stack(cells)
-    return values if values.dtype.kind in "biuf" else values.astype(str)
+        raise TypeError(_RETURNED.format(type(values.item()).__name__))
+    if values.dtype.kind != "O":
+        return values if values.dtype.kind in "biuf" else values.astype(str)
+    try:
+        cells = [np.asarray(cell, dtype=np.float64) for cell in values]
+    except (TypeError, ValueError):
+        return np.asarray([str(cell) for cell in values])
+    if len({cell.shape for cell in cells}) > 1:
+        raise TypeError(f"output column {name!r}: its rows have different numbers of values; give each as many")
+    return np.stack(cells)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--nursery":
         nursery(int(sys.argv[2]))
     else:
-        main(sys.argv[1])
+        main(sys.argv[1], int(sys.argv[2]))

@@ -7,11 +7,11 @@ names that tell of a secret and addresses with a password in them are left out.
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pickle
 import re
-import select
 import shutil
 import signal
 import socket
@@ -23,7 +23,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -173,6 +173,8 @@ _SCRIPT = str(Path(model_process.__file__).resolve())
 _OF_ALL = ["mlflow.pyfunc", "pandas", "pyarrow.parquet", "congruence.tasks.contract.predictors"]
 _OF_PACKAGES = {"scikit-learn": "sklearn.pipeline", "scipy": "scipy.stats", "torch": "torch"}
 """What the nursery imports once for all versions that need it: these take most of the time of loading."""
+_TO_END = 5.0
+"""Seconds for a killed process to be gone."""
 
 
 class ModelProcess:
@@ -194,10 +196,10 @@ class ModelProcess:
             self._python = logged_environment(folder, environments, label=label, timeout=settings.build_timeout)
         self._lock = threading.Lock()
         self._process: _Process | None = None
-        self._start()
+        self._running()
 
     def predict(self, data: pd.DataFrame | np.ndarray[Any, Any]) -> Any:
-        """What the model returns for ``data``: a frame, a mapping of arrays or an array.
+        """What the model returns for ``data``: a mapping of arrays or an array.
 
         Raises:
             ContractError: the model raised, its process died, or it took longer than ``predict.timeout``.
@@ -226,7 +228,7 @@ class ModelProcess:
     def said(self) -> str:
         """The class of the native model and how it is asked, where its class tells; else ""."""
         with self._lock:
-            return str(self._ask(self._running(), {"said": True, "readers": installed_readers()})["said"])
+            return str(self._ask(self._running(), {"said": True, "readers": installed_readers()})[0]["said"])
 
     def close(self) -> None:
         """End the process."""
@@ -234,48 +236,48 @@ class ModelProcess:
             self._stop()
 
     def _answer(self, data: pd.DataFrame | np.ndarray[Any, Any], asked: dict[str, Any]) -> Any:
+        kind, given = _as_input(data, ours=self._python is None)
         with self._lock:
-            process = self._running()
-            source, result = process.home / "input", process.home / "output.npz"
-            source = _write_input(data, source, ours=self._python is None)
-            try:
-                self._ask(process, {"input": str(source), "output": str(result), **asked})
-                return _read_output(result)
-            finally:
-                source.unlink(missing_ok=True)
-                result.unlink(missing_ok=True)
+            answer, columns = self._ask(self._running(), {"input": kind, **asked}, given)
+        return _as_output(answer["output"], columns)
 
     def _running(self) -> _Process:
         if self._process is None:
-            self._start()
-        assert self._process is not None
+            self._process = _Process(self._folder, self._python)
+            self._ask(self._process, None)
         return self._process
-
-    def _start(self) -> None:
-        self._process = _Process(self._folder, self._python)
-        self._ask(self._process, None)
 
     def _stop(self) -> None:
         if self._process is not None:
             self._process.end()
             self._process = None
 
-    def _ask(self, process: _Process, request: dict[str, Any] | None) -> dict[str, Any]:
-        answer = process.ask(request, self._timeout)
-        if answer is None or "ended" in answer:
-            doing = "loading" if request is None else "predicting"
-            why = f"took longer than {self._timeout:g} s (predict.timeout)"
-            if answer is not None:
-                why = f"ended it with status {answer['ended']}"
+    def _ask(
+        self, process: _Process, request: dict[str, Any] | None, data: bytes = b""
+    ) -> tuple[dict[str, Any], bytes]:
+        """The answer to a request, or the first one, which says whether the model was loaded."""
+        deadline = time.monotonic() + self._timeout
+        try:
+            if request is not None:
+                with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, of which the answer tells
+                    process.connection.settimeout(self._timeout)
+                    model_process.send(process.connection, request, data)
+            answer, content = model_process.receive(process.connection, deadline)
+        except (OSError, EOFError, ValueError) as error:
+            _kill(process.connection)
+            doing, tail = "loading" if request is None else "predicting", process.tail()
+            why = f"ended it with status {process.status}"
+            if isinstance(error, TimeoutError):
+                why = f"took longer than {self._timeout:g} s (predict.timeout)"
             self._stop()
-            raise ContractError(f"{doing} in a separate process {why}; its output ended with: {process.tail()}")
+            raise ContractError(f"{doing} in a separate process {why}; its output ended with: {tail}") from None
         if "error" not in answer:
-            return answer
-        error = _as_raised(str(answer.get("kind")), str(answer["error"]), own=self._python is not None)
+            return answer, content
+        raised = _as_raised(str(answer.get("kind")), str(answer["error"]), own=self._python is not None)
         if request is not None:
-            raise error
+            raise raised
         self._stop()
-        raise error if isinstance(error, ContractError) else ContractError(str(error))
+        raise raised if isinstance(raised, ContractError) else ContractError(str(raised))
 
 
 def _as_raised(kind: str, text: str, *, own: bool) -> Exception:
@@ -292,92 +294,50 @@ def _as_raised(kind: str, text: str, *, own: bool) -> Exception:
 
 
 class _Process:
-    """One process of a model, with a folder of its own; what it writes is read away, and its end kept."""
+    """One process of a model, with a folder of its own, and what it and its supervisor leave there."""
 
     def __init__(self, folder: Path, python: Path | None) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="congruence-process-"))
+        asked: dict[str, Any] = {"python": python and str(python), "model": str(folder), "path": sys.path}
         if python is None:
-            asked = {
-                "command": [], "model": str(folder), "folder": os.getcwd(), "path": sys.path,
-                "variables": {**os.environ, "TMPDIR": str(self.home)}, "preload": _preloaded(folder),
-            }  # fmt: skip
+            asked |= {"folder": os.getcwd(), "variables": {**os.environ, "TMPDIR": str(self.home)}}
         else:
+            asked |= {"folder": str(self.home), "variables": model_variables(self.home)}
             place = self.home / model_process.READERS
             place.parent.mkdir(parents=True)
             place.symlink_to(Path(readers.__file__).resolve().parent)
-            asked = {
-                "command": [str(python), "-I", _SCRIPT, str(folder)], "folder": str(self.home),
-                "variables": model_variables(self.home), "preload": [],
-            }  # fmt: skip
-        (self.home / "asked.json").write_text(json.dumps(asked), encoding="utf-8")
-        theirs_in, self._requests = os.pipe()
-        self._answers, theirs_out = os.pipe()
-        log, theirs_log = os.pipe()
-        try:
-            self._handle = _Nursery.start(self.home / "asked.json", (theirs_in, theirs_out, theirs_log))
-        finally:
-            for one in (theirs_in, theirs_out, theirs_log):
-                os.close(one)
-        self._said = bytearray()
-        self._drain = threading.Thread(target=_keep_tail, args=(log, self._said), daemon=True)
-        self._drain.start()
-        self._buffer = b""
-        self.end = weakref.finalize(self, _clear, self._handle, self._requests, self._answers, self.home)
+        asked["preload"] = _preloaded(folder) if python is None else []
+        (self.home / model_process.REQUEST).write_text(json.dumps(asked), encoding="utf-8")
+        self.connection, theirs = socket.socketpair()
+        self.end = weakref.finalize(self, _end, self.connection, self.home)
+        with theirs:
+            _start(self.home, theirs)
 
-    def ask(self, request: dict[str, Any] | None, timeout: float) -> dict[str, Any] | None:
-        """The answer to a request, or the next one; None where none came in time; "ended" where the process has."""
-        if request is not None:
-            with suppress(OSError):  # it has ended, of which the next answer tells
-                os.write(self._requests, json.dumps(request).encode() + b"\n")
-        deadline = time.monotonic() + timeout
-        while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                return None
-            # Without any answer whoever forked it has ended, too.
-            self._buffer += os.read(self._answers, 65536) or b'{"ended": null}\n'
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        with suppress(ValueError):
-            found = json.loads(line)
-            return found if isinstance(found, dict) else None
-        return None
+    @property
+    def status(self) -> str:
+        """With which it ended, as its supervisor says."""
+        try:
+            return (self.home / model_process.STATUS).read_text(encoding="utf-8")
+        except OSError:
+            return "unknown"
 
     def tail(self) -> str:
         """The end of what it wrote, on one line."""
-        self._drain.join(1.0)
-        return in_one_line(bytes(self._said))
+        try:
+            with (self.home / model_process.LOG).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
+                return in_one_line(log.read())
+        except OSError:
+            return in_one_line(b"")
 
 
-class _Nursery:
-    """The one process of this one that models' processes are forked from; see ``model_process``."""
-
-    _lock = threading.Lock()
-    _socket: socket.socket | None = None
-    _owner = 0
-
-    @classmethod
-    def start(cls, asked: Path, descriptors: Sequence[int]) -> int:
-        """Start what the file says; returns a handle of the process (a pidfd)."""
-        with cls._lock:
-            try:
-                return cls._started(asked, descriptors)
-            except OSError:  # the nursery was killed, or an import that a model needs ended it
-                cls._socket = None
-                return cls._started(asked, descriptors)
-
-    @classmethod
-    def _started(cls, asked: Path, descriptors: Sequence[int]) -> int:
-        if cls._socket is None or cls._owner != os.getpid():
-            cls._socket, cls._owner = _new_nursery(), os.getpid()
-        socket.send_fds(cls._socket, [str(asked).encode()], descriptors)
-        _, handles, _, _ = socket.recv_fds(cls._socket, 64, 1)
-        if not handles:
-            raise ConnectionResetError("the process that starts models has ended")
-        return handles[0]
+_NURSERY = threading.Lock()
 
 
-def _new_nursery() -> socket.socket:
-    ours, theirs = socket.socketpair()
+@cache
+def _nursery(_of: int) -> socket.socket:
+    """To the one process of this one (by its number) that models' processes are forked from; see ``model_process``."""
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     with theirs:
         subprocess.Popen(
             [sys.executable, _SCRIPT, "--nursery", str(theirs.fileno())],
@@ -385,6 +345,16 @@ def _new_nursery() -> socket.socket:
             start_new_session=True,
         )  # fmt: skip
     return ours
+
+
+def _start(home: Path, end: socket.socket) -> None:
+    """Have the nursery start what the folder says, to be asked at the other end of the socket."""
+    with _NURSERY:
+        try:
+            socket.send_fds(_nursery(os.getpid()), [str(home).encode()], [end.fileno()])
+        except OSError:  # it was killed, or an import that a model needs ended it
+            _nursery.cache_clear()
+            socket.send_fds(_nursery(os.getpid()), [str(home).encode()], [end.fileno()])
 
 
 def _preloaded(folder: Path) -> list[str]:
@@ -395,50 +365,39 @@ def _preloaded(folder: Path) -> list[str]:
     return _OF_ALL + [module for package, module in _OF_PACKAGES.items() if f"{package}==" in said]
 
 
-def _keep_tail(log: int, said: bytearray) -> None:
-    """Read what a process writes for as long as it writes, and keep the end of it."""
-    with open(log, "rb", buffering=0) as stream:
-        while content := stream.read(65536):
-            said += content
-            del said[:-_TAIL]
+def _kill(connection: socket.socket) -> None:
+    """Have the supervisor at the other end kill what it started, and wait until it has."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(_TO_END)
+        while connection.recv(2**20):
+            pass
 
 
-def _clear(handle: int, requests: int, answers: int, home: Path) -> None:
-    """End a process; the nursery ends what it started."""
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
-    for one in (handle, requests, answers):
-        os.close(one)
+def _end(connection: socket.socket, home: Path) -> None:
+    _kill(connection)
+    connection.close()
     shutil.rmtree(home, ignore_errors=True)
 
 
-def _write_input(data: pd.DataFrame | np.ndarray[Any, Any], path: Path, *, ours: bool) -> Path:
+def _as_input(data: pd.DataFrame | np.ndarray[Any, Any], *, ours: bool) -> tuple[str, bytes]:
+    """What a model is given, as a process with our packages reads it, or one with its own."""
     if ours:
-        path = path.with_suffix(".pickle")
-        with path.open("wb") as file:
-            pickle.dump(data, file, protocol=5)
-    elif isinstance(data, pd.DataFrame):
-        path = path.with_suffix(".parquet")
+        return "pickle", pickle.dumps(data, protocol=5)
+    stream = io.BytesIO()
+    if isinstance(data, pd.DataFrame):
         # Without what pandas notes about itself: the model's may be of another age.
-        pq.write_table(pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None), path)
-    else:
-        path = path.with_suffix(".npy")
-        np.save(path, data, allow_pickle=False)
-    return path
+        pq.write_table(pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None), stream)
+        return "parquet", stream.getvalue()
+    np.save(stream, data, allow_pickle=False)
+    return "npy", stream.getvalue()
 
 
-def _read_output(path: Path) -> Any:
-    """What the process stored; never a pickle, which could run what a model put there."""
-    with np.load(path, allow_pickle=False) as file:
-        said = json.loads(file["description"].tobytes())
-        columns = [file[str(index)] for index in range(len(file.files) - 1)]
+def _as_output(said: dict[str, Any], content: bytes) -> Any:
+    """What the model returned; never a pickle, which could run what a model put there."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        columns = [file[str(index)] for index in range(len(file.files))]
     columns = [values.astype(object) if values.dtype.kind == "U" else values for values in columns]
-    if said["kind"] == "spec":
+    if "spec" in said:
         return unflatten(said["spec"], columns)
-    if said["kind"] == "array":
-        return columns[0]
-    if said["kind"] == "mapping":
-        return dict(zip(said["names"], columns, strict=True))
-    cells = [values if values.ndim == 1 else list(values) for values in columns]
-    frame = pd.concat([pd.Series(values) for values in cells], axis=1) if cells else pd.DataFrame()
-    return frame.set_axis(said["names"], axis=1)
+    return dict(zip(said["names"], columns, strict=True)) if "names" in said else columns[0]
