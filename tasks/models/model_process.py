@@ -251,14 +251,14 @@ def as_plain(values: Any) -> Any:
     if hasattr(array, "to_numpy"):
         kind = getattr(array, "dtype", None)
         nullable = getattr(kind, "na_value", None) is not None and getattr(kind, "kind", "O") in "biuf"
-        array = array.to_numpy(dtype=np.float64, na_value=np.nan) if nullable else array.to_numpy()
+        return array.to_numpy(dtype=np.float64, na_value=np.nan) if nullable else np.asarray(array.to_numpy())
     try:
         array = np.asarray(array)
     except ValueError:  # rows of different lengths
         rows = list(array)
         array = np.empty(len(rows), dtype=object)
         array[:] = rows
-    if array.ndim == 0 and array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biufOUS":
         raise TypeError(_RETURNED.format(type(values).__name__))
     return array
 

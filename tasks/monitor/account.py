@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -130,7 +131,7 @@ def read_account(version: ModelVersion, split: SplitSettings, settings: Evaluati
     for look in looks:
         # Correlated rows, which nobody named, judge nothing.
         p_value, log_bet = verdict_of(look.metrics).p_value, None
-        pit = _kept(look, "pit", settings) if bets else np.empty(0)
+        pit = kept(look, "pit", settings) if bets else np.empty(0)
         if len(pit):
             made = score_bet(pit_scores(pit), sums)
             log_bet, sums = made.log_e, made.sums
@@ -147,7 +148,7 @@ def counted_keys(account: Account, settings: EvaluationSettings) -> Array:
 
     They are those of ``hashed_keys`` of the keys as text.
     """
-    return np.concatenate([np.empty(0, np.uint64), *(_kept(look, "keys", settings) for look in account.looks)])
+    return np.concatenate([np.empty(0, np.uint64), *(kept(look, "keys", settings) for look in account.looks)])
 
 
 def _logged(version: ModelVersion, split: str, settings: EvaluationSettings) -> list[LoggedLook]:
@@ -175,21 +176,24 @@ def _disjoint(looks: Iterable[LoggedLook]) -> list[LoggedLook]:
     return sorted(found, key=lambda look: look.since)
 
 
-def _kept(look: LoggedLook, what: str, settings: EvaluationSettings) -> Array:
-    """The PIT values of the valid rows of a look, none of vectors, or the numbers of the keys of all of its rows.
+def kept(look: LoggedLook, what: str, settings: EvaluationSettings) -> Array:
+    """What a look has of its rows: the "pit" of the valid ones, or of all of them the "target", or numbers of "keys".
 
-    A complete run never changes: the home folder keeps a copy.
+    It is empty where a vector has none. A complete run never changes: the home folder keeps a copy.
     """
     path = settings.home_folder / "looks" / f"{look.run_id}.{what}.npy"
     if not path.exists():
+        values: Array | None = None
         if what == "pit":
-            pit = logged_pit(look.run_id, settings.tracking)
-            values = np.empty(0) if pit is None else pit
-        else:
+            values = logged_pit(look.run_id, settings.tracking)
+        elif what == "keys":
             keys = read_scores(look.run_id, settings.tracking, ["key"])["key"]
             values = hashed_keys(keys.astype(str).to_numpy(dtype=object))
+        else:
+            with suppress(KeyError, ValueError):
+                values = read_scores(look.run_id, settings.tracking, [what])[what].to_numpy(np.float64)
         with whole_file(path) as stream:
-            np.save(stream, values)
+            np.save(stream, np.empty(0) if values is None else values)
     return np.asarray(np.load(path))
 
 
@@ -292,8 +296,8 @@ def _look(first: str, second: str, settings: EvaluationSettings) -> LookDifferen
     A complete run never changes: the home folder keeps what was found.
     """
     path = settings.home_folder / "looks" / f"{first}.{second}.json"
-    if (kept := load_record(path)) is not None:
-        return LookDifference(**kept) if kept else None
+    if (record := load_record(path)) is not None:
+        return LookDifference(**record) if record else None
     versions = [read_version(run_id, settings.tracking) for run_id in (first, second)]
     found = None
     if all(_SCORE in version.scores for version in versions):

@@ -12,23 +12,12 @@ from congruence.kernels.monitoring.evidence import Monitor
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, all_experiments, all_runs, quoted
 from congruence.tasks.mlflow.pages import run_link, web_page
-from congruence.tasks.monitor.account import Account
+from congruence.tasks.monitor.account import Account, LoggedLook
 from congruence.tasks.report.rendering import as_json, render
-from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.settings.sections import TrackingSettings
 
 SCRIPTS = ("page", "charts", "over_time")
-
-
-@dataclass(frozen=True)
-class LookPoint:
-    """One look: its evaluation's numbers and sentences, the address of its run, and whether its inputs changed."""
-
-    metrics: Mapping[str, MetricValue]
-    wrong: tuple[str, ...] = ()
-    link: str = ""
-    inputs: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,14 +27,24 @@ class Series:
     Attributes:
         label: of the version.
         split: name of the split.
-        monitor: the account.
-        points: of its looks, in their order.
+        account: its looks, at least one.
+        links: the addresses of their runs, "" where MLflow has no page.
     """
 
     label: str
     split: str
-    monitor: Monitor
-    points: Sequence[LookPoint] = field(repr=False)
+    account: Account = field(repr=False)
+    links: Sequence[str] = field(repr=False)
+
+    @property
+    def monitor(self) -> Monitor:
+        """What the looks say together."""
+        return self.account.monitor
+
+    @property
+    def points(self) -> tuple[LoggedLook, ...]:
+        """The looks in their order."""
+        return self.account.looks
 
     @property
     def evidence(self) -> list[str]:
@@ -94,7 +93,7 @@ class Series:
             "bar": float(-np.log10(self.monitor.level)),
             "changeBar": float(np.log10(self.monitor.average_run_length)),
             "began": self.monitor.began_at,
-            "links": [point.link for point in self.points],
+            "links": list(self.links),
             "metrics": {
                 name: {
                     "label": metric_of(name).label,
@@ -108,28 +107,11 @@ class Series:
         }
 
 
-def over_time_page(model: str, series: Sequence[Series]) -> str:
-    """A self-contained HTML page: is each version still right, since when not, and what changed.
-
-    Args:
-        model: name of the registered model.
-        series: one for each version and split that was looked at, at least one.
-    """
-    ordered = sorted(series, key=lambda each: (each.monitor.verdict == "right so far", each.label, each.split))
-    return render(
-        "over_time.html",
-        title=f"{model} over time",
-        series=ordered,
-        json=as_json({"series": [each.plain() for each in ordered]}),
-        scripts=SCRIPTS,
-    )
-
-
 def _evidence_in_words(logarithm: float) -> str:
     return f"{np.exp(logarithm):.3g}" if logarithm < 14.0 else f"10^{logarithm / np.log(10.0):.1f}"
 
 
-def _number(point: LookPoint, name: str, part: str = "value") -> float | None:
+def _number(point: LoggedLook, name: str, part: str = "value") -> float | None:
     """None where it was not measured, or is not finite."""
     found = getattr(point.metrics.get(name), part, None)
     return found if found is not None and np.isfinite(found) else None
@@ -141,7 +123,7 @@ _OVER_TIME = PREFIX + "over_time"
 
 
 def log_over_time(name: str, accounts: Mapping[tuple[str, str], Account], settings: TrackingSettings) -> None:
-    """Log the page of a registered model to the run of its newest look.
+    """Log the page of a registered model to the run of its newest look: is each version still right, since when not?
 
     Args:
         name: of the model.
@@ -155,21 +137,21 @@ def log_over_time(name: str, accounts: Mapping[tuple[str, str], Account], settin
     series, newest = [], []
     for (label, split), account in sorted(accounts.items()):
         if account.looks:
-            points = [
-                LookPoint(
-                    look.metrics,
-                    look.wrong,
-                    "" if base is None else run_link(base, look.experiment, look.run_id),
-                    look.inputs,
-                )
-                for look in account.looks
-            ]
-            series.append(Series(label, split, account.monitor, points))
+            links = ["" if base is None else run_link(base, look.experiment, look.run_id) for look in account.looks]
+            series.append(Series(label, split, account, links))
             newest += [(look.made, look.run_id) for look in account.looks]
     client, (_, run_id) = connect(settings), max(newest)
+    ordered = sorted(series, key=lambda each: (each.monitor.verdict == "right so far", each.label, each.split))
+    page = render(
+        "over_time.html",
+        title=f"{name} over time",
+        series=ordered,
+        json=as_json({"series": [each.plain() for each in ordered]}),
+        scripts=SCRIPTS,
+    )
 
     def log() -> None:
-        client.log_text(run_id, over_time_page(name, series), OVER_TIME_FILE)
+        client.log_text(run_id, page, OVER_TIME_FILE)
         client.set_tag(run_id, _OVER_TIME, name)
 
     with_retries("logging the page over time", log, settings)

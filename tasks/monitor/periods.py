@@ -16,10 +16,8 @@ from congruence.kernels.rng import stream
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.stored import Rows, StoredPart, StoredTable
 from congruence.tasks.evaluate.steps import rows_of
-from congruence.tasks.mlflow.reading import read_scores
-from congruence.tasks.monitor.account import Account, LoggedLook, counted_keys
+from congruence.tasks.monitor.account import Account, LoggedLook, kept
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.files import whole_file
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 LATE = 0.1
@@ -102,30 +100,16 @@ def _is_due(
     look = next((each for each in account.looks if period.is_of(each)), None)
     if look is None:
         return True
-    alone = Account((look,), account.monitor)
-    keys = counted_keys(alone, settings)
+    keys = kept(look, "keys", settings)
     if table.source.split.key is None:
         return len(rows) - len(keys) > late * len(keys)
-    labels = _labels_of(look, settings)
+    labels = kept(look, "target", settings)
     place = pd.Index(keys).get_indexer(pd.Index(table.keys[rows]))
     new = place < 0
     if len(labels) == len(keys) and table.labels.shape[1] == 1:
         now, then = table.labels[rows, 0], labels[place]
         new |= np.abs(now - then) > _SINGLE * np.maximum(1.0, np.abs(now))
     return bool(np.count_nonzero(new) > late * len(keys))
-
-
-def _labels_of(look: LoggedLook, settings: EvaluationSettings) -> Array:
-    """The targets of the rows of a look as they were then, in their order; none of vectors."""
-    path = settings.home_folder / "looks" / f"{look.run_id}.labels.npy"
-    if not path.exists():
-        try:
-            values = read_scores(look.run_id, settings.tracking, ["target"])["target"].to_numpy(np.float64)
-        except (KeyError, ValueError):
-            values = np.empty(0)
-        with whole_file(path) as stream:
-            np.save(stream, values)
-    return np.asarray(np.load(path))
 
 
 LEVEL = 0.01

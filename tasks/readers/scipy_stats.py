@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,48 +36,38 @@ class ScipyReader(Reader):
         return None
 
 
+_MOVED: dict[str, Callable[[Mapping[str, Array]], Spec]] = {
+    "norm": lambda g: spec("normal", loc=g["loc"], scale=g["scale"]),
+    "laplace": lambda g: spec("laplace", loc=g["loc"], scale=g["scale"]),
+    "logistic": lambda g: spec("logistic", loc=g["loc"], scale=g["scale"]),
+    "uniform": lambda g: spec("uniform", loc=g["loc"], scale=g["scale"]),
+    "t": lambda g: spec("student_t", df=g["df"], loc=g["loc"], scale=g["scale"]),
+    "cauchy": lambda g: spec("student_t", df=np.ones_like(g["loc"]), loc=g["loc"], scale=g["scale"]),
+    "truncnorm": lambda g: spec("truncated_normal", loc=g["loc"], scale=g["scale"],
+                                lower=g["loc"] + g["a"] * g["scale"], upper=g["loc"] + g["b"] * g["scale"]),
+    "halfnorm": lambda g: spec("truncated_normal", loc=g["loc"], scale=g["scale"], lower=g["loc"],
+                               upper=np.full_like(g["loc"], np.inf)),
+}  # fmt: skip
+_AT_ZERO: dict[str, Callable[[Mapping[str, Array]], Spec | None]] = {
+    "lognorm": lambda g: spec("log_normal", s=g["s"], scale=g["scale"]),
+    "gamma": lambda g: spec("gamma", a=g["a"], scale=g["scale"]),
+    "erlang": lambda g: spec("gamma", a=g["a"], scale=g["scale"]),
+    "expon": lambda g: spec("gamma", a=np.ones_like(g["scale"]), scale=g["scale"]),
+    "chi2": lambda g: spec("gamma", a=g["df"] / 2.0, scale=2.0 * g["scale"]),
+    "beta": lambda g: spec("beta", a=g["a"], b=g["b"]) if np.all(g["scale"] == 1.0) else None,
+    "poisson": lambda g: spec("poisson", rate=g["mu"]),
+    "nbinom": lambda g: negative_binomial(g["n"], 1.0 - g["p"]),
+    "binom": lambda g: spec("binomial", n=g["n"], p=g["p"]),
+    "bernoulli": lambda g: spec("binomial", n=np.ones_like(g["p"]), p=g["p"]),
+    "zipoisson": lambda g: spec("zero_inflated_poisson", rate=g["mu"], inflation=g["w"]),  # statsmodels
+}
+
+
 def _named(name: str, given: Mapping[str, Array]) -> Spec | None:
-    """The law of scipy's name and parameters, loc and scale included; None where no family here is the same."""
-    g = dict(given)
-    loc, scale = g.get("loc", np.zeros(1)), g.get("scale", np.ones(1))
-    if name in ("norm", "laplace", "logistic", "uniform"):
-        family = {"norm": "normal"}.get(name, name)
-        return spec(family, loc=loc, scale=scale)
-    if name == "t":
-        return spec("student_t", df=g["df"], loc=loc, scale=scale)
-    if name == "cauchy":
-        return spec("student_t", df=np.ones_like(loc), loc=loc, scale=scale)
-    if name == "truncnorm":
-        return spec("truncated_normal", loc=loc, scale=scale, lower=loc + g["a"] * scale, upper=loc + g["b"] * scale)
-    if name == "halfnorm":
-        return spec("truncated_normal", loc=loc, scale=scale, lower=loc, upper=np.full_like(loc, np.inf))
-    if np.any(loc != 0.0):
-        return None
-    if name == "lognorm":
-        return spec("log_normal", s=g["s"], scale=scale)
-    if name in ("gamma", "erlang"):
-        return spec("gamma", a=g["a"], scale=scale)
-    if name == "expon":
-        return spec("gamma", a=np.ones_like(scale), scale=scale)
-    if name == "chi2":
-        return spec("gamma", a=g["df"] / 2.0, scale=2.0 * scale)
-    if name == "beta" and np.all(scale == 1.0):
-        return spec("beta", a=g["a"], b=g["b"])
-    return _counts(name, g)
-
-
-def _counts(name: str, g: Mapping[str, Array]) -> Spec | None:
-    if name == "poisson":
-        return spec("poisson", rate=g["mu"])
-    if name == "nbinom":
-        return negative_binomial(g["n"], 1.0 - g["p"])
-    if name == "binom":
-        return spec("binomial", n=g["n"], p=g["p"])
-    if name == "bernoulli":
-        return spec("binomial", n=np.ones_like(g["p"]), p=g["p"])
-    if name == "zipoisson":  # statsmodels
-        return spec("zero_inflated_poisson", rate=g["mu"], inflation=g["w"])
-    return None
+    """The distribution of scipy's name and parameters; None where no family here is the same."""
+    g = {"loc": np.zeros(1), "scale": np.ones(1), **given}
+    make = _MOVED.get(name) or (None if np.any(g["loc"] != 0.0) else _AT_ZERO.get(name))
+    return None if make is None else make(g)
 
 
 def _by_masses(found: Any, rows: int) -> Spec | None:
@@ -102,18 +92,9 @@ def _new_style(found: Any, rows: int) -> Spec | None:
         parts = tuple(part for part in (_new_style(one, rows) for one in found.components) if part is not None)
         weights = np.broadcast_to(as_array(found.weights), (rows, len(parts)))
         return Spec("mixture", {"weights": weights}, parts)
-    if kind == "ShiftedScaledDistribution" and np.all(np.asarray(found.scale) > 0):
-        loc, scale = broadcast(found.loc, rows), broadcast(found.scale, rows)
-        inner = _parts_of(found._dist, rows)
-        if inner is not None:
-            name, given = inner
-            own_loc, own_scale = given.get("loc", np.zeros(rows)), given.get("scale", np.ones(rows))
-            moved = {**given, "loc": loc + scale * own_loc, "scale": scale * own_scale}
-            if (exact := _named(name, moved)) is not None:
-                return exact
-    elif (inner := _parts_of(found, rows)) is not None and (exact := _named(*inner)) is not None:
-        return exact
-    return by_quantiles(found.icdf, rows, kind)
+    inner = _parts_of(found, rows)
+    exact = None if inner is None else _named(*inner)
+    return exact or by_quantiles(found.icdf, rows, kind)
 
 
 _OLD_NAMES = {
@@ -124,7 +105,12 @@ _OLD_NAMES = {
 
 
 def _parts_of(found: Any, rows: int) -> tuple[str, dict[str, Array]] | None:
-    """scipy's old name and parameters of a new-style distribution."""
+    """scipy's old name and parameters of a new-style distribution, moved and scaled as it may be."""
+    if type(found).__name__ == "ShiftedScaledDistribution" and np.all(np.asarray(found.scale) > 0):
+        if (inner := _parts_of(found._dist, rows)) is None:
+            return None
+        loc, scale, given = broadcast(found.loc, rows), broadcast(found.scale, rows), inner[1]
+        return inner[0], {**given, "loc": loc + scale * given.get("loc", 0.0), "scale": scale * given.get("scale", 1.0)}
     name = repr(found).partition("(")[0]
     if name not in _OLD_NAMES:
         return None

@@ -7,67 +7,24 @@ below 1.2), which our ranges allow: `uv pip install .[pipeline] gluonts pytest` 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from logged_models import log_by_us, log_natively, predicted, same
 from sklearn.linear_model import LinearRegression
 
 from congruence.kernels import distributions as families
-from congruence.kernels.distributions import Distribution
-from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
-from congruence.tasks.models.registry import list_versions
+from congruence.tasks.contract import ContractError, PredictionSettings
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"a": RNG.normal(size=60), "b": RNG.normal(size=60)})
 TARGET = FRAME["a"] + RNG.normal(size=60)
 ASKED = FRAME.head(6)
-
-
-class Returning(mlflow.pyfunc.PythonModel):
-    """A model as users write it, where MLflow has no flavor for a package: its answer is that of a function."""
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> Any:  # type: ignore[override]
-        return self.function(model_input)
-
-
-def same(found: Distribution, expected: Distribution, rtol: float = 1e-10) -> None:
-    assert type(found) is type(expected)
-    y = np.asarray(expected.mean())[:, None] + np.array([-1.3, 0.1, 2.0])
-    y = np.round(np.abs(y)) if expected.is_discrete else y
-    for name in ("cdf", "crps"):
-        np.testing.assert_allclose(getattr(found, name)(y), getattr(expected, name)(y), rtol=rtol, atol=rtol)
-
-
-def log_natively(model: Any, name: str, frame: pd.DataFrame, *, flavor: str = "sklearn") -> None:
-    common: dict[str, Any] = {
-        "registered_model_name": name, "pip_requirements": ["numpy"], "signature": mlflow.models.infer_signature(frame)
-    }  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if flavor == "sklearn":
-            mlflow.sklearn.log_model(model, name="model", serialization_format="cloudpickle", **common)
-        else:
-            mlflow.pyfunc.log_model(name="model", python_model=Returning(model), **common)
-
-
-def logged_by_us(model: Any, name: str, frame: pd.DataFrame, **options: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        log_predictive_model(model, name="model", input_example=frame, registered_model_name=name, **options)
-
-
-def evaluated(name: str, frame: pd.DataFrame, settings: PredictionSettings | None = None) -> Distribution:
-    return load_predictive_model(list_versions(name)[-1].uri, settings).predict(frame)
 
 
 def test_gluonts(registry: str) -> None:
@@ -99,10 +56,10 @@ def test_gluonts(registry: str) -> None:
         ("draws", lambda frame: drawn(), families.Samples(draws)),
         ("quantiles", quantiles, families.Quantiles([0.1, 0.5, 0.9], read)),
     ):
-        log_natively(function, f"{registry}-{kind}", rows, flavor="pyfunc")
-        logged_by_us(function, f"{registry}-{kind}-ours", rows)
-        same(evaluated(f"{registry}-{kind}", rows), expected)
-        same(evaluated(f"{registry}-{kind}-ours", rows), expected)
+        log_natively(function, f"{registry}-{kind}", rows, "pyfunc")
+        log_by_us(function, f"{registry}-{kind}-ours", rows)
+        same(predicted(f"{registry}-{kind}", rows), expected)
+        same(predicted(f"{registry}-{kind}-ours", rows), expected)
 
 
 def untrained_tabpfn(folder: Path) -> Any:
@@ -124,13 +81,13 @@ def test_tabpfn(registry: str, tmp_path: Path) -> None:
     model = untrained_tabpfn(tmp_path).fit(FRAME, TARGET)
     own = model.predict(ASKED, output_type="full")
     log_natively(model, registry, ASKED)
-    logged_by_us(model, f"{registry}-ours", ASKED)
+    log_by_us(model, f"{registry}-ours", ASKED)
     borders = own["criterion"].borders.double().numpy()
     shares = torch.softmax(own["logits"].double(), dim=-1).numpy()
     expected = families.Histogram(borders, shares, tail_share=0.5)
-    found = evaluated(registry, ASKED)
+    found = predicted(registry, ASKED)
     same(found, expected)
-    same(evaluated(f"{registry}-ours", ASKED), expected)
+    same(predicted(f"{registry}-ours", ASKED), expected)
     y = torch.tensor(np.append(borders[[0, 5, 20, -1]] + [-1.0, 0.01, 0.01, 1.0], [0.3, -0.8]), dtype=torch.float32)
     np.testing.assert_allclose(found.log_prob(y.numpy()), -own["criterion"](own["logits"], y).numpy(), rtol=1e-4)
     np.testing.assert_allclose(found.mean(), own["mean"], rtol=1e-4)
@@ -148,12 +105,12 @@ def test_lightgbmlss(registry: str) -> None:
         return made.predict(frame, pred_type="parameters")
 
     given = parameters(ASKED).astype(float)
-    log_natively(parameters, registry, ASKED, flavor="pyfunc")
-    logged_by_us(parameters, f"{registry}-ours", ASKED)
+    log_natively(parameters, registry, ASKED, "pyfunc")
+    log_by_us(parameters, f"{registry}-ours", ASKED)
     total, p = given["total_count"].to_numpy(), given["probs"].to_numpy()
     expected = families.NegativeBinomial(total * p / (1 - p), 1 / total)
     for name in (registry, f"{registry}-ours"):
-        found = evaluated(name, ASKED)
+        found = predicted(name, ASKED)
         same(found, expected)
         own = torch.distributions.NegativeBinomial(torch.tensor(total), torch.tensor(p))
         for k in (0.0, 1.0, 5.0):
@@ -173,16 +130,16 @@ def test_sktime(registry: str) -> None:
     own = model.predict_proba(fh=dates[[48, 50, 53]])
     expected = families.Normal(own.mean().to_numpy()[[1, 0, 2], 0], np.sqrt(own.var().to_numpy()[[1, 0, 2], 0]))
     flavor.log_model(model, artifact_path="model", registered_model_name=registry, pip_requirements=["numpy"])
-    logged_by_us(model, f"{registry}-ours", rows)
+    log_by_us(model, f"{registry}-ours", rows)
     steps = pd.DataFrame({"step": [3, 1, 6]})
     for name in (registry, f"{registry}-ours"):
-        same(evaluated(name, rows), expected)
-    same(evaluated(registry, steps), expected)
+        same(predicted(name, rows), expected)
+    same(predicted(registry, steps), expected)
     asked = PredictionSettings(method="predict_quantiles(alpha=[0.1, 0.5, 0.9])")
     values = model.predict_quantiles(fh=dates[[48, 50, 53]], alpha=[0.1, 0.5, 0.9]).to_numpy()[[1, 0, 2]]
-    same(evaluated(registry, rows, asked), families.Quantiles([0.1, 0.5, 0.9], values))
+    same(predicted(registry, rows, asked), families.Quantiles([0.1, 0.5, 0.9], values))
     with pytest.raises(ContractError, match="NaiveForecaster forecasts times, and of the columns 'a' none is of dates"):
-        evaluated(registry, pd.DataFrame({"a": [1.0, 2.0]}))
+        predicted(registry, pd.DataFrame({"a": [1.0, 2.0]}))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -196,5 +153,5 @@ def test_sktime_with_an_exogenous_variable_by_months(registry: str) -> None:
     own = model.predict_proba(fh=[1, 2, 3], X=x[48:51])
     expected = families.Normal(own.mean().to_numpy()[::-1, 0], np.sqrt(own.var().to_numpy()[::-1, 0]))
     rows = pd.DataFrame({"month": months[48:51].to_timestamp(), "x": x["x"].to_numpy()[48:51]})[::-1]
-    logged_by_us(model, registry, rows.reset_index(drop=True))
-    same(evaluated(registry, rows.reset_index(drop=True)), expected)
+    log_by_us(model, registry, rows.reset_index(drop=True))
+    same(predicted(registry, rows.reset_index(drop=True)), expected)

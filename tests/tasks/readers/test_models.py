@@ -1,21 +1,26 @@
-"""Models of real packages, logged natively and by our helper, have the laws that their package says they have."""
+"""What is logged natively, or by our helper, is read from the registry as what it is.
+
+Fitted models are the laws that their package says that they have, objects that functions return are what they say.
+What each kind of object is read as is the matter of test_conformance.py.
+"""
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.special
+import scipy.stats
 import torch
 import torch.distributions as td
+from logged_models import Returning, log_by_us, log_natively, predicted, same
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -25,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 
 from congruence.kernels import distributions as families
 from congruence.kernels.distributions import Distribution
-from congruence.tasks.contract import check_contract, load_predictive_model, log_predictive_model
+from congruence.tasks.contract import ContractError, check_contract, load_predictive_model, log_predictive_model
 from congruence.tasks.contract.reading import spec_distribution
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.readers.base import UnreadableOutputError
@@ -39,21 +44,11 @@ ASKED = X.iloc[:9]
 
 @dataclass(frozen=True)
 class Case:
-    """A fitted model, MLflow's flavor that logs it, and its laws by the package's own words."""
+    """A fitted model, its laws by the package's own words, and MLflow's flavor that logs it."""
 
     model: Any
-    flavor: str
     expected: Distribution
-    options: dict[str, Any]
-
-
-def case(model: Any, expected: Distribution, flavor: str = "sklearn") -> Case:
-    """MLflow's defaults are others: skops refuses the classes of other packages, pt2 holds no distributions."""
-    formats = {"sklearn": "cloudpickle", "pytorch": "pickle"}
-    taken = "serialization_format" in inspect.signature(getattr(mlflow, flavor).log_model).parameters
-    return Case(
-        model, flavor, expected, {"serialization_format": formats[flavor]} if taken and flavor in formats else {}
-    )
+    flavor: str = "sklearn"
 
 
 def ngboost_student_t() -> Case:
@@ -63,7 +58,7 @@ def ngboost_student_t() -> Case:
     model = NGBRegressor(Dist=T, n_estimators=5, verbose=False).fit(X, Y)
     kwds = model.pred_dist(ASKED).dist.kwds
     assert "df" not in model.pred_dist(ASKED).params  # the trap
-    return case(model, families.StudentT(kwds["df"], kwds["loc"], kwds["scale"]))
+    return Case(model, families.StudentT(kwds["df"], kwds["loc"], kwds["scale"]))
 
 
 def ngboost_in_a_pipeline() -> Case:
@@ -71,7 +66,7 @@ def ngboost_in_a_pipeline() -> Case:
 
     model = make_pipeline(StandardScaler(), NGBRegressor(n_estimators=5, verbose=False)).fit(X, Y)
     dist = model[-1].pred_dist(model[0].transform(ASKED))
-    return case(model, families.Normal(dist.loc, dist.scale))
+    return Case(model, families.Normal(dist.loc, dist.scale))
 
 
 def ngboost_counts() -> Case:
@@ -79,7 +74,7 @@ def ngboost_counts() -> Case:
     from ngboost.distns import Poisson
 
     model = NGBRegressor(Dist=Poisson, n_estimators=5, verbose=False).fit(X, COUNTS)
-    return case(model, families.Poisson(model.predict(ASKED)))
+    return Case(model, families.Poisson(model.predict(ASKED)))
 
 
 def skpro_normal() -> Case:
@@ -87,7 +82,7 @@ def skpro_normal() -> Case:
 
     model = ResidualDouble(LinearRegression()).fit(X, Y.to_frame())
     law = model.predict_proba(ASKED)
-    return case(model, families.Normal(law.mean().to_numpy()[:, 0], np.sqrt(law.var().to_numpy()[:, 0])))
+    return Case(model, families.Normal(law.mean().to_numpy()[:, 0], np.sqrt(law.var().to_numpy()[:, 0])))
 
 
 def catboost_uncertainty() -> Case:
@@ -95,7 +90,7 @@ def catboost_uncertainty() -> Case:
 
     model = CatBoostRegressor(loss_function="RMSEWithUncertainty", iterations=5, verbose=0, allow_writing_files=False)
     raw = model.fit(X, Y).predict(ASKED, prediction_type="RawFormulaVal")  # mean and log sigma
-    return case(model, families.Normal(raw[:, 0], np.exp(raw[:, 1])), "catboost")
+    return Case(model, families.Normal(raw[:, 0], np.exp(raw[:, 1])), "catboost")
 
 
 def catboost_quantiles() -> Case:
@@ -103,21 +98,21 @@ def catboost_quantiles() -> Case:
 
     loss = "MultiQuantile:alpha=0.1,0.5,0.9"
     model = CatBoostRegressor(loss_function=loss, iterations=5, verbose=0, allow_writing_files=False).fit(X, Y)
-    return case(model, families.Quantiles([0.1, 0.5, 0.9], model.predict(ASKED)), "catboost")
+    return Case(model, families.Quantiles([0.1, 0.5, 0.9], model.predict(ASKED)), "catboost")
 
 
 def xgboost_quantiles() -> Case:
     from xgboost import XGBRegressor
 
     model = XGBRegressor(objective="reg:quantileerror", quantile_alpha=[0.1, 0.5, 0.9], n_estimators=5).fit(X, Y)
-    return case(model, families.Quantiles([0.1, 0.5, 0.9], model.predict(ASKED)), "xgboost")
+    return Case(model, families.Quantiles([0.1, 0.5, 0.9], model.predict(ASKED)), "xgboost")
 
 
 def lightgbm_counts() -> Case:
     from lightgbm import LGBMRegressor
 
     model = LGBMRegressor(objective="poisson", n_estimators=5, verbose=-1).fit(X, COUNTS)
-    return case(model, families.Poisson(model.predict(ASKED)), "lightgbm")
+    return Case(model, families.Poisson(model.predict(ASKED)), "lightgbm")
 
 
 def quantile_forest() -> Case:
@@ -125,7 +120,7 @@ def quantile_forest() -> Case:
 
     levels = [0.05, 0.25, 0.5, 0.75, 0.95]
     model = RandomForestQuantileRegressor(10, default_quantiles=levels, random_state=0).fit(X, Y)
-    return case(model, families.Quantiles(levels, model.predict(ASKED, quantiles=levels)))
+    return Case(model, families.Quantiles(levels, model.predict(ASKED, quantiles=levels)))
 
 
 def crepes_predictive_system() -> Case:
@@ -134,7 +129,7 @@ def crepes_predictive_system() -> Case:
     model = WrapRegressor(LinearRegression())
     model.fit(X[:60], Y[:60])
     model.calibrate(X[60:], Y[60:], cps=True)
-    return case(model, families.Samples(model.predict_cpds(ASKED)))
+    return Case(model, families.Samples(model.predict_cpds(ASKED)))
 
 
 def mapie_intervals() -> Case:
@@ -145,7 +140,7 @@ def mapie_intervals() -> Case:
     model.conformalize(X[60:], Y[60:])
     ends = model.predict_interval(ASKED)[1]
     values = np.concatenate([ends[:, 0, ::-1], ends[:, 1]], axis=1)
-    return case(model, families.Quantiles([0.05, 0.1, 0.25, 0.75, 0.9, 0.95], values))
+    return Case(model, families.Quantiles([0.05, 0.1, 0.25, 0.75, 0.9, 0.95], values))
 
 
 def statsmodels_linear() -> Case:
@@ -154,7 +149,7 @@ def statsmodels_linear() -> Case:
     model = smf.ols("y ~ age + bmi", X.assign(y=Y)).fit()
     interval = model.get_prediction(ASKED).summary_frame(alpha=0.5)
     scale = (interval["obs_ci_upper"] - interval["mean"]) / families.StudentT(model.df_resid, 0.0, 1.0).quantile(0.75)
-    return case(model, families.StudentT(model.df_resid, interval["mean"], scale), "statsmodels")
+    return Case(model, families.StudentT(model.df_resid, interval["mean"], scale), "statsmodels")
 
 
 def statsmodels_gamma() -> Case:
@@ -163,7 +158,7 @@ def statsmodels_gamma() -> Case:
 
     family = sm.families.Gamma(sm.families.links.Log())
     model = smf.glm("y ~ age + bmi", X.assign(y=Y), family=family).fit()
-    return case(model, families.Gamma(1.0 / model.scale, model.predict(ASKED) * model.scale), "statsmodels")
+    return Case(model, families.Gamma(1.0 / model.scale, model.predict(ASKED) * model.scale), "statsmodels")
 
 
 def statsmodels_negative_binomial() -> Case:
@@ -172,22 +167,22 @@ def statsmodels_negative_binomial() -> Case:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = smf.negativebinomial("y ~ age + bmi", X.assign(y=COUNTS)).fit(disp=0)
-    return case(model, families.NegativeBinomial(model.predict(ASKED), model.params["alpha"]), "statsmodels")
+    return Case(model, families.NegativeBinomial(model.predict(ASKED), model.params["alpha"]), "statsmodels")
 
 
 def scikit_learn_bayesian_ridge() -> Case:
     model = BayesianRidge().fit(X, Y)
-    return case(model, families.Normal(*model.predict(ASKED, return_std=True)))
+    return Case(model, families.Normal(*model.predict(ASKED, return_std=True)))
 
 
 def scikit_learn_gaussian_process() -> Case:
     model = GaussianProcessRegressor(alpha=1.0, normalize_y=True).fit(X, Y)
-    return case(model, families.Normal(*model.predict(ASKED, return_std=True)))
+    return Case(model, families.Normal(*model.predict(ASKED, return_std=True)))
 
 
 def scikit_learn_poisson() -> Case:
     model = PoissonRegressor().fit(X, COUNTS)
-    return case(model, families.Poisson(model.predict(ASKED)))
+    return Case(model, families.Poisson(model.predict(ASKED)))
 
 
 class Network(torch.nn.Module):
@@ -220,7 +215,7 @@ def two_normals(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> td.Distrib
 def torch_mixture() -> Case:
     model, (a, b, c) = network(two_normals)
     weights = scipy.special.softmax(np.column_stack([c, -c]), axis=1)
-    return case(model, families.Mixture(weights, [families.Normal(a, 1.0), families.Normal(b, 1.0)]), "pytorch")
+    return Case(model, families.Mixture(weights, [families.Normal(a, 1.0), families.Normal(b, 1.0)]), "pytorch")
 
 
 def student_t_of_one_column(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> td.Distribution:
@@ -229,7 +224,7 @@ def student_t_of_one_column(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -
 
 def torch_student_t() -> Case:
     model, (a, b, c) = network(student_t_of_one_column)
-    return case(model, families.StudentT(3.0 + np.exp(c), a, np.exp(b)), "pytorch")
+    return Case(model, families.StudentT(3.0 + np.exp(c), a, np.exp(b)), "pytorch")
 
 
 def counts_by_logits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> td.Distribution:
@@ -238,7 +233,7 @@ def counts_by_logits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> td.Di
 
 def torch_counts() -> Case:
     model, (a, _, c) = network(counts_by_logits)
-    return case(model, families.NegativeBinomial(np.exp(a + c), np.exp(-c)), "pytorch")
+    return Case(model, families.NegativeBinomial(np.exp(a + c), np.exp(-c)), "pytorch")
 
 
 CASES: dict[str, list[Callable[[], Case]]] = {
@@ -257,29 +252,18 @@ CASES: dict[str, list[Callable[[], Case]]] = {
 EACH = [pytest.param(package, make, id=make.__name__) for package, makes in CASES.items() for make in makes]
 
 
-def same(found: Distribution, expected: Distribution) -> None:
-    assert type(found) is type(expected)
-    y = np.asarray(expected.mean())[:, None] + np.asarray(expected.std())[:, None] * np.array([-1.3, 0.1, 2.0])
-    y = np.round(np.abs(y)) if expected.is_discrete else y
-    for name in ("cdf", "crps"):
-        np.testing.assert_allclose(getattr(found, name)(y), getattr(expected, name)(y), rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize(("package", "make"), EACH)
 def test_a_model_is_read_as_it_was_logged(package: str, make: Callable[[], Case], registry: str) -> None:
     pytest.importorskip(package)
     made = make()
     native, helped = f"{registry}-{make.__name__}-native", f"{registry}-{make.__name__}"
+    log_natively(made.model, native, ASKED, made.flavor)
+    log_by_us(made.model, helped, ASKED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        getattr(mlflow, made.flavor).log_model(
-            made.model, name="model", registered_model_name=native, pip_requirements=["numpy"],
-            signature=mlflow.models.infer_signature(ASKED), **made.options,
-        )  # fmt: skip
-        log_predictive_model(made.model, name="model", input_example=ASKED, registered_model_name=helped)
         model = load_predictive_model(list_versions(native)[-1].uri)
         same(model.predict(ASKED.assign(target=1.0)), made.expected)
-        same(load_predictive_model(list_versions(helped)[-1].uri).predict(ASKED), made.expected)
+        same(predicted(helped, ASKED), made.expected)
     report = check_contract(model, ASKED, COUNTS[: len(ASKED)])
     assert f", read from {type(getattr(made.model, '_final_estimator', made.model)).__name__}" in report.family
 
@@ -319,7 +303,7 @@ def test_a_covariance_for_each_row_is_refused_with_remedies_that_work(registry: 
     for function, dimension in ((draws, 2), (first, 1)):
         name = f"{registry}-{function.__name__}"
         log_predictive_model(function, name="model", input_example=ASKED, registered_model_name=name)
-        found = load_predictive_model(list_versions(name)[-1].uri).predict(ASKED)
+        found = predicted(name, ASKED)
         assert found.dimension == dimension
         mean = model.pred_dist(ASKED.to_numpy()).loc[:, :dimension]
         np.testing.assert_allclose(np.reshape(found.mean(), mean.shape), mean, rtol=0.2)
@@ -355,6 +339,76 @@ def test_one_quantile_is_no_law_and_a_mean_without_a_law_is_named() -> None:
     ):
         with pytest.raises(UnreadableOutputError, match=message):
             output_of(model, ASKED, method)
+
+
+ROWS = pd.DataFrame({"a": [0.5, 1.0, 2.0, 3.5, 4.0], "b": [0.7, 1.5, 1.0, 2.0, 0.9]})
+A, B = ROWS["a"].to_numpy(), ROWS["b"].to_numpy()
+FIVE = [0.05, 0.25, 0.5, 0.75, 0.95]
+DRAWS = np.random.default_rng(0).normal(size=40)
+SHARES = np.random.default_rng(1).dirichlet(np.ones(3), size=5)
+
+
+def quantiles(frame: pd.DataFrame) -> Any:
+    return frame["a"].to_numpy()[:, None] + frame["b"].to_numpy()[:, None] * scipy.stats.norm.ppf(FIVE)
+
+
+def scipy_frozen(frame: pd.DataFrame) -> Any:
+    return scipy.stats.gamma(frame["a"], scale=frame["b"])
+
+
+def mixture_of_torch(frame: pd.DataFrame) -> Any:
+    a, b = (torch.tensor(frame[name].to_numpy(copy=True)) for name in ("a", "b"))
+    parts = td.Normal(torch.stack([a, -a], 1), torch.stack([b, b], 1))
+    return td.MixtureSameFamily(td.Categorical(torch.tensor([[0.2, 0.8]]).double().expand(len(frame), 2)), parts)
+
+
+def forecasts(frame: pd.DataFrame) -> Any:
+    return [SimpleNamespace(samples=row.a + row.b * DRAWS[:, None]) for row in frame.itertuples()]
+
+
+def forest_weights(frame: pd.DataFrame) -> Any:
+    return {"weights": SHARES[: len(frame)], "y": np.array([0.0, 1.0, 3.0])}
+
+
+def columns_of_intervals(frame: pd.DataFrame) -> Any:
+    names = ["M-lo-90", "M-lo-50", "M-median", "M-hi-50", "M-hi-90"]
+    return pd.DataFrame(quantiles(frame), columns=names).assign(unique_id="x", M=0.0)
+
+
+def parameters_of_lightgbmlss(frame: pd.DataFrame) -> Any:
+    return pd.DataFrame({"total_count": frame["a"], "probs": 0.3})
+
+
+RETURNED: list[tuple[Callable[[pd.DataFrame], Any], Distribution]] = [
+    (scipy_frozen, families.Gamma(A, B)),
+    (mixture_of_torch, families.Mixture([0.2, 0.8], [families.Normal(A, B), families.Normal(-A, B)])),
+    (forecasts, families.Samples(A[:, None] + B[:, None] * DRAWS)),
+    (forest_weights, families.WeightedSamples([0.0, 1.0, 3.0], SHARES)),
+    (columns_of_intervals, families.Quantiles(FIVE, quantiles(ROWS))),
+    (parameters_of_lightgbmlss, families.NegativeBinomial(A * 0.3 / 0.7, 1 / A)),
+]
+
+
+@pytest.mark.parametrize(("function", "expected"), RETURNED, ids=lambda made: getattr(made, "__name__", ""))
+def test_a_returned_object_is_read_from_the_registry(
+    function: Callable[[pd.DataFrame], Any], expected: Distribution, registry: str
+) -> None:
+    """Logged by MLflow, and by our helper as a function and as a model of MLflow's."""
+    name = f"{registry}-{function.__name__}".replace("_", "-")
+    log_natively(function, f"{name}-native", ROWS, "pyfunc")
+    models = {"function": function, "model": Returning(function)}
+    kinds = ["function", "model"] if function is scipy_frozen else ["function"]
+    for kind in kinds:
+        log_by_us(models[kind], f"{name}-{kind}", ROWS)
+    y = np.asarray(expected.mean())[:, None] + np.array([-0.4, 0.3, 1.7])
+    y = np.abs(np.round(y, 0 if expected.is_discrete else 3))
+    for kind in ("native", *kinds):
+        same(predicted(f"{name}-{kind}", ROWS), expected, y)
+
+
+def test_an_array_needs_a_word() -> None:
+    with pytest.raises(ContractError, match=r"give family=.*numpy ndarray of shape \(5, 5\) for 5 rows.*\(1\).*\(3\)"):
+        log_predictive_model(quantiles, name="model", input_example=ROWS)
 
 
 def test_the_page_has_a_row_for_every_package() -> None:
