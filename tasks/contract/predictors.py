@@ -30,7 +30,7 @@ class FramePredictor(PythonModel):
 
     @abstractmethod
     def columns(self, frame: pd.DataFrame) -> Any:
-        """The output columns, one row for every row of ``frame``."""
+        """The output columns, one row for every row of ``frame``, or a ``Distribution`` that they are made of."""
 
     categories: Mapping[str, Any] = {}
     """The categorical types of the columns that have one, which MLflow's signatures do not know."""
@@ -41,28 +41,30 @@ class FramePredictor(PythonModel):
         """What the model takes."""
         return frame if self.preprocess is None else self.preprocess(frame)
 
+    def law(self, frame: pd.DataFrame) -> Distribution | None:
+        """The predictive distributions, where the model answers with such."""
+        found = self.columns(frame)
+        return found if isinstance(found, Distribution) else None
+
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
-        """MLflow's entry."""
+        """MLflow's entry: the parameters of the distributions as columns by their names, or the columns as they are."""
         kinds = {name: kind for name, kind in self.categories.items() if name in model_input.columns}
-        return self.columns(model_input.astype(kinds) if kinds else model_input)
+        found = self.columns(model_input.astype(kinds) if kinds else model_input)
+        return distribution_columns(found) if isinstance(found, Distribution) else found
 
 
 class CallablePredictor(FramePredictor):
-    """A function from the features to columns, or to a ``Distribution``."""
+    """A function from the features to columns, to a ``Distribution``, or to an object that a reader knows."""
 
     def __init__(self, function: Callable[[Any], Any], preprocess: Preprocess | None = None) -> None:
         self.function = function
         self.preprocess = preprocess
 
-    def law(self, frame: pd.DataFrame) -> Distribution | None:
-        """The predictive distributions, where the function returns such."""
-        return object_law(self.function(self.features(frame)), len(frame))
-
     def columns(self, frame: pd.DataFrame) -> Any:
-        """The output columns of the function."""
+        """What the function returns."""
         output = self.function(self.features(frame))
         law = object_law(output, len(frame))
-        return output if law is None else distribution_columns(law)
+        return output if law is None else law
 
 
 class NativePredictor(FramePredictor):
@@ -73,16 +75,12 @@ class NativePredictor(FramePredictor):
         self.method = method
         self.preprocess = preprocess
 
-    def law(self, frame: pd.DataFrame) -> Distribution:
+    def columns(self, frame: pd.DataFrame) -> Distribution:
         """The predictive distributions."""
         try:
             return spec_distribution(output_of(self.model, self.features(frame), self.method), len(frame))
         except UnreadableOutputError as error:
             raise ContractError(f"{type(self.model).__name__}: {error}") from error
-
-    def columns(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The parameters of the laws, by their names."""
-        return distribution_columns(self.law(frame))
 
 
 def object_law(output: Any, rows: int) -> Distribution | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -155,6 +155,17 @@ class Encoder(ABC):
     @abstractmethod
     def encode(self, batch: list[Any]) -> NDArray[np.float32]:
         """Embeddings (len(batch), dimension) of preprocessed rows."""
+
+    def embed(self, raw: Iterable[Any], first: int = 0) -> NDArray[np.float32]:
+        """Embeddings of raw rows, (rows, dimension); raises InvalidRow with the row's number, counted from `first`."""
+        ready = []
+        for row, value in enumerate(raw, first):
+            try:
+                ready.append(self.preprocess(value))
+            except InvalidRow as invalid:
+                raise InvalidRow(f"row {row}: {invalid.reason}") from invalid
+        parts = [self.encode(ready[at : at + self.batch_size]) for at in range(0, len(ready), self.batch_size)]
+        return np.concatenate(parts) if parts else np.empty((0, self.dimension), dtype=np.float32)
 
     def search_batch_size(self) -> BatchSearch:
         """Measure which batch size is fastest here; takes seconds. `batch_size` stays what it is."""

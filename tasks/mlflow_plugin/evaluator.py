@@ -159,17 +159,12 @@ def _embedded(frame: pd.DataFrame, settings: EvaluatorConfig) -> Array:
         )
     if settings.encoder is None:
         return np.stack([np.atleast_1d(np.asarray(row, dtype=np.float64)) for row in frame[name]])
-    encoder = load_encoder(settings.encoder)
-    rows = []
-    for number, row in enumerate(frame[name]):
-        try:
-            rows.append(encoder.preprocess(row))
-        except InvalidRow as error:
-            raise InvalidInputError(
-                f"row {number}: {error}; drop it, or use `congruence evaluate`, which reports invalid rows and goes on"
-            ) from error
-    size = encoder.batch_size
-    return np.concatenate([encoder.encode(rows[start : start + size]) for start in range(0, len(rows), size)])
+    try:
+        return load_encoder(settings.encoder).embed(frame[name])
+    except InvalidRow as error:
+        raise InvalidInputError(
+            f"{error}; drop it, or use `congruence evaluate`, which reports invalid rows and goes on"
+        ) from error
 
 
 def _predict(model: Any, frame: pd.DataFrame, settings: EvaluatorConfig) -> Distribution:

@@ -230,11 +230,6 @@ class ModelProcess:
         with self._lock:
             return str(self._ask(self._running(), {"said": True, "readers": installed_readers()})[0]["said"])
 
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            self._stop()
-
     def _answer(self, data: pd.DataFrame | np.ndarray[Any, Any], asked: dict[str, Any]) -> Any:
         kind, given = _as_input(data, ours=self._python is None)
         with self._lock:

@@ -36,8 +36,6 @@ from congruence.tasks.models.predictions import (
     write_predictions,
 )
 from congruence.tasks.models.processes import ModelProcess
-from congruence.tasks.readers.base import Spec
-from congruence.tasks.readers.read import read_output
 from congruence.tasks.runtime.errors import ContractError, SettingsError
 from congruence.tasks.runtime.memory import MadeOnce
 from congruence.tasks.settings.sections import EncoderSettings, ModelVersion, PredictSettings
@@ -193,12 +191,6 @@ class _Answers:
 
     def predict(self, data: pd.DataFrame) -> pd.DataFrame:
         return data.rename(columns=self.columns)
-
-    def answer_of(
-        self, data: pd.DataFrame, _method: str | None, *, as_spec: bool, levels: list[float] | None
-    ) -> Spec | pd.DataFrame:
-        found = self.predict(data)
-        return read_output(found, len(found), levels=levels) if as_spec else found
 
 
 def stored_predictions(

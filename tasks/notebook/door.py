@@ -1,9 +1,8 @@
-"""A line that says how far a call is, once it has taken two seconds."""
+"""What is called in a notebook or a script: ``evaluate``, ``compare``, ``report`` and ``scorer``."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -65,21 +64,16 @@ class Progress:
 
     def _draw(self) -> None:
         drawn = 0
-        if not self._ended.wait(BEFORE):
-            while True:
-                filled = int(_WIDTH * min(1.0, self._done / self._total))
-                passed = time.monotonic() - self._started
-                line = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {self._said} ({passed:.0f} s)"
-                sys.stderr.write("\r" + line.ljust(drawn))
-                sys.stderr.flush()
-                drawn = len(line)
-                if self._ended.wait(0.5):
-                    break
+        while not self._ended.wait(0.5 if drawn else BEFORE):
+            filled = int(_WIDTH * min(1.0, self._done / self._total))
+            passed = time.monotonic() - self._started
+            line = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {self._said} ({passed:.0f} s)"
+            sys.stderr.write("\r" + line.ljust(drawn))
+            sys.stderr.flush()
+            drawn = len(line)
+        if drawn:
             sys.stderr.write("\r" + " " * drawn + "\r")
             sys.stderr.flush()
-
-
-log = logging.getLogger(__name__)
 
 
 class _Asked:

@@ -125,7 +125,10 @@ class Embedding:
         raw = raw_inputs(frame, self.columns, self.encoder.input_kind)
         for start in range(0, len(frame), _BLOCK):
             rows = slice(start, start + _BLOCK)
-            points[rows] = self._embedded(raw[rows], start).astype(self.dtype)
+            try:
+                points[rows] = self.encoder.embed(raw[rows], start).astype(self.dtype)
+            except InvalidRow as invalid:
+                raise ContractError(f"{invalid.reason}; leave such inputs out") from invalid
         wrong = np.flatnonzero(~np.isfinite(points).all(axis=1))
         if wrong.size:
             raise ContractError(f"row {wrong[0]}: its embedding is not finite; leave such inputs out")
@@ -133,17 +136,6 @@ class Embedding:
             return np.asarray((EXACT if self.normalize else PREPRINT).apply(points))
         except InvalidInputError as error:
             raise ContractError(str(error)) from error
-
-    def _embedded(self, raw: Sequence[Any] | Array, start: int) -> Array:
-        ready = []
-        for row, value in enumerate(raw):
-            try:
-                ready.append(self.encoder.preprocess(value))
-            except InvalidRow as invalid:
-                raise ContractError(f"row {start + row}: {invalid.reason}; leave such inputs out") from invalid
-        size = self.encoder.batch_size
-        parts = [self.encoder.encode(ready[first : first + size]) for first in range(0, len(ready), size)]
-        return np.concatenate(parts) if parts else np.empty((0, self.encoder.dimension))
 
 
 def raw_inputs(frame: pd.DataFrame, columns: Sequence[str], kind: str) -> Sequence[Any] | Array:

@@ -66,7 +66,6 @@ def test_a_native_model_in_a_process_of_its_own(registry: str, tmp_path: Path, m
     np.testing.assert_allclose(plain.predict(FRAME).mean(), MEAN)
     with pytest.raises(ContractError, match="sklearn's BayesianRidge has no method 'sample'; it has "):
         PredictiveModel(version, PredictionSettings(method="sample"), model).predict(FRAME)
-    model.close()
     assert model_facts(version.uri).asked_by == "BayesianRidge: predict(return_std=True)"
 
 

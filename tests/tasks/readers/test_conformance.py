@@ -488,21 +488,21 @@ def test_a_reader_is_one_file_of_any_package(tmp_path: Path, monkeypatch: pytest
 def test_a_reader_that_cannot_be_loaded_is_named_and_the_others_read(
     monkeypatch: pytest.MonkeyPatch, fresh: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(read, "_lent", {"broken": "no_such_package_at_all:Reader"})
+    monkeypatch.setattr(reading, "_lent", {"broken": "no_such_package_at_all:Reader"})
     np.testing.assert_array_equal(reading.read_output(_poisson(), N).parameters["rate"], np.ones(N))
     assert "the reader broken (no_such_package_at_all:Reader) cannot be loaded" in caplog.text
 
 
 def test_an_installation_without_readers_says_so(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
-    monkeypatch.setattr(read, "installed_readers", dict)
+    monkeypatch.setattr(reading, "installed_readers", dict)
     with pytest.raises(UnreadableOutputError, match=r"group congruence.readers is empty; install congruence again"):
         reading.read_output(_poisson(), N)
 
 
 def test_what_readers_give_is_lent_to_processes_that_have_none(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     named = reading.installed_readers()
-    monkeypatch.setattr(read, "installed_readers", dict)
-    monkeypatch.setattr(read, "_lent", {})
+    monkeypatch.setattr(reading, "installed_readers", dict)
+    monkeypatch.setattr(reading, "_lent", {})
     reading.lend(named)
     assert isinstance(reading.read_output(_poisson(), N), Spec)
 
