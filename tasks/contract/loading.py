@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlflow import MlflowClient
+import mlflow
 from mlflow.artifacts import download_artifacts
 from mlflow.models import Model
 from mlflow.pyfunc import load_model
@@ -68,7 +68,7 @@ def read_description(version: ModelVersion) -> Model:
         try:
             source = version.uri
             if version.model_id is not None:
-                source = logged_model_record(MlflowClient(), version.model_id).artifacts
+                source = logged_model_record(mlflow.get_tracking_uri(), version.model_id).artifacts
             return Model.load(download_artifacts(artifact_uri=f"{source}/MLmodel", dst_path=folder))
         except Exception as error:  # artifact stores raise what their clients raise
             if is_transient(error):

@@ -253,14 +253,6 @@ def _is_torch_module(model: Any) -> bool:
     return any(kind.__module__.startswith("torch.nn") and kind.__name__ == "Module" for kind in type(model).__mro__)
 
 
-def _packages_of(predictor: Any) -> list[str]:
-    """The packages that the classes of fitted models come from, steps of pipelines included."""
-    models = [getattr(predictor, "model", None), *getattr(predictor, "estimators", {}).values()]
-    models += [step for model in models for _, step in getattr(model, "steps", ())]
-    roots = {type(model).__module__.split(".")[0] for model in models if model is not None}
-    return sorted({_installed()[root][0] for root in roots if root in _installed()})
-
-
 @cache
 def _installed() -> Mapping[str, list[str]]:
     """The installed packages by what they are imported as, which takes a second to find out."""
@@ -268,10 +260,16 @@ def _installed() -> Mapping[str, list[str]]:
 
 
 def _requirements(predictor: Any) -> list[str]:
-    """What loading needs, at the installed versions: MLflow's own guess loads the model in another process for 10 s."""
+    """What loading needs, at the installed versions: MLflow's own guess loads the model in another process for 10 s.
+
+    That is also the packages that the classes of fitted models come from, steps of pipelines included.
+    """
+    models = [getattr(predictor, "model", None), *getattr(predictor, "estimators", {}).values()]
+    models += [step for model in models for _, step in getattr(model, "steps", ())]
+    roots = {type(model).__module__.split(".")[0] for model in models if model is not None}
     names = ["congruence", "mlflow", "numpy", "pandas", "cloudpickle"]
     names += ["scikit-learn"] if isinstance(predictor, (EstimatorPredictor, QuantilePredictor)) else []
-    names += _packages_of(predictor)
+    names += sorted({_installed()[root][0] for root in roots if root in _installed()})
     names += ["torch"] if isinstance(predictor, ModulePredictor) else []
     names = list(dict.fromkeys(names))
     return [f"{name}=={re.sub(r'[+].*', '', version(name))}" for name in names]

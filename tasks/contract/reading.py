@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,9 +40,6 @@ from congruence.tasks.readers.base import Spec, UnreadableOutputError
 from congruence.tasks.readers.columns import predicted_columns
 from congruence.tasks.readers.read import read_output
 from congruence.tasks.runtime.errors import ContractError
-
-if TYPE_CHECKING:
-    from congruence.kernels.distributions.base import Distribution
 
 _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,

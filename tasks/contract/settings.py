@@ -140,7 +140,8 @@ class PredictionSettings(Strict):
             raise ValueError("draws_axis: is given with family 'samples', and only with it")
         if self.exposure is not None and self.family not in (AUTO, *RATES):
             raise ValueError(f"exposure: multiplies the mean of a distribution of counts, one of {', '.join(RATES)}")
-        if self.levels is not None and not _increasing_probabilities(self.levels):
+        steps = pairwise([0.0, *(self.levels or ()), 1.0])
+        if self.levels is not None and not (self.levels and all(low < high for low, high in steps)):
             raise ValueError(f"levels: {self.levels} must increase strictly and lie inside (0, 1)")
         for key, entries in (("columns", self.columns), ("transforms", self.transforms)):
             for name in entries:
@@ -258,8 +259,3 @@ _OF_STORED = ("format", "key", "version", "time", "model", "targets", "period", 
 def _require_family(key: str, value: str, known: set[str]) -> None:
     if value not in known:
         raise ValueError(f"{key}: {value!r} is not a family here; choose one of {', '.join(sorted(known))}")
-
-
-def _increasing_probabilities(levels: list[float]) -> bool:
-    inside = all(0 < level < 1 for level in levels)
-    return bool(levels) and inside and all(low < high for low, high in pairwise(levels))

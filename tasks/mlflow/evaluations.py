@@ -177,7 +177,7 @@ def _logged_as(client: MlflowClient, evaluation: Evaluation) -> str:
     if model_id is None:
         return ""
     try:
-        return logged_model_record(client, model_id).name
+        return logged_model_record(str(client.tracking_uri), model_id).name
     except MlflowException:
         return ""
 

@@ -130,7 +130,8 @@ class CongruenceEvaluator(ModelEvaluator):
         metrics = {name: metric.value for name, metric in found.metrics.items()}
         # MLflow itself logs an evaluator's metrics where the call names the LoggedModel, as models:/name/3 does not.
         if kwargs.get("model_id") is None:
-            _log_metrics(metrics, run_id, dataset, getattr(model, "model_id", None))
+            of = (int(1000 * time.time()), 0, getattr(model, "model_id", None), dataset.name, dataset.digest, run_id)
+            MlflowClient().log_batch(run_id, metrics=[Metric(key, value, *of) for key, value in metrics.items()])
         artifacts = {SCORES: _logged(found.to_frame(), found.page, run_id)}
         return EvaluationResult(metrics, artifacts, run_id)  # type: ignore[no-untyped-call]
 
@@ -188,13 +189,6 @@ def _predict(model: Any, frame: pd.DataFrame, settings: EvaluatorConfig) -> Dist
             "{'family': 'normal', 'columns': {'loc': 'mu', 'scale': 'sigma'}}"
         )
     return read_distribution(output, settings.predictions, len(frame))
-
-
-def _log_metrics(metrics: dict[str, float], run_id: str, dataset: Any, model_id: str | None) -> None:
-    now = int(1000 * time.time())
-    name, digest = dataset.name, dataset.digest
-    entries = [Metric(key, value, now, 0, model_id, name, digest, run_id) for key, value in metrics.items()]
-    MlflowClient().log_batch(run_id, metrics=entries)
 
 
 def _logged(scores: pd.DataFrame, page: str, run_id: str) -> ParquetEvaluationArtifact:

@@ -150,17 +150,13 @@ class LoggedModelRecord:
     artifacts: str
 
 
-def logged_model_record(client: MlflowClient, model_id: str) -> LoggedModelRecord:
-    """The record of the logged model of this id on the client's tracking server, read once a process.
+@lru_cache(maxsize=1024)
+def logged_model_record(tracking_uri: str, model_id: str) -> LoggedModelRecord:
+    """The record of the logged model of this id on a tracking server, read once a process.
 
     Raises:
         MlflowException: there is none, or MLflow does not answer.
     """
-    return _record(str(client.tracking_uri), model_id)
-
-
-@lru_cache(maxsize=1024)
-def _record(tracking_uri: str, model_id: str) -> LoggedModelRecord:
     found = MlflowClient(tracking_uri=tracking_uri).get_logged_model(model_id)
     return LoggedModelRecord(str(found.name or ""), found.source_run_id or None, str(found.artifact_location))
 
@@ -171,7 +167,7 @@ def _registered(client: MlflowClient, entry: RegistryEntry) -> ModelVersion:
     run_id = entry.run_id or None
     model_id = match["model_id"] if match else None
     if model_id and run_id is None:
-        run_id = logged_model_record(client, model_id).run_id
+        run_id = logged_model_record(str(client.tracking_uri), model_id).run_id
     return ModelVersion(
         name=entry.name,
         version=str(entry.version),

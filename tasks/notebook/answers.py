@@ -7,7 +7,6 @@ import importlib
 import sys
 import webbrowser
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -165,20 +164,8 @@ class EvaluatedPrediction(Page):
         return [f"{', '.join(said)}."] if said else []
 
 
-class EvaluatedPredictions(Mapping[str, EvaluatedPrediction]):
+class EvaluatedPredictions(dict[str, EvaluatedPrediction]):
     """Several predictions on the same rows, by name."""
-
-    def __init__(self, found: Mapping[str, EvaluatedPrediction]) -> None:
-        self._found = dict(found)
-
-    def __getitem__(self, name: str) -> EvaluatedPrediction:
-        return self._found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a row for each prediction: verdict, p-value and metrics."""

@@ -12,7 +12,6 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution, Normal, Quantiles, Samples
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.reading import spec_distribution
-from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.notebook.rows import MemoryRows
 from congruence.tasks.readers.base import UnreadableOutputError, as_array, kinds
 from congruence.tasks.readers.read import final, known, output_of, read_output
@@ -26,13 +25,13 @@ _WAYS = (
 
 
 def named(predicted: Any, rows: int) -> dict[str, Any]:
-    """What was given, by the names that it has: one prediction without a name is that of ``model``.
+    """What was given, by the names that it has: a fitted model without one by its class, else ``model``.
 
     Raises:
         InvalidInputError: an empty mapping, or a name that is no text.
     """
     if not isinstance(predicted, Mapping) or _is_output(predicted, rows):
-        return {_name_of(predicted): predicted}
+        return {type(final(predicted)).__name__ if _is_model(predicted) else ONE: predicted}
     if not predicted:
         raise InvalidInputError("predicted: names nothing; give {'name': prediction, ...}")
     for name in predicted:
@@ -51,11 +50,6 @@ def _is_output(given: Mapping[Any, Any], rows: int) -> bool:
     except UnreadableOutputError:
         return False
     return True
-
-
-def _name_of(predicted: Any) -> str:
-    """The class of a fitted model; ``model`` for numbers and distributions."""
-    return type(final(predicted)).__name__ if _is_model(predicted) else ONE
 
 
 def _is_model(predicted: Any) -> bool:
@@ -118,7 +112,7 @@ def model_distribution(
         kind, said = type(model).__name__, str(error).partition("; no family is known")
         more = f", which is no distribution; give method= with the method of {kind} that answers with one, or {_WAYS}"
         raise InvalidInputError(f"{kind}: {said[0]}{more if said[1] else ''}") from error
-    return spec_distribution(answer, len(inputs), 0, PredictionSettings())
+    return spec_distribution(answer, len(inputs))
 
 
 def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribution:

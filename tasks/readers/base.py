@@ -115,15 +115,24 @@ class Asked:
 class Reader:
     """How the models of one library are asked, and what they return is read. Each method may know nothing of its case.
 
-    ``order`` says who is asked first, the least: a reader that goes by names and structure, and not by a library's
-    classes, comes last.
+    Attributes:
+        order: who is asked first, the least: a reader that goes by names and structure, and not by a library's classes,
+            comes last.
+        package: whose models have the method of ``call``, where that is all there is to know of them.
+        call: how they are asked.
+        said: the same in words; by default the method.
     """
 
     order = 50
+    package = ""
+    call: Call | None = None
+    said = ""
 
     def known(self, model: Any) -> Known | None:
         """Returns how a fitted model is asked, by its class and settings; None where these do not tell."""
-        return None
+        if self.call is None or not is_of(model, self.package) or not hasattr(model, self.call.method):
+            return None
+        return Known(self.call, self.said or self.call.method)
 
     def ask(self, model: Any, call: Call, inputs: Any) -> Any:
         """Returns the answer of a model that takes its inputs in a way of its own; NotImplemented for others."""
@@ -232,6 +241,12 @@ def negative_binomial(total_count: Any, probs: Any) -> Spec:
     """Successes of probability p = ``probs`` before ``total_count`` failures: the mean is total_count p / (1 - p)."""
     total, p = as_array(total_count), as_array(probs)
     return spec("negative_binomial", mean=total * p / (1.0 - p), dispersion=1.0 / total)
+
+
+def softmax(logits: Array) -> Array:
+    """Returns shares that add up to 1 over the last axis."""
+    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
 
 
 def kinds(found: Any) -> list[str]:

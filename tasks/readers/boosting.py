@@ -26,10 +26,7 @@ from congruence.tasks.readers.scipy_stats import ScipyReader
 class NGBoostReader(Reader):
     """``pred_dist``: its ``dist`` is scipy's frozen one, complete where its ``params`` leave out the t's df."""
 
-    def known(self, model: Any) -> Known | None:
-        return (
-            Known(Call("pred_dist"), "pred_dist") if is_of(model, "ngboost") and hasattr(model, "pred_dist") else None
-        )
+    package, call = "ngboost", Call("pred_dist")
 
     def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
         if not is_of(output, "ngboost") or not hasattr(output, "dist"):

@@ -64,20 +64,25 @@ class ColumnsReader(Reader):
         return spec("quantiles", levels=ordered, values=values)
 
 
-def _normal(names: list[Any], columns: list[Any], rows: int) -> Spec | None:
-    """A mean and a standard deviation, or a variance, by their usual names; None where several are possible."""
+def _mean_and_spread(names: list[Any]) -> tuple[int, int] | None:
+    """The places of a mean and a standard deviation, or a variance, by their usual names; None where several can be."""
     plain = [str(name).strip().lower() for name in names]
     means = [place for place, name in enumerate(plain) if name in _LOCATIONS]
     spreads = [place for place, name in enumerate(plain) if name in (*_SPREADS, *_VARIANCES)]
-    if len(means) != 1 or len(spreads) != 1 or len(as_array(columns[means[0]])) != rows:
+    return (means[0], spreads[0]) if len(means) == len(spreads) == 1 else None
+
+
+def _normal(names: list[Any], columns: list[Any], rows: int) -> Spec | None:
+    """Mean and spread; None without them."""
+    if (places := _mean_and_spread(names)) is None or len(as_array(columns[places[0]])) != rows:
         return None
-    squared = plain[spreads[0]] in _VARIANCES
-    spread = "variance" if squared else "standard deviation"
+    mean, spread = (str(names[place]) for place in places)
+    squared = spread.strip().lower() in _VARIANCES
     note = (
-        f"columns {str(names[means[0]])!r} and {str(names[spreads[0]])!r} are read as mean and {spread} of a normal "
-        "distribution; predictions: {family: ..., columns: {...}} says otherwise"
+        f"columns {mean!r} and {spread!r} are read as mean and {'variance' if squared else 'standard deviation'} of a "
+        "normal distribution; predictions: {family: ..., columns: {...}} says otherwise"
     )
-    return as_normal(columns[means[0]], columns[spreads[0]], squared=squared).noted(note)
+    return as_normal(columns[places[0]], columns[places[1]], squared=squared).noted(note)
 
 
 def predicted_columns(names: list[str]) -> list[str]:
@@ -85,10 +90,7 @@ def predicted_columns(names: list[str]) -> list[str]:
     places = _levels(list(names))
     if len(places) >= 2:
         return [names[places[level]] for level in sorted(places)]
-    plain = {name.strip().lower(): name for name in names}
-    means = [name for word, name in plain.items() if word in _LOCATIONS]
-    spreads = [name for word, name in plain.items() if word in (*_SPREADS, *_VARIANCES)]
-    return [*means, *spreads] if len(means) == len(spreads) == 1 else []
+    return [names[place] for place in _mean_and_spread(list(names)) or ()]
 
 
 def _levels(names: list[Any]) -> dict[float, int]:

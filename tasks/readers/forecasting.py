@@ -71,7 +71,8 @@ def _times(model: Any, frame: Any) -> tuple[Any, Any]:
     if isinstance(frame.index, (pd.DatetimeIndex, pd.PeriodIndex)):
         found, rest = frame.index, frame
     else:
-        dates = [name for name in frame.columns if frame[name].dtype.kind == "M" or _is_period(frame[name])]
+        kinds = {name: frame[name].dtype for name in frame.columns}
+        dates = [name for name, kind in kinds.items() if kind.kind == "M" or str(kind).startswith("period")]
         steps = [name for name in frame.columns if str(name).lower() in _STEPS]
         if len(dates) != 1 and not steps:
             names, count = ", ".join(repr(str(name)) for name in frame.columns), "more than one" if dates else "none"
@@ -85,10 +86,6 @@ def _times(model: Any, frame: Any) -> tuple[Any, Any]:
     if periods and isinstance(found, pd.DatetimeIndex):
         found = found.to_period(model.cutoff.freq)
     return found, rest
-
-
-def _is_period(column: Any) -> bool:
-    return str(column.dtype).startswith("period")
 
 
 def _of_draws(draws: list[Any], rows: int) -> Spec:

@@ -20,6 +20,7 @@ from congruence.tasks.readers.base import (
     as_quantiles,
     is_of,
     kinds,
+    softmax,
     spec,
 )
 
@@ -52,10 +53,7 @@ class QuantileForestReader(Reader):
 class DistributionalForestReader(Reader):
     """drf, and what gives weights of each row (rows, m) on the training targets (m,): attributes, or keys."""
 
-    def known(self, model: Any) -> Known | None:
-        if is_of(model, "drf") and hasattr(model, "predict"):
-            return Known(Call("predict"), "predict: weights on the training targets")
-        return None
+    package, call, said = "drf", Call("predict"), "predict: weights on the training targets"
 
     def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
         both = output if isinstance(output, Mapping) else getattr(output, "__dict__", {})
@@ -72,10 +70,8 @@ class DistributionalForestReader(Reader):
 class CrepesReader(Reader):
     """crepes' conformal predictive systems: draws, of Mondrian categories more for some rows than for others."""
 
-    def known(self, model: Any) -> Known | None:
-        if is_of(model, "crepes") and hasattr(model, "predict_cpds"):
-            return Known(Call("predict_cpds"), "predict_cpds: the conformal predictive distributions")
-        return None
+    package, call = "crepes", Call("predict_cpds")
+    said = "predict_cpds: the conformal predictive distributions"
 
     def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
         if asked.call is None or asked.call.method != "predict_cpds":
@@ -99,10 +95,8 @@ class MapieReader(Reader):
     It knows the error levels of its intervals, or was given them.
     """
 
-    def known(self, model: Any) -> Known | None:
-        if is_of(model, "mapie") and hasattr(model, "predict_interval"):
-            return Known(Call("predict_interval"), "predict_interval: the ends of its intervals as quantiles")
-        return None
+    package, call = "mapie", Call("predict_interval")
+    said = "predict_interval: the ends of its intervals as quantiles"
 
     def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
         errors = asked.keywords.get("alpha")
@@ -137,12 +131,10 @@ class TabPfnReader(Reader):
         if not (isinstance(output, Mapping) and "logits" in output and hasattr(output.get("criterion"), "borders")):
             return None
         criterion = output["criterion"]
-        logits = as_array(output["logits"]).reshape(rows, -1)
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         return spec(
             "histogram",
             borders=as_array(criterion.borders),
-            probabilities=shares / shares.sum(axis=1, keepdims=True),
+            probabilities=softmax(as_array(output["logits"]).reshape(rows, -1)),
             tail_share=0.5 if "FullSupportBarDistribution" in kinds(criterion) else 0.0,
         )
 

@@ -11,7 +11,6 @@ from congruence.tasks.readers.base import (
     Array,
     Asked,
     Call,
-    Known,
     Reader,
     Spec,
     UnreadableOutputError,
@@ -25,9 +24,7 @@ from congruence.tasks.readers.base import (
 class SkproReader(Reader):
     """skpro's regressors, and distributions of shape (rows, 1), also an empirical one and a mixture."""
 
-    def known(self, model: Any) -> Known | None:
-        mine = is_of(model, "skpro") and hasattr(model, "predict_proba")
-        return Known(Call("predict_proba"), "predict_proba") if mine else None
+    package, call = "skpro", Call("predict_proba")
 
     def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
         return _read(output, rows)

@@ -22,6 +22,7 @@ from congruence.tasks.readers.base import (
     is_of,
     kinds,
     negative_binomial,
+    softmax,
     spec,
 )
 
@@ -168,7 +169,7 @@ def _mixture(found: Any, rows: int) -> Spec | None:
         getattr(found, key) for key in ("component_distribution", "components_distribution") if hasattr(found, key)
     )
     logits = getattr(outer, "logits", None)
-    weights = _parameter(outer, "probs") if logits is None else _softmax(as_array(logits))
+    weights = _parameter(outer, "probs") if logits is None else softmax(as_array(logits))
     count = weights.shape[-1]
     inner = _unwrapped(inner)
     name = next((kind for kind in kinds(inner) if kind in _READ), None)
@@ -188,11 +189,6 @@ def _mixture_of_several(found: Any, rows: int) -> Spec | None:
     weights = _parameter(found.cat, "probs")
     whole = tuple(part for part in parts if part is not None)
     return Spec("mixture", {"weights": np.broadcast_to(weights, (rows, len(whole)))}, whole)
-
-
-def _softmax(logits: Array) -> Array:
-    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
 
 
 def _normal(g: dict[str, Array]) -> Spec:

@@ -100,33 +100,57 @@ _BLOCK = 4096
 
 
 @dataclass(frozen=True)
-class Embedding:
-    """How inputs become points of the kernel.
+class DescribedEmbedding:
+    """How inputs become points of the kernel, as a file holds it.
 
     Attributes:
         columns: of the frame, that the encoder reads.
-        encoder: loaded.
+        encoder: settings that load it; ``weights`` names the place of a path among them.
+        weights: the key of ``encoder`` whose value is relative to the model's folder; "" for none.
         dtype: in which embeddings are kept: what is lost there is lost here.
         normalize: to unit norm.
+        id, preprocessing_digest: what the encoder must be, see ``Encoder``.
     """
 
-    columns: Sequence[str]
-    encoder: Encoder
-    dtype: str = "float32"
-    normalize: bool = True
+    columns: list[str]
+    encoder: dict[str, Any] = field(repr=False)
+    weights: str
+    dtype: str
+    normalize: bool
+    id: str
+    preprocessing_digest: str
 
-    def __call__(self, frame: pd.DataFrame) -> Array:
-        """(rows, d) in float64.
+    def load(self, folder: Path) -> Encoder:
+        """The encoder, with its weights in the model's folder.
+
+        Raises:
+            ContractError: it is not the one that the map was fitted with.
+        """
+        given = dict(self.encoder)
+        if self.weights:
+            given[self.weights] = str(given[self.weights]).replace("{folder}", str(folder / WEIGHTS))
+        encoder = load_encoder(EncoderSettings.model_validate(given))
+        for name in ("id", "preprocessing_digest"):
+            here, fitted = getattr(encoder, name), getattr(self, name)
+            if here != fitted:
+                raise ContractError(
+                    f"the correction was fitted on embeddings by {self.id} (preprocessing {self.preprocessing_digest})"
+                    f", but here the encoder's {name} is {here}; install the packages that were logged with the model"
+                )
+        return encoder
+
+    def embed(self, frame: pd.DataFrame, encoder: Encoder) -> Array:
+        """The points of the rows, (rows, d) in float64.
 
         Raises:
             ContractError: an input that cannot be embedded, by row and reason.
         """
-        points = np.empty((len(frame), self.encoder.dimension))
-        raw = raw_inputs(frame, self.columns, self.encoder.input_kind)
+        points = np.empty((len(frame), encoder.dimension))
+        raw = raw_inputs(frame, self.columns, encoder.input_kind)
         for start in range(0, len(frame), _BLOCK):
             rows = slice(start, start + _BLOCK)
             try:
-                points[rows] = self.encoder.embed(raw[rows], start).astype(self.dtype)
+                points[rows] = encoder.embed(raw[rows], start).astype(self.dtype)
             except InvalidRow as invalid:
                 raise ContractError(f"{invalid.reason}; leave such inputs out") from invalid
         wrong = np.flatnonzero(~np.isfinite(points).all(axis=1))
@@ -176,8 +200,8 @@ class RecalibratedModel(PythonModel):
         self.fitted = read_map(folder / MAP)
         identity = ModelVersion(described["parent"], "", str(folder / PARENT))
         self.parent = PredictiveModel(identity, self.settings, load_model(str(folder / PARENT), suppress_warnings=True))
-        embedding = described["embedding"]
-        self.embedding = None if embedding is None else _open_embedding(embedding, folder)
+        self.embedding = None if described["embedding"] is None else DescribedEmbedding(**described["embedding"])
+        self.encoder = None if self.embedding is None else self.embedding.load(folder)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:  # noqa: ARG002
         """MLflow's entry: the corrected laws of the rows, in order."""
@@ -191,33 +215,11 @@ class RecalibratedModel(PythonModel):
             output, self.read_by = distribution_columns(law), describe_distribution(law)
         columns = output_columns(output, len(frame))
         base = read_distribution(columns, self.read_by, len(frame))
-        if self.embedding is None:
+        if self.embedding is None or self.encoder is None:
             score_map = self.fitted.everywhere(len(frame))
         else:
-            score_map = self.fitted.at(self.embedding(frame))
+            score_map = self.fitted.at(self.embedding.embed(frame, self.encoder))
         return corrected_output(columns, self.read_by, form, base, score_map)
-
-
-@dataclass(frozen=True)
-class DescribedEmbedding:
-    """What embeds, as a file holds it.
-
-    Attributes:
-        columns: of the frame, that the encoder reads.
-        encoder: settings that load it; ``weights`` names the place of a path among them.
-        weights: the key of ``encoder`` whose value is relative to the model's folder; "" for none.
-        dtype: of kept embeddings.
-        normalize: to unit norm.
-        id, preprocessing_digest: what the encoder must be, see ``Encoder``.
-    """
-
-    columns: list[str]
-    encoder: dict[str, Any] = field(repr=False)
-    weights: str
-    dtype: str
-    normalize: bool
-    id: str
-    preprocessing_digest: str
 
 
 def write_description(
@@ -248,19 +250,3 @@ def read_map(file: Path) -> RecalibrationMap:
     """
     with np.load(file, allow_pickle=False) as arrays:
         return map_of({name: arrays[name] for name in arrays.files})
-
-
-def _open_embedding(described: dict[str, Any], folder: Path) -> Embedding:
-    known = DescribedEmbedding(**described)
-    given = dict(known.encoder)
-    if known.weights:
-        given[known.weights] = str(given[known.weights]).replace("{folder}", str(folder / WEIGHTS))
-    encoder = load_encoder(EncoderSettings.model_validate(given))
-    for name in ("id", "preprocessing_digest"):
-        here, fitted = getattr(encoder, name), getattr(known, name)
-        if here != fitted:
-            raise ContractError(
-                f"the correction was fitted on embeddings by {known.id} (preprocessing {known.preprocessing_digest}), "
-                f"but here the encoder's {name} is {here}; install the packages that were logged with the model"
-            )
-    return Embedding(known.columns, encoder, known.dtype, known.normalize)
