@@ -3,9 +3,10 @@
 This file alone runs in the environment that was logged with a version, so it needs nothing but the standard library,
 MLflow and what MLflow needs. Over the socket FD it is asked in messages (``send``): {"input": KIND} and the input, a
 frame in Parquet, an array of NumPy or a pickle of ours. It answers {"ok": true, "output": what it is} with an .npz of
-columns by their number, or {"error": TEXT, "kind": CLASS}; the first answer says whether the model was loaded. With
-"method", "as_spec" and "levels" the native model is asked, with "said" what is asked of it in words
-(``congruence.tasks.readers.read``), by the readers in "readers", which need NumPy alone and lie below ``READERS``.
+columns by their number, or {"error": TEXT, "kind": CLASS}. The first message says that it was started, the next one
+whether the model was loaded. With "method", "as_spec" and "levels" the native model is asked, with "said" what is asked
+of it in words (``congruence.tasks.readers.read``), by the readers in "readers", which need NumPy alone and lie below
+``READERS``.
 
 The nursery, python model_process.py --nursery FD, has imported what most models need, and forks a supervisor for each
 that is asked for over FD: so a model is there in some tens of milliseconds, and no thread of ours is. A supervisor
@@ -73,12 +74,13 @@ def nursery(descriptor: int) -> None:
         home, ends, _, _ = socket.recv_fds(asked, 4096, 1)
         if not home:
             return
-        with open(os.path.join(home.decode(), REQUEST), encoding="utf-8") as file:
+        request = None
+        with suppress(OSError), open(os.path.join(home.decode(), REQUEST), encoding="utf-8") as file:
             request = json.load(file)
-        for module in request["preload"]:
+        for module in request["preload"] if request else ():
             with suppress(Exception):  # it is the model's matter what it lacks
                 importlib.import_module(module)
-        if os.fork() == 0:
+        if request and os.fork() == 0:  # else whoever asked has gone meanwhile
             asked.close()
             try:
                 supervise(home.decode(), request, ends[0])
@@ -130,6 +132,7 @@ def main(folder: str, end: int) -> None:
     connection = socket.socket(fileno=end)
     sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.stdout, sys.stderr = (os.fdopen(place, "w", 1, closefd=False) for place in (1, 2))
+    send(connection, {"started": True})
     try:
         from mlflow.pyfunc import load_model
 

@@ -251,8 +251,10 @@ class ModelProcess:
         self, process: _Process, request: dict[str, Any] | None, data: bytes = b""
     ) -> tuple[dict[str, Any], bytes]:
         """The answer to a request, or the first one, which says whether the model was loaded."""
-        deadline = time.monotonic() + self._timeout
         try:
+            if request is None:
+                model_process.receive(process.connection)  # that it was started, which waits for others' imports
+            deadline = time.monotonic() + self._timeout
             if request is not None:
                 with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, of which the answer tells
                     process.connection.settimeout(self._timeout)
