@@ -10,7 +10,7 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.normal_score_map import IDENTITY_LEVELS, NormalScoreMap
-from congruence.tasks.models.model_process import columns_of
+from congruence.tasks.readers.base import columns_of
 from congruence.tasks.runtime.errors import ContractError
 
 

@@ -1,12 +1,12 @@
 """What runs a model, in a process of its own: python model_process.py FOLDER FD, or a fork of the nursery.
 
 This file alone runs in the environment that was logged with a version, so it needs nothing but the standard library,
-MLflow and what MLflow needs. Over the socket FD it is asked in messages (``send``): {"input": KIND} and the input, a
-frame in Parquet, an array of NumPy or a pickle of ours. It answers {"ok": true, "output": what it is} with an .npz of
-columns by their number, or {"error": TEXT, "kind": CLASS}. The first message says that it was started, the next one
-whether the model was loaded. With "method", "as_spec" and "levels" the native model is asked, with "said" what is asked
-of it in words (``congruence.tasks.readers.read``), by the readers in "readers", which need NumPy alone and lie below
-``READERS``.
+MLflow and what MLflow needs. Over the socket FD (a ``Connection``) it is asked in pairs of JSON and bytes: {"input":
+KIND} and the input, a frame in Parquet, an array of NumPy or a pickle of ours. It answers {"ok": true, "output": what
+it is} with an .npz of columns by their number, or {"error": TEXT, "kind": CLASS}. The first message says that it was
+started, the next one whether the model was loaded. With "method", "as_spec" and "levels" the native model is asked,
+with "said" what is asked of it in words (``congruence.tasks.readers.read``), by the readers in "readers", which need
+NumPy alone and lie below ``READERS``.
 
 The nursery, python model_process.py --nursery FD, has imported what most models need, and forks a supervisor for each
 that is asked for over FD: so a model is there in some tens of milliseconds, and no thread of ours is. A supervisor
@@ -16,54 +16,22 @@ kills the process and all that it started, and writes how it ended into ``STATUS
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import io
 import json
 import os
 import select
 import signal
 import socket
-import struct
 import sys
-import time
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any
 
 READERS = "readers/congruence/tasks/readers"
 """Where the readers are found, in the folder that a process with packages of its own is started in."""
 REQUEST, LOG, STATUS = "request.json", "log", "status"
 """In that folder: what to start; what the process writes; the status with which it ended."""
-_RETURNED = "predict returned {}; return a DataFrame, a dict of arrays, an array or a tensor of numbers"
-_SIZES = struct.Struct("!QQ")
-
-
-def send(connection: socket.socket, content: dict[str, Any], data: bytes = b"") -> None:
-    """Send a message: what JSON takes, and bytes."""
-    text = json.dumps(content).encode()
-    connection.sendall(_SIZES.pack(len(text), len(data)) + text)
-    connection.sendall(data)
-
-
-def receive(connection: socket.socket, deadline: float | None = None) -> tuple[dict[str, Any], bytes]:
-    """The next message.
-
-    Raises:
-        EOFError: whoever sends has ended.
-        TimeoutError: it is not there at ``deadline`` (of ``time.monotonic``).
-    """
-
-    def read(size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            connection.settimeout(None if deadline is None else max(1e-3, deadline - time.monotonic()))
-            part = connection.recv(min(size - len(found), 2**20))
-            if not part:
-                raise EOFError
-            found += part
-        return bytes(found)
-
-    text, data = _SIZES.unpack(read(_SIZES.size))
-    return json.loads(read(text)), read(data)
 
 
 def nursery(descriptor: int) -> None:
@@ -129,33 +97,39 @@ def _become(home: str, request: dict[str, Any], end: int) -> None:
 
 def main(folder: str, end: int) -> None:
     """Load the model, then answer until nobody can ask any more."""
-    connection = socket.socket(fileno=end)
+    connection = Connection(end)
+    base = _base()
+
+    def send(content: dict[str, Any], data: bytes = b"") -> None:
+        connection.send_bytes(json.dumps(content).encode())
+        connection.send_bytes(data)
+
     sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.stdout, sys.stderr = (os.fdopen(place, "w", 1, closefd=False) for place in (1, 2))
-    send(connection, {"started": True})
+    send({"started": True})
     try:
         from mlflow.pyfunc import load_model
 
         model = load_model(folder, suppress_warnings=True)
     except BaseException as error:
-        send(connection, failure(error))
+        send(failure(error))
         os._exit(1)
-    send(connection, {"ok": True})
+    send({"ok": True})
     while True:
         try:
-            request, data = receive(connection)
+            request, data = json.loads(connection.recv_bytes()), connection.recv_bytes()
         except EOFError:
             os._exit(0)
         try:
             with suppress(OSError):
                 os.ftruncate(1, 0)  # what it writes now is all that is kept
             if "said" in request:
-                send(connection, {"ok": True, "said": _reading(request).said_of(model)})
+                send({"ok": True, "said": _reading(request).said_of(model)})
                 continue
-            output, content = stored(answered(model, request, read(request["input"], data)))
-            send(connection, {"ok": True, "output": output}, content)
+            output, content = stored(answered(model, request, read(request["input"], data)), base)
+            send({"ok": True, "output": output}, content)
         except BaseException as error:
-            send(connection, failure(error))
+            send(failure(error))
 
 
 def answered(model: Any, request: dict[str, Any], inputs: Any) -> Any:
@@ -164,6 +138,17 @@ def answered(model: Any, request: dict[str, Any], inputs: Any) -> Any:
         return model.predict(inputs)
     reading = _reading(request)
     return reading.answer_of(model, inputs, request["method"], as_spec=request["as_spec"], levels=request["levels"])
+
+
+def _base() -> Any:
+    """``congruence.tasks.readers.base`` of whoever asks, which needs NumPy alone, whatever congruence is installed."""
+    place = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "readers", "base.py")
+    found = importlib.util.spec_from_file_location("congruence_readers_base", place)
+    assert found is not None
+    assert found.loader is not None
+    base = sys.modules[found.name] = importlib.util.module_from_spec(found)
+    found.loader.exec_module(base)
+    return base
 
 
 def _reading(request: dict[str, Any]) -> Any:
@@ -197,7 +182,7 @@ def read(kind: str, data: bytes) -> Any:
     return pyarrow.parquet.read_table(io.BytesIO(data)).to_pandas()
 
 
-def stored(output: Any) -> tuple[dict[str, Any], bytes]:
+def stored(output: Any, base: Any) -> tuple[dict[str, Any], bytes]:
     """What the model returned, by its names or as a ``Spec`` where it has such, and its columns as an .npz."""
     import numpy as np
 
@@ -205,65 +190,14 @@ def stored(output: Any) -> tuple[dict[str, Any], bytes]:
         spec, found = output.flatten()
         said, columns = {"spec": spec}, {str(place): values for place, values in enumerate(found)}
     elif hasattr(output, "iloc") or hasattr(output, "items"):
-        columns = columns_of(output)
+        columns = base.columns_of(output)
         said = {"names": list(columns)}
     else:
-        said, columns = {}, {"0": as_plain(output)}
+        said, columns = {}, {"0": base.as_plain(output)}
     stream = io.BytesIO()
     plain = {str(place): without_objects(*column) for place, column in enumerate(columns.items())}
     np.savez(stream, **plain)
     return said, stream.getvalue()
-
-
-def columns_of(output: Any) -> dict[str, Any]:
-    """The arrays of the columns of whatever a model returns, by their names; those of a matrix are "0", "1", ....
-
-    Raises:
-        TypeError: it has none, or two of one name.
-    """
-    if hasattr(output, "iloc") and hasattr(output, "columns"):
-        names = [str(name) for name in output.columns]
-        if len(set(names)) < len(names):
-            repeated = min(name for name in names if names.count(name) > 1)
-            raise TypeError(f"output column {repeated!r} occurs more than once; give every column its own name")
-        return {name: as_plain(output.iloc[:, place]) for place, name in enumerate(names)}
-    if hasattr(output, "iloc"):
-        return {str(0 if output.name is None else output.name): as_plain(output)}
-    if hasattr(output, "items"):
-        return {str(name): as_plain(output[name]) for name in output}
-    array = as_plain(output)
-    if array.ndim != 2 or array.dtype.kind == "O":
-        return {"0": array}
-    return {str(place): array[:, place] for place in range(array.shape[1])}
-
-
-def as_plain(values: Any) -> Any:
-    """A Series, tensor, list or array as an array, as it is; missing numbers of pandas' own types are NaN.
-
-    Raises:
-        TypeError: no array.
-    """
-    import numpy as np
-
-    array = values
-    for step in ("detach", "cpu"):
-        if hasattr(array, step):
-            array = getattr(array, step)()
-    if str(getattr(array, "dtype", "")) == "torch.bfloat16":  # which NumPy does not have
-        array = array.float()
-    if hasattr(array, "to_numpy"):
-        kind = getattr(array, "dtype", None)
-        nullable = getattr(kind, "na_value", None) is not None and getattr(kind, "kind", "O") in "biuf"
-        return array.to_numpy(dtype=np.float64, na_value=np.nan) if nullable else np.asarray(array.to_numpy())
-    try:
-        array = np.asarray(array)
-    except ValueError:  # rows of different lengths
-        rows = list(array)
-        array = np.empty(len(rows), dtype=object)
-        array[:] = rows
-    if array.dtype.kind not in "biufOUS":
-        raise TypeError(_RETURNED.format(type(values).__name__))
-    return array
 
 
 def without_objects(name: str, values: Any) -> Any:
@@ -271,7 +205,9 @@ def without_objects(name: str, values: Any) -> Any:
     import numpy as np
 
     if values.ndim == 0:
-        raise TypeError(_RETURNED.format(type(values.item()).__name__))
+        raise TypeError(
+            f"predict returned {type(values.item()).__name__}; return a DataFrame, a dict of arrays or an array"
+        )
     if values.dtype.kind != "O":
         return values if values.dtype.kind in "biuf" else values.astype(str)
     try:

@@ -15,16 +15,17 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from hashlib import sha256
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -253,18 +254,18 @@ class ModelProcess:
         """The answer to a request, or the first one, which says whether the model was loaded."""
         try:
             if request is None:
-                model_process.receive(process.connection)  # that it was started, which waits for others' imports
-            deadline = time.monotonic() + self._timeout
+                process.receive()  # that it was started, which waits for others' imports
+            process.limit(self._timeout)
             if request is not None:
                 with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, of which the answer tells
-                    process.connection.settimeout(self._timeout)
-                    model_process.send(process.connection, request, data)
-            answer, content = model_process.receive(process.connection, deadline)
+                    process.connection.send_bytes(json.dumps(request).encode())
+                    process.connection.send_bytes(data)
+            answer, content = process.receive()
         except (OSError, EOFError, ValueError) as error:
-            _kill(process.connection)
+            _kill(process.socket)
             doing, tail = "loading" if request is None else "predicting", process.tail()
             why = f"ended it with status {process.status}"
-            if isinstance(error, TimeoutError):
+            if isinstance(error, BlockingIOError):
                 why = f"took longer than {self._timeout:g} s (predict.timeout)"
             self._stop()
             raise ContractError(f"{doing} in a separate process {why}; its output ended with: {tail}") from None
@@ -305,10 +306,26 @@ class _Process:
             place.symlink_to(Path(readers.__file__).resolve().parent)
         asked["preload"] = _preloaded(folder) if python is None else []
         (self.home / model_process.REQUEST).write_text(json.dumps(asked), encoding="utf-8")
-        self.connection, theirs = socket.socketpair()
-        self.end = weakref.finalize(self, _end, self.connection, self.home)
+        self.socket, theirs = socket.socketpair()
+        self.connection = Connection(os.dup(self.socket.fileno()))
+        self.end = weakref.finalize(self, _end, self.socket, self.connection, self.home)
         with theirs:
             _start(self.home, theirs)
+
+    def receive(self) -> tuple[dict[str, Any], bytes]:
+        """The next answer.
+
+        Raises:
+            EOFError, OSError: it has ended, or the time is up (``BlockingIOError``).
+            ValueError: no answer.
+        """
+        return json.loads(self.connection.recv_bytes()), self.connection.recv_bytes()
+
+    def limit(self, seconds: float) -> None:
+        """How long to wait whenever the process is to take or to give something."""
+        limit = struct.pack("ll", *divmod(max(1, int(1e6 * seconds)), 10**6))
+        for kind in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self.socket.setsockopt(socket.SOL_SOCKET, kind, limit)
 
     @property
     def status(self) -> str:
@@ -362,17 +379,18 @@ def _preloaded(folder: Path) -> list[str]:
     return _OF_ALL + [module for package, module in _OF_PACKAGES.items() if f"{package}==" in said]
 
 
-def _kill(connection: socket.socket) -> None:
+def _kill(end: socket.socket) -> None:
     """Have the supervisor at the other end kill what it started, and wait until it has."""
     with suppress(OSError):
-        connection.shutdown(socket.SHUT_WR)
-        connection.settimeout(_TO_END)
-        while connection.recv(2**20):
+        end.shutdown(socket.SHUT_WR)
+        end.settimeout(_TO_END)
+        while end.recv(2**20):
             pass
 
 
-def _end(connection: socket.socket, home: Path) -> None:
-    _kill(connection)
+def _end(end: socket.socket, connection: Connection, home: Path) -> None:
+    _kill(end)
+    end.close()
     connection.close()
     shutil.rmtree(home, ignore_errors=True)
 

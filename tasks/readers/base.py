@@ -185,6 +185,58 @@ def as_array(value: Any) -> Array:
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
+def columns_of(output: Any) -> dict[str, Array]:
+    """Returns the columns of whatever a model returns, by their names; those of a matrix are "0", "1", ....
+
+    Raises:
+        TypeError: it has none, or two of one name.
+    """
+    if hasattr(output, "iloc") and hasattr(output, "columns"):
+        names = [str(name) for name in output.columns]
+        if len(set(names)) < len(names):
+            repeated = min(name for name in names if names.count(name) > 1)
+            raise TypeError(f"output column {repeated!r} occurs more than once; give every column its own name")
+        return {name: as_plain(output.iloc[:, place]) for place, name in enumerate(names)}
+    if hasattr(output, "iloc"):
+        return {str(0 if output.name is None else output.name): as_plain(output)}
+    if hasattr(output, "items"):
+        return {str(name): as_plain(output[name]) for name in output}
+    array = as_plain(output)
+    if array.ndim != 2 or array.dtype.kind == "O":
+        return {"0": array}
+    return {str(place): array[:, place] for place in range(array.shape[1])}
+
+
+def as_plain(values: Any) -> Array:
+    """Returns a Series, tensor, list or array as an array as it is; missing numbers of pandas' own types are NaN.
+
+    Raises:
+        TypeError: another type.
+    """
+    array = values
+    for step in ("detach", "cpu"):
+        if hasattr(array, step):
+            array = getattr(array, step)()
+    if str(getattr(array, "dtype", "")) == "torch.bfloat16":  # which NumPy does not have
+        array = array.float()
+    if hasattr(array, "to_numpy"):
+        kind = getattr(array, "dtype", None)
+        nullable = getattr(kind, "na_value", None) is not None and getattr(kind, "kind", "O") in "biuf"
+        return np.asarray(array.to_numpy(dtype=np.float64, na_value=np.nan) if nullable else array.to_numpy())
+    try:
+        found = np.asarray(array)
+    except ValueError:  # rows of different lengths
+        rows = list(array)
+        found = np.empty(len(rows), dtype=object)
+        found[:] = rows
+    if found.dtype.kind not in "biufOUS":
+        raise TypeError(
+            f"predict returned {type(values).__name__}; return a DataFrame, a dict of arrays, an array or a tensor of "
+            "numbers"
+        )
+    return found
+
+
 def broadcast(value: Any, rows: int) -> Array:
     """Returns one value per row."""
     return np.broadcast_to(as_array(value), (rows,)).copy()
