@@ -83,7 +83,7 @@ def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Sche
             problem = "is the target; name another column"
         if problem is not None:
             raise SplitError(f"{where}: column {name!r} ({role}) {problem}")
-    folder, can_stay = image_folder(settings, source), source.source.rows_from is not None
+    folder, can_stay = image_folder(settings, source), source.source.seeks
     return input_columns(settings.input_kind, settings.input_columns, schema, folder, where, can_stay=can_stay)
 
 

@@ -59,6 +59,7 @@ class SourceFile:
         columns: those that are needed; None where they are not known yet.
         as_text: columns whose values are texts, since they are in another file of the split.
         only_first: only the first rows and their types are asked for.
+        start: the row to begin with, where the source ``seeks``.
     """
 
     location: Location
@@ -66,6 +67,7 @@ class SourceFile:
     columns: tuple[str, ...] | None = None
     as_text: frozenset[str] = frozenset()
     only_first: bool = False
+    start: int = 0
 
     def open(self, **options: Any) -> Any:
         """A stream of the file's bytes."""
@@ -91,7 +93,7 @@ class Source:
         is_here: whether a folder is of this kind, where its files' names do not tell.
         paths: what is read one by one; by default the files with one of the suffixes.
         files_behind: of a folder that is read as one, its files: another state of one is another state of all.
-        rows_from: batches from a row on, and the row that the first begins with, for pictures that stay in the file.
+        seeks: whether ``read`` may begin with any row: pictures then stay in the file.
         key: the column that names the rows where the format itself has one.
         has_types: whether columns have types; if not, a column's type follows from its values in all files.
     """
@@ -102,7 +104,7 @@ class Source:
     is_here: Callable[[Location], bool] | None = None
     paths: Callable[[Location], list[str]] | None = None
     files_behind: Callable[[Location], list[str]] | None = None
-    rows_from: Callable[[SourceFile, int], tuple[int, Iterator[pa.RecordBatch]]] | None = None
+    seeks: bool = False
     key: str | None = None
     has_types: bool = True
 
@@ -219,24 +221,22 @@ class SplitSource:
         Raises:
             SplitError: the file is damaged, gone, or has fewer rows.
         """
-        file = SourceFile(self.location, path, columns=tuple(columns))
+        file = SourceFile(self.location, path, columns=tuple(columns), start=start)
         identity = (os.getpid(), path, state, *columns)
         with _guard:
             at, batches = _waiting.pop(identity, (-1, iter(())))
         try:
             if at != start:
-                assert self.source.rows_from is not None
-                at, batches = self.source.rows_from(file, start)
+                at, batches = start, self.source.read(file)
             while at < stop:
                 batch = next(batches, None)
                 if batch is None:
                     raise SplitError(f"{path}: has fewer rows than when it was ingested; run again")
-                end = at + batch.num_rows
-                if end > start:
-                    yield _plain(batch.slice(max(0, start - at), min(stop, end) - max(start, at)), {}, frozenset())
-                if end > stop:
+                if batch.num_rows:
+                    yield _plain(batch.slice(0, stop - at), {}, frozenset())
+                if at + batch.num_rows > stop:
                     batches = chain([batch.slice(stop - at)], batches)
-                at = min(end, stop)
+                at = min(at + batch.num_rows, stop)
         except FileNotFoundError:
             raise SplitChangedError(_GONE.format(path)) from None
         with _guard:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import json
 import posixpath
 import zipfile
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import accumulate, chain
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -31,22 +30,9 @@ _BUFFERS = 2**24
 _ARROW_FILE = b"ARROW1"
 
 
-def parquet_rows_from(file: SourceFile, row: int) -> tuple[int, Iterator[pa.RecordBatch]]:
-    """Batches from the beginning of the row group that holds a row, and the first row of it."""
-    with _readable(file, "Parquet", "write the file again"), file.open() as stream:
-        metadata = pq.read_metadata(stream)
-    starts = [0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]
-    group = max(0, bisect.bisect_right(starts, row) - 1)
-    return starts[group], _parquet_batches(file, group)
-
-
-@source("parquet", suffixes=(".parquet", ".pq"), rows_from=parquet_rows_from)
+@source("parquet", suffixes=(".parquet", ".pq"), seeks=True)
 def read_parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """Row groups, in batches by the size that the footer says."""
-    return _parquet_batches(file, 0)
-
-
-def _parquet_batches(file: SourceFile, first_group: int) -> Iterator[pa.RecordBatch]:
     with _readable(file, "Parquet", "write the file again"), file.open() as stream:
         metadata = pq.read_metadata(stream)
         whole = metadata.schema.to_arrow_schema()
@@ -54,10 +40,15 @@ def _parquet_batches(file: SourceFile, first_group: int) -> Iterator[pa.RecordBa
         buffer = min(2**20, max(2**14, _BUFFERS // max(1, len(names))))
         parquet = pq.ParquetFile(stream, metadata=metadata, buffer_size=buffer, page_checksum_verification=True)
         yield pa.RecordBatch.from_pylist([], pa.schema([whole.field(name) for name in names]))
-        for group in range(first_group, metadata.num_row_groups):
-            rows = _batch_rows(metadata.row_group(group), names)
-            for batch in parquet.iter_batches(rows, row_groups=[group], columns=names):
-                yield batch.select(names).replace_schema_metadata(None)
+        groups, before = [metadata.row_group(number) for number in range(metadata.num_row_groups)], file.start
+        for number, group in enumerate(groups):
+            if before >= group.num_rows:
+                before -= group.num_rows
+                continue
+            for batch in parquet.iter_batches(_batch_rows(group, names), row_groups=[number], columns=names):
+                if before < batch.num_rows:
+                    yield batch.select(names).replace_schema_metadata(None).slice(before)
+                before = max(0, before - batch.num_rows)
 
 
 def _batch_rows(group: Any, names: list[str]) -> int:
@@ -67,23 +58,9 @@ def _batch_rows(group: Any, names: list[str]) -> int:
     return batch_rows(size / max(1, group.num_rows))
 
 
-def arrow_rows_from(file: SourceFile, row: int) -> tuple[int, Iterator[pa.RecordBatch]]:
-    """Batches from the one that holds a row, and the first row of it; mapped, so that those before cost nothing."""
-    batches, start = _arrow_batches(file), 0
-    for batch in batches:
-        if start + batch.num_rows > row:
-            return start, chain([batch], batches)
-        start += batch.num_rows
-    return start, iter(())
-
-
-@source("arrow", suffixes=(".arrow", ".feather", ".ipc"), rows_from=arrow_rows_from)
+@source("arrow", suffixes=(".arrow", ".feather", ".ipc"), seeks=True)
 def read_arrow(file: SourceFile) -> Iterator[pa.RecordBatch]:
-    """The record batches of an Arrow file or stream; Feather is the former."""
-    return _arrow_batches(file)
-
-
-def _arrow_batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """The record batches of an Arrow file or stream, mapped; Feather is the former."""
     with (
         _readable(file, "an Arrow file", "save the dataset again"),
         pa.memory_map(file.path) if file.location.is_local else file.open() as stream,
@@ -92,9 +69,10 @@ def _arrow_batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
         stream.seek(0)
         reader = pa.ipc.open_file(stream) if is_file else pa.ipc.open_stream(stream)
         batches = (reader.get_batch(at) for at in range(reader.num_record_batches)) if is_file else iter(reader)
-        names = file.wanted(reader.schema.names)
+        names, before = file.wanted(reader.schema.names), file.start
         for batch in chain([pa.RecordBatch.from_pylist([], reader.schema)], batches):
-            chosen = batch.select(names).replace_schema_metadata(None)
+            chosen = batch.select(names).replace_schema_metadata(None).slice(before)
+            before = max(0, before - batch.num_rows)
             rows = batch_rows(chosen.nbytes / max(1, chosen.num_rows))
             yield from (chosen.slice(begin, rows) for begin in range(0, max(1, chosen.num_rows), rows))
 
@@ -123,7 +101,7 @@ def _dataset_files(location: Location) -> list[str]:
     return [location.child(name) for name in names]
 
 
-source("huggingface", is_here=_is_saved_dataset, paths=_dataset_files, rows_from=arrow_rows_from)(read_arrow)
+source("huggingface", is_here=_is_saved_dataset, paths=_dataset_files, seeks=True)(read_arrow)
 
 
 @contextmanager

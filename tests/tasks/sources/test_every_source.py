@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
 import os
 import pickle
-import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 from encoder_inputs import encoder_inputs
+from source_forms import FORMS, ROWS, described, forms, table
 
 from congruence.tasks.data import sources
 from congruence.tasks.data.settings import SplitSettings
@@ -30,155 +26,8 @@ from congruence.tasks.data.sources import SourceFile, first_rows, source
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError
 
-ROWS = 70
-Write = Callable[[Path, pd.DataFrame], dict[str, Any]]
 
-
-def table(seed: int = 0) -> pd.DataFrame:
-    """Keys, a number that two rows lack, whole numbers, targets of which one is missing, and groups."""
-    rng = np.random.default_rng(seed)
-    a, y = rng.normal(size=ROWS).round(6), rng.normal(size=ROWS).round(6)
-    a[[3, 40]], y[7] = np.nan, np.nan
-    keys = [f"row {row:03d}" for row in range(ROWS)]
-    return pd.DataFrame(
-        {"id": keys, "a": a, "b": rng.integers(-5, 5, ROWS), "y": y, "group": [f"g{row % 3}" for row in range(ROWS)]}
-    )
-
-
-def _parquet(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    """Two files: of other widths, another order of columns, dictionaries, and an index of pandas."""
-    first = pa.Table.from_pandas(frame[:40].set_index("id"))
-    pq.write_table(first.set_column(1, "b", first["b"].cast(pa.int16())), folder / "0.parquet", row_group_size=7)
-    second = pa.Table.from_pandas(frame[40:].astype({"group": "category"}), preserve_index=False)
-    second = second.set_column(0, "id", second["id"].cast(pa.large_string()))
-    pq.write_table(second.select(["y", "group", "b", "a", "id"]), folder / "1.parquet")
-    return {}
-
-
-def _hive(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    for number, (start, stop) in enumerate(((0, 30), (30, 70))):
-        part = folder / f"year={2020 + number}" / "part.parquet"
-        part.parent.mkdir()
-        frame[start:stop].to_parquet(part, index=False)
-    return {"slices": ["group", "year"]}
-
-
-def _arrow(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    feather = pa.Table.from_pandas(frame[:30], preserve_index=False)
-    pyarrow.feather.write_feather(feather, str(folder / "0.feather"), compression="lz4", chunksize=11)
-    stream = pa.Table.from_pandas(frame[30:], preserve_index=False)
-    with pa.OSFile(str(folder / "1.arrow"), "wb") as sink, pa.ipc.new_stream(sink, stream.schema) as writer:
-        writer.write_table(stream, max_chunksize=9)
-    return {}
-
-
-def _csv(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    frame[:40].to_csv(folder / "0.csv", index=False)
-    frame[40:][["y", "id", "b", "a", "group"]].to_csv(
-        folder / "1.csv", index=False, encoding="utf-8-sig", lineterminator="\r\n", na_rep="NA"
-    )
-    return {}
-
-
-def _csv_of_a_spreadsheet(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    with gzip.open(folder / "rows.csv.gz", "wt") as stream:
-        frame.to_csv(stream, index=False, sep=";", decimal=",", na_rep="#N/A", quoting=csv.QUOTE_NONNUMERIC)
-    return {}
-
-
-def _tsv(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    frame.to_csv(folder / "rows.tsv", index=False, sep="\t")
-    return {}
-
-
-def _jsonl(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    frame.to_json(folder / "rows.jsonl", orient="records", lines=True, double_precision=15)
-    return {"uri": str(folder / "rows.jsonl")}
-
-
-def _huggingface(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_pandas(frame, preserve_index=False).save_to_disk(str(folder / "saved"), num_shards=3)
-    return {"uri": str(folder / "saved")}
-
-
-def _tar(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    with tarfile.open(folder / "0.tar", "w") as archive:
-        for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
-            fields = {name: row[name] for name in ("a", "y", "group")}
-            add(archive, f"{row['id']}.json", json.dumps(fields).encode())
-            add(archive, f"._{row['id']}.json", b"what macOS adds")
-            add(archive, f"{row['id']}.cls", str(row["b"]).encode())
-    return {"key": "__key__", "input": ["a", "cls"]}
-
-
-def _arrays(frame: pd.DataFrame, text: Any = "U") -> dict[str, np.ndarray]:
-    columns = {name: frame[name].to_numpy() for name in ("a", "b", "y")}
-    return columns | {name: np.array(frame[name].tolist(), dtype=text) for name in ("id", "group")}
-
-
-def _npz(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    np.savez(folder / "rows.npz", **_arrays(frame))  # type: ignore[arg-type]
-    return {}
-
-
-def _compressed_npz(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    np.savez_compressed(folder / "rows.npz", **_arrays(frame))  # type: ignore[arg-type]
-    return {}
-
-
-def _npy(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    for name, array in _arrays(frame).items():
-        np.save(folder / f"{name}.npy", array)
-    return {}
-
-
-def _zarr(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    group = zarr.open_group(folder / "rows.zarr", mode="w")
-    for name, array in _arrays(frame, np.dtypes.StringDType()).items():
-        group.create_array(name, shape=array.shape, chunks=(17,), dtype=array.dtype)[:] = array
-    return {"uri": str(folder / "rows.zarr")}
-
-
-def _memory(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    """Another file system."""
-    files, at = fsspec.filesystem("memory"), f"/{folder.parent.name}-{folder.name}"
-    files.pipe_file(f"{at}/rows.csv", frame.to_csv(index=False).encode())
-    return {"uri": f"memory:/{at}"}
-
-
-FORMS: dict[str, Write] = {
-    "parquet": _parquet,
-    "hive": _hive,
-    "arrow": _arrow,
-    "csv": _csv,
-    "csv of a spreadsheet": _csv_of_a_spreadsheet,
-    "tsv": _tsv,
-    "jsonl": _jsonl,
-    "huggingface": _huggingface,
-    "tar": _tar,
-    "npz": _npz,
-    "compressed npz": _compressed_npz,
-    "npy": _npy,
-    "zarr": _zarr,
-    "memory": _memory,
-}
-
-
-def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    archive.addfile(member, io.BytesIO(content))
-
-
-def described(folder: Path, form: str, frame: pd.DataFrame | None = None) -> SplitSettings:
-    folder.mkdir(exist_ok=True, parents=True)
-    base = {"uri": str(folder), "input": ["a", "b"], "input_kind": "features", "target": "y", "key": "id"}
-    changes = FORMS[form](folder, table() if frame is None else frame)
-    return SplitSettings.model_validate(base | {"slices": ["group"], "shard_rows": 30} | changes)
-
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", forms("rows"))
 def test_every_source_gives_the_rows_that_were_written(form: str, tmp_path: Path) -> None:
     frame = table()
     split: Split = pickle.loads(pickle.dumps(open_split(described(tmp_path / "data", form), tmp_path / "index")))
@@ -203,18 +52,18 @@ def test_every_source_gives_the_rows_that_were_written(form: str, tmp_path: Path
 
 
 def test_the_digests_are_those_of_the_content(tmp_path: Path) -> None:
-    splits = {form: open_split(described(tmp_path / form, form)) for form in FORMS}
+    splits = {form: open_split(described(tmp_path / form, form)) for form in forms("rows")}
     assert len({tuple(shard.digest for shard in split.shards) for split in splits.values()}) == 1
     named_alike = {split.digest for form, split in splits.items() if form not in ("tar", "hive")}
     assert len(named_alike) == 1
     assert splits["tar"].digest not in named_alike
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", forms("rows"))
 def test_a_second_look_opens_no_file_of_the_source(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = described(tmp_path / "data", form)
     made = open_split(asked, tmp_path / "index")
-    closed = {name: replace(each, read=None, rows_from=None) for name, each in sources.all_sources().items()}
+    closed = {name: replace(each, read=None) for name, each in sources.all_sources().items()}
     monkeypatch.setattr(sources, "_SOURCES", closed)
     found: Split = pickle.loads(pickle.dumps(open_split(asked, tmp_path / "index")))
     assert (found.digest, found.shards) == (made.digest, made.shards)
@@ -231,7 +80,7 @@ def _replace(folder: Path, other: Path) -> None:
         os.replace(renamed, path)
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "memory"])
+@pytest.mark.parametrize("form", forms("files"))
 def test_a_source_that_is_replaced_ends_the_run(form: str, tmp_path: Path) -> None:
     asked = described(tmp_path / "data", form)
     split = open_split(asked, tmp_path / "index")
@@ -280,7 +129,7 @@ def test_a_new_source_is_one_function(tmp_path: Path, monkeypatch: pytest.Monkey
         (folder / "rows.pickled").write_bytes(b"".join(b"+" + pickle.dumps(each) for each in rows))
         return {}
 
-    monkeypatch.setitem(FORMS, "pickled", write)
+    monkeypatch.setitem(FORMS, "pickled", ("rows", write))
     split = open_split(described(tmp_path / "new", "pickled"))
     assert split.digest == open_split(described(tmp_path / "known", "parquet")).digest
     with pytest.raises(SplitError, match=r"format: 'pickles' is none of auto, arrow, csv, .*pickled"):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pickle
 import shutil
 import tarfile
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,121 +20,28 @@ import pyarrow.parquet as pq
 import pytest
 from encoder_inputs import encoder_inputs
 from PIL import Image
+from source_forms import ROWS, add, described, forms, pictures
 
 from congruence.tasks.data import sources
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SourceFile
-from congruence.tasks.data.sources.tables import parquet_rows_from
+from congruence.tasks.data.sources.tables import read_parquet
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError
 from congruence.tasks.scores.points import row_frame
 
-ROWS = 70
-Write = Callable[[Path, pd.DataFrame], dict[str, Any]]
 
-
-def table(rows: int = ROWS) -> pd.DataFrame:
-    """Labelled pictures, of which one is missing; nobody decodes them here."""
-    pictures = [b"picture %d " % row * 500 for row in range(rows)]
-    frame = pd.DataFrame({"key": [f"image-{row}" for row in range(rows)], "image": pictures})
-    return frame.assign(angle=np.arange(rows) / 7.0, digit=np.arange(rows) % 3)
-
-
-def _parquet(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    for number, start in enumerate(range(0, len(frame), 33)):
-        part = pa.Table.from_pandas(frame[start : start + 33], preserve_index=False)
-        pq.write_table(part, folder / f"{number}.parquet", row_group_size=10)
-    return {}
-
-
-def _arrow(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    whole = pa.Table.from_pandas(frame, preserve_index=False)
-    pyarrow.feather.write_feather(whole, str(folder / "rows.feather"), chunksize=16, compression="uncompressed")
-    return {}
-
-
-def _bytes_or_paths(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    pictures: list[dict[str, Any]] = []
-    for row, image in enumerate(frame["image"]):
-        (folder / f"{row}.jpg").write_bytes(image)
-        pictures.append({"bytes": image if row % 2 else None, "path": None if row % 2 else f"{row}.jpg"})
-    return _parquet(folder, frame.assign(image=pictures))
-
-
-def _huggingface(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    datasets = pytest.importorskip("datasets")
-    pictures = [{"bytes": image, "path": None} for image in frame["image"]]
-    of_columns = {name: datasets.Value(kind) for name, kind in (("key", "string"), ("angle", "float64"))}
-    features = datasets.Features(**of_columns, digit=datasets.Value("int64"), image=datasets.Image())
-    columns = {name: frame[name].tolist() for name in ("key", "angle", "digit")} | {"image": pictures}
-    datasets.Dataset.from_dict(columns, features=features).save_to_disk(str(folder / "saved"), num_shards=3)
-    return {"uri": str(folder / "saved")}
-
-
-def _with_files(folder: Path, frame: pd.DataFrame) -> pd.DataFrame:
-    (folder / "images").mkdir()
-    paths = [f"images/{key}.jpg" for key in frame["key"]]
-    for path, image in zip(paths, frame["image"], strict=True):
-        (folder / path).write_bytes(image)
-    return frame.assign(image=paths)
-
-
-def _parquet_of_paths(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    return _parquet(folder, _with_files(folder, frame))
-
-
-def _csv(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    _with_files(folder, frame).to_csv(folder / "rows.csv", index=False)
-    return {"uri": str(folder / "rows.csv")}
-
-
-def _jsonl(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    _with_files(folder, frame).to_json(folder / "rows.jsonl", orient="records", lines=True, double_precision=15)
-    return {"uri": str(folder / "rows.jsonl")}
-
-
-def _tar(folder: Path, frame: pd.DataFrame) -> dict[str, Any]:
-    for number, start in enumerate(range(0, len(frame), 25)):
-        with tarfile.open(folder / f"{number:05d}.tar", "w") as archive:
-            for row in frame[start : start + 25].itertuples():
-                label = json.dumps({"angle": row.angle, "digit": row.digit}).encode()
-                for extension, content in (("jpg", row.image), ("json", label)):
-                    member = tarfile.TarInfo(f"{row.key}.{extension}")
-                    member.size = len(content)
-                    archive.addfile(member, io.BytesIO(content))
-    return {"input": "jpeg;jpg", "key": "__key__"}
-
-
-FORMS: dict[str, Write] = {
-    "parquet": _parquet,
-    "arrow": _arrow,
-    "huggingface": _huggingface,
-    "bytes or paths": _bytes_or_paths,
-    "parquet of paths": _parquet_of_paths,
-    "csv": _csv,
-    "jsonl": _jsonl,
-    "tar": _tar,
-}
-
-
-def described(folder: Path, form: str, frame: pd.DataFrame | None = None, **changes: Any) -> SplitSettings:
-    folder.mkdir(exist_ok=True)
-    base = {"uri": str(folder), "key": "key", "input": "image", "target": "angle", "slices": ["digit"]}
-    found = FORMS[form](folder, table() if frame is None else frame)
-    return SplitSettings.model_validate(base | {"shard_rows": 30} | found | changes)
-
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", forms("pictures"))
 def test_every_source_gives_the_pictures_that_were_written(form: str, tmp_path: Path) -> None:
-    frame = table()
-    asked = described(tmp_path / "data", form)
+    frame = pictures()
+    asked = described(tmp_path / "data", form, pictures())
     split: Split = pickle.loads(pickle.dumps(open_split(asked, tmp_path / "index")))
     read = [value for shard in split.shards for value in encoder_inputs(split, shard)]
     assert read == frame["image"].tolist()
-    assert split.keys_of(split.shards).tolist() == frame["key"].tolist()
+    assert split.keys_of(split.shards).tolist() == frame["id"].tolist()
     middle = split.frame(split.shards[1])
-    assert middle["digit"].tolist() == frame["digit"][30:60].tolist()
+    assert middle["group"].tolist() == frame["group"][30:60].tolist()
     assert middle[split.settings.input].tolist() == frame["image"][30:60].tolist()
     for number in (2, 0, 1):  # in any order, and only in part
         assert next(split.input_readers(split.shards[number]))() == frame["image"][30 * number]
@@ -145,23 +50,23 @@ def test_every_source_gives_the_pictures_that_were_written(form: str, tmp_path: 
 
 
 def test_the_shards_have_the_same_digests_wherever_pictures_are(tmp_path: Path) -> None:
-    splits = [open_split(described(tmp_path / form, form)) for form in FORMS]
+    splits = [open_split(described(tmp_path / form, form, pictures())) for form in forms("pictures")]
     assert len({tuple(shard.digest for shard in split.shards) for split in splits}) == 1
 
 
 def test_a_group_of_rows_is_decoded_once_by_who_reads_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = table(600)
+    frame = pictures(600)
     (tmp_path / "data").mkdir()
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), tmp_path / "data" / "0.parquet")
-    base = {"uri": str(tmp_path / "data"), "input": "image", "target": "angle", "shard_rows": 50}
+    base = {"uri": str(tmp_path / "data"), "input": "image", "target": "y", "shard_rows": 50}
     split = open_split(SplitSettings.model_validate(base), tmp_path / "index")
     whole, begun = sources.all_sources()["parquet"], list[int]()
 
-    def noted(file: SourceFile, row: int) -> Any:
-        begun.append(row)
-        return parquet_rows_from(file, row)
+    def noted(file: SourceFile) -> Any:
+        begun.append(file.start)
+        return read_parquet(file)
 
-    monkeypatch.setattr(sources, "_SOURCES", {**sources.all_sources(), "parquet": replace(whole, rows_from=noted)})
+    monkeypatch.setattr(sources, "_SOURCES", {**sources.all_sources(), "parquet": replace(whole, read=noted)})
     split = pickle.loads(pickle.dumps(split))
     for shard in split.shards:
         read = [reader() for reader in split.input_readers(shard)]
@@ -170,30 +75,30 @@ def test_a_group_of_rows_is_decoded_once_by_who_reads_on(tmp_path: Path, monkeyp
 
 
 def test_appended_rows_leave_the_full_shards_before_them_as_they_were(tmp_path: Path) -> None:
-    before = open_split(described(tmp_path / "before", "parquet", table(75)))
-    after = open_split(described(tmp_path / "after", "tar", table(130)))
+    before = open_split(described(tmp_path / "before", "parquet", pictures(75)))
+    after = open_split(described(tmp_path / "after", "tar", pictures(130)))
     assert [s.digest for s in after.shards[:2]] == [s.digest for s in before.shards[:2]]
     assert after.shards[2].digest != before.shards[2].digest
     assert after.digest != before.digest
 
 
 def test_the_digest_sees_content_and_not_names_or_partition(tmp_path: Path) -> None:
-    frame = table()
-    original = open_split(described(tmp_path / "a", "parquet"))
-    assert open_split(described(tmp_path / "b", "parquet", shard_rows=7)).digest == original.digest
+    frame = pictures()
+    original = open_split(described(tmp_path / "a", "parquet", pictures()))
+    assert open_split(described(tmp_path / "b", "parquet", pictures(), shard_rows=7)).digest == original.digest
     changed = frame.assign(image=[image + b"." * (row == 41) for row, image in enumerate(frame["image"])])
     other = open_split(described(tmp_path / "c", "parquet of paths", changed))
     assert other.digest != original.digest
     assert [a.digest == b.digest for a, b in zip(other.shards, original.shards, strict=True)] == [True, False, True]
-    relabelled = open_split(described(tmp_path / "d", "parquet", frame.assign(angle=frame["angle"] + 1.0)))
+    relabelled = open_split(described(tmp_path / "d", "parquet", frame.assign(y=frame["y"] + 1.0)))
     assert relabelled.digest != original.digest
     assert relabelled.shards == original.shards
 
 
-@pytest.mark.parametrize("form", ["parquet", "arrow", "tar"])
+@pytest.mark.parametrize("form", forms("within"))
 def test_pictures_in_a_file_that_is_replaced_end_the_run(form: str, tmp_path: Path) -> None:
-    split = open_split(described(tmp_path / "data", form), tmp_path / "index")
-    described(tmp_path / "other", form, table().assign(image=b"another"))
+    split = open_split(described(tmp_path / "data", form, pictures()), tmp_path / "index")
+    described(tmp_path / "other", form, pictures().assign(image=b"another"))
     for path in sorted((tmp_path / "data").iterdir()):
         os.replace(tmp_path / "other" / path.name, path)
     for read in (partial(encoder_inputs, split), split.frame):
@@ -222,19 +127,19 @@ def test_a_picture_beside_the_table_is_the_one_that_was_ingested(tmp_path: Path)
 
 
 def test_pictures_are_named_by_their_paths_where_these_are_the_key(tmp_path: Path) -> None:
-    split = open_split(described(tmp_path / "data", "csv", key="image"))
-    paths = [f"images/image-{row}.jpg" for row in range(ROWS)]
+    split = open_split(described(tmp_path / "data", "csv", pictures(), key="image"))
+    paths = [f"images/{row}.jpg" for row in range(ROWS)]
     assert split.keys_of(split.shards).tolist() == paths
     logged = row_frame(split, {}, np.ones(ROWS, dtype=bool))
     assert logged["key"].tolist() == paths
-    assert split.frame(split.shards[0])["image"][0] == table()["image"][0]  # what a model is given
+    assert split.frame(split.shards[0])["image"][0] == pictures()["image"][0]  # what a model is given
 
 
 def test_pictures_beside_a_table_that_changed_are_looked_at_again(tmp_path: Path) -> None:
-    asked = described(tmp_path / "data", "csv")
+    asked = described(tmp_path / "data", "csv", pictures())
     before = open_split(asked, tmp_path / "index")
-    (tmp_path / "data/images/image-7.jpg").write_bytes(b"another")
-    (tmp_path / "data/images/image-41.jpg").unlink()
+    (tmp_path / "data/images/7.jpg").write_bytes(b"another")
+    (tmp_path / "data/images/41.jpg").unlink()
     changed = open_split(asked, tmp_path / "index")
     assert changed.digest == open_split(asked).digest != before.digest
     assert [a == b for a, b in zip(changed.shards, before.shards, strict=True)] == [False, False, True]
@@ -252,8 +157,6 @@ def test_members_of_a_sample_that_lie_apart_are_told_how_to_be_written(tmp_path:
     with tarfile.open(tmp_path / "rows.tar", "w") as archive:
         for extension in ("jpg", "cls"):
             for row in range(3):
-                member = tarfile.TarInfo(f"{row}.{extension}")
-                member.size = 1
-                archive.addfile(member, io.BytesIO(b"%d" % row))
+                add(archive, f"{row}.{extension}", b"%d" % row)
     with pytest.raises(SplitError, match=r"holds '0' twice: .* side by side, as tar --sort=name does"):
         open_split(SplitSettings(uri=str(tmp_path / "rows.tar"), input="jpg", target="cls"))
