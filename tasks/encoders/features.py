@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.base import Encoder, InputKind, InvalidRow, text_digest
@@ -76,33 +75,6 @@ class Moments:
         """The moments that ``to_json`` wrote."""
         origin, mean, squares = (np.array(said[name], dtype=np.float64) for name in ("origin", "mean", "squares"))
         return cls(origin, np.array(said["count"], dtype=np.int64), mean, squares)
-
-
-def standardisation(rows: Iterable[ArrayLike], dimension: int | None = None, *, missing: bool = False) -> Statistics:
-    """Mean and standard deviation of each feature, for EncoderSettings.
-
-    ``rows`` gives vectors, or matrices of several rows. Rows with values that are not finite numbers, or of another
-    length than ``dimension`` (by default the commonest), are left out; with ``missing`` rows may lack values (NaN), and
-    each feature has the mean and scale of those that it has. See ``statistics``.
-
-    Raises:
-        InvalidInputError: no row can be used, or a feature's squares overflow.
-    """
-    parts: list[NDArray[np.float64]] = []
-    for raw in rows:
-        try:
-            part = np.asarray(raw, dtype=np.float64)
-        except (TypeError, ValueError):
-            continue
-        if part.ndim in (1, 2):
-            parts.append(np.atleast_2d(part))
-    parts = [part[(~np.isinf(part) if missing else np.isfinite(part)).all(axis=1)] for part in parts]
-    lengths: Counter[int] = Counter()
-    for part in parts:
-        lengths[part.shape[1]] += len(part)
-    size = dimension if dimension is not None or not parts else lengths.most_common(1)[0][0]
-    fitting = [part for part in parts if part.shape[1] == size]
-    return statistics(Moments.of(np.concatenate(fitting)) if fitting else None, dimension)
 
 
 def statistics(found: Moments | None, dimension: int | None = None) -> Statistics:

@@ -40,8 +40,7 @@ def load_encoder(settings: EncoderSettings) -> Encoder:
         require_image_packages(f"encoder.kind {settings.kind}", "torch", _OF_TORCH[settings.kind])
     if settings.needs_statistics:
         raise InvalidInputError(
-            "encoder: mean and scale of the features are neither given nor fitted; fit them with "
-            "congruence.tasks.encoders.features.standardisation, give them, or set standardise: false"
+            "encoder: mean and scale of the features are neither given nor fitted; give them, or set standardise: false"
         )
     if settings.kind not in _CLASSES:
         return _custom(settings)

@@ -14,8 +14,7 @@ from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.base import Encoder, InvalidRow
-from congruence.tasks.encoders.features import standardisation
-from congruence.tasks.encoders.features import standardisation as in_one_pass
+from congruence.tasks.encoders.features import Moments, statistics
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.evaluate.splits import require_features, with_fitted_encoder, with_statistics
 from congruence.tasks.notebook.table import Given, rows_of
@@ -83,17 +82,6 @@ def test_a_matrix_gives_the_bytes_and_reasons_of_its_rows(make: Any, tmp_path: P
     assert any("the encoder's output is not finite" in reason for reason in store.reasons().values()) == (
         make is columns
     )
-
-
-def test_statistics_of_matrices_are_those_of_their_rows() -> None:
-    rng = np.random.default_rng(1)
-    rows = rng.normal(size=(5000, 6)) * 10.0 ** np.arange(-3, 3) + 1e4
-    rows[rng.random(rows.shape) < 0.001] = np.nan
-    one_by_one = standardisation(iter(rows))
-    cuts = np.sort(rng.integers(0, len(rows), 7))
-    assert standardisation(np.split(rows, cuts)) == one_by_one
-    mixed = [rows[:700], *rows[700:800], rows[800:], np.ones((3, 2)), "text", 3.0]
-    assert standardisation(mixed) == one_by_one  # type: ignore[arg-type]
 
 
 def test_another_number_of_features_is_the_row_s_fault() -> None:
@@ -171,7 +159,7 @@ def test_statistics_do_not_depend_on_shards_and_hardly_on_files(tmp_path: Path) 
     assert found.mean is not None
     assert fitted.mean is not None
     np.testing.assert_allclose((np.array(found.mean) - fitted.mean) / fitted.scale, 0.0, atol=1e-12)
-    assert in_one_pass(frame[COLUMNS].to_numpy())[1][1] == 1.0 == found.scale[1]
+    assert statistics(Moments.of(frame[COLUMNS].to_numpy()))[1][1] == 1.0 == found.scale[1]
 
 
 def test_splits_of_other_width_are_refused(tmp_path: Path) -> None:
@@ -209,7 +197,8 @@ def test_each_feature_is_standardised_by_the_values_that_it_has(tmp_path: Path, 
     np.testing.assert_allclose(fitted.mean, known.mean(), rtol=1e-10)
     np.testing.assert_allclose(fitted.scale, [known["a"].std(ddof=0), 1.0, known["c"].std(ddof=0)], rtol=1e-10)
     raw = rows[COLUMNS].to_numpy()
-    np.testing.assert_allclose(in_one_pass(raw, missing=True), (fitted.mean, fitted.scale), rtol=1e-12)
+    in_one_pass = statistics(Moments.of(known.to_numpy()))
+    np.testing.assert_allclose(in_one_pass, (fitted.mean, fitted.scale), rtol=1e-12)
     assert with_statistics(chosen.encoder, opened) == fitted
     encoder = load_encoder(fitted)
     expected = (known - known.mean()) / fitted.scale
