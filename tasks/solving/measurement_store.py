@@ -5,25 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.effects import ConditionalCalibrationTest, Effect
-from congruence.kernels.conditional_calibration.local_reading import PREFIX, LocalDistribution
+from congruence.kernels.conditional_calibration import effects, local_reading, score_test
+from congruence.kernels.conditional_calibration.local_reading import PREFIX
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
-from congruence.kernels.engine.results import (
-    BlocksInference,
-    CongruenceInfluence,
-    CongruenceResult,
-    CongruenceTest,
-    CongruenceUncertainty,
-    ErrorBounds,
-    ExpectedCongruence,
-    Measured,
-)
+from congruence.kernels.engine import results
+from congruence.kernels.engine.results import Measured
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.solving.measurement import VersionMeasurement
 from congruence.tasks.store.embeddings import StoreError
@@ -59,24 +51,12 @@ class BlockMeasurement:
 
 
 _KINDS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        VersionMeasurement,
-        BlockMeasurement,
-        Measured,
-        ErrorBounds,
-        CongruenceResult,
-        CongruenceUncertainty,
-        CongruenceInfluence,
-        CongruenceTest,
-        ExpectedCongruence,
-        VersionCalibration,
-        ConditionalCalibrationTest,
-        Effect,
-        LocalDistribution,
-        BlocksInference,
-    )
-}
+    name: kind
+    for module in (effects, local_reading, results, score_test)
+    for name, kind in vars(module).items()
+    if is_dataclass(kind)
+} | {"VersionMeasurement": VersionMeasurement, "BlockMeasurement": BlockMeasurement}
+"""What a measurement is made of, by name: nothing else is restored."""
 
 
 @dataclass(frozen=True)
