@@ -55,8 +55,7 @@ def write_parts(
         split = table.source.split
         root_of_images = split.image_root
         if split.input_kind == "image" and root_of_images is None:
-            location = SplitSource.of(split).location
-            root_of_images = location.path if location.is_folder() else location.folder_of([table.files[0][0]])
+            root_of_images = SplitSource.of(split).location.folder_of([table.files[0][0]])
         at = {"name": part.name, "uri": f"{folder.rstrip('/')}/{writer.path.rpartition('/')[2]}", "format": "parquet"}
         dates = {"since": part.since, "until": part.until, "last": None}
         more = {"stored": stored, "storage_options": dict(options), "image_root": root_of_images}

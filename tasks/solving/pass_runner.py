@@ -271,16 +271,12 @@ def measure_blocks(
         driver.look_at(versions)
         if hasattr(blocks, "row_dependence"):
             driver.find_dependent_rows(versions)
-        beside = partial(calibration_of, driver, versions, write) if calibrated else _not_calibrated
-        with side_by_side(run, beside) as calibration:
+        beside = partial(calibration_of, driver, versions, write)
+        with side_by_side(run, beside if calibrated else lambda _: {}) as calibration:
             best, reason = driver.best(ask, write, accuracy, announce)
             measured = driver.finish(best, write, reason)
         found = calibration.result()
     return {name: BlockMeasurement(each, run.seconds, found.get(name)) for name, each in measured.items()}
-
-
-def _not_calibrated(run: Passes) -> dict[str, VersionCalibration]:  # noqa: ARG001
-    return {}
 
 
 def calibration_of(driver: Driver, versions: Sequence[str], write: Write, run: Passes) -> dict[str, VersionCalibration]:

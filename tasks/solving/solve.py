@@ -167,7 +167,7 @@ def _solve_by_blocks(
         settings,
         work.protocol,
         labels,
-        _Keep({label: work.kept[label] for label in labels}),
+        partial(_keep, {label: work.kept[label] for label in labels}),
         accuracy=accuracy_of(settings.solver),
         calibrated="calibration" in requested_metrics(settings.metrics),
         announce=announce,
@@ -178,14 +178,9 @@ def _solve_by_blocks(
         work.kept[label].write(measurement)
 
 
-@dataclass(frozen=True)
-class _Keep:
+def _keep(kept: Mapping[str, MeasurementAddress], block: int, version: str, columns: dict[str, Array]) -> None:
     """Writes a block's columns of a version to its measurement, on the worker that made them."""
-
-    kept: Mapping[str, MeasurementAddress]
-
-    def __call__(self, block: int, version: str, columns: dict[str, Array]) -> None:
-        self.kept[version].write_columns(block, columns)
+    kept[version].write_columns(block, columns)
 
 
 WORKERS_SECONDS = 120.0

@@ -32,7 +32,6 @@ from congruence.tasks.store.objects import (
     StoreAddress,
     group_folder,
     group_metadata,
-    object_key,
     store_header,
 )
 
@@ -295,7 +294,8 @@ class EmbeddingStore:
         return StoreError(f"{said}{both} and run again: rows {shard.start} to {shard.stop - 1} are then embedded again")
 
     def _key(self, name: str, shard: Shard) -> str:
-        return object_key(self.folder, name, shard)
+        """Where a shard's rows of an array lie."""
+        return f"{self.folder}/{name}/c.{shard.index}" + (".0" if name in ("embeddings", "target") else "")
 
     def _batch_size_key(self, device: str) -> str:
         return f"{self.encoder_key}/batch_size/{device}.json"

@@ -205,11 +205,6 @@ def group_folder(encoder_key: str, split: CutSplit) -> str:
     return f"{encoder_key}/{split.digest}-{split.shards[0].rows if split.shards else 0}"
 
 
-def object_key(folder: str, name: str, shard: Shard) -> str:
-    """Returns where a shard's rows of an array lie."""
-    return f"{folder}/{name}/c.{shard.index}" + (".0" if name in ("embeddings", "target") else "")
-
-
 def group_metadata(
     rows: int, shard_rows: int, dimension: int, dtype: DType, attributes: Mapping[str, Any]
 ) -> dict[str, bytes]:
