@@ -121,7 +121,7 @@ def start_cluster(spec: ClusterSpec, place: str) -> Any:
             f"{place}: class: {spec.class_path} is no class of Dask clusters, as distributed.LocalCluster is"
         )
     name = f"congruence-{secrets.token_hex(4)}"
-    arguments = _named(spec.arguments, name)
+    arguments = yaml.safe_load(yaml.safe_dump(spec.arguments).replace(NAME, name))
     signature = inspect.signature(made)
     if "name" in signature.parameters and "custom_cluster_spec" not in arguments:
         arguments.setdefault("name", name)
@@ -173,10 +173,14 @@ def cuda_cluster_options(settings: ClusterSettings, cards: list[str]) -> dict[st
         "rmm_allocator_external_lib_list": ["torch", "cupy"],
         "device_memory_limit": None,
         "memory_limit": settings.memory_per_worker or "auto",
-        "host": "127.0.0.1",
-        "scheduler_kwargs": {"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
-        "worker_dashboard_address": "127.0.0.1:0",
+        **_on_this_machine(settings),
     }
+
+
+def _on_this_machine(settings: ClusterSettings) -> dict[str, Any]:
+    """Nobody else reaches scheduler, workers or dashboards."""
+    dashboard = {"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"}
+    return {"host": "127.0.0.1", "scheduler_kwargs": dashboard, "worker_dashboard_address": "127.0.0.1:0"}
 
 
 def _require(kind: str, what: str, module: str, extra: str) -> None:
@@ -199,10 +203,8 @@ def _local_options(settings: ClusterSettings) -> dict[str, Any]:
         "threads_per_worker": workers if threads else 1,
         "processes": not threads,
         "memory_limit": settings.memory_per_worker or total_memory() // (1 if threads else workers),
-        "host": None if threads else "127.0.0.1",
-        "scheduler_kwargs": {"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
-        "worker_dashboard_address": "127.0.0.1:0",
-    }
+        **_on_this_machine(settings),
+    } | ({"host": None} if threads else {})
 
 
 def _kubernetes_options(settings: ClusterSettings) -> dict[str, Any]:
@@ -220,15 +222,6 @@ def _kubernetes_options(settings: ClusterSettings) -> dict[str, Any]:
         bytes_ = {"memory": str(parse_bytes(settings.memory_per_worker))}
         arguments["resources"] = {"limits": bytes_, "requests": bytes_}
     return arguments
-
-
-def _named(value: Any, name: str) -> Any:
-    """``value`` with the cluster's name wherever its texts ask for it."""
-    if isinstance(value, str):
-        return value.replace(NAME, name)
-    if isinstance(value, dict):
-        return {key: _named(item, name) for key, item in value.items()}
-    return [_named(item, name) for item in value] if isinstance(value, list) else value
 
 
 logger = logging.getLogger(__name__)
@@ -375,13 +368,10 @@ def _connected(settings: ClusterSettings, announce: Callable[[str], None]) -> It
         try:
             client = Client(settings.address, timeout=30)
         except OSError as error:
+            remedy = "', or use kind: local" if settings.tls is None else f" {_TLS_OPTIONS}"
             raise SettingsError(
-                f"cluster.address: no Dask scheduler answers at {settings.address} ({error}); start one with "
-                + (
-                    "'dask scheduler', or use kind: local"
-                    if settings.tls is None
-                    else f"'dask scheduler {_TLS_OPTIONS}"
-                )
+                f"cluster.address: no Dask scheduler answers at {settings.address} ({error}); start one with 'dask "
+                f"scheduler{remedy}"
             ) from error
         with _closing(client):
             yield client

@@ -40,6 +40,7 @@ from congruence.tasks.data.columns import (
 from congruence.tasks.data.inputs import STATE, Features, InputColumns, Pictures
 from congruence.tasks.data.locations import ROW_BYTES, ContentDigest, combine, fixed_bytes, row_codes
 from congruence.tasks.data.rows import (
+    FACTS,
     Ingested,
     RowFacts,
     joined_schema,
@@ -132,7 +133,7 @@ def load(settings: SplitSettings, folder: Path, name: str) -> Ingested | None:
     inputs = checked_inputs(settings, source, schema, files[0][0])
     parts = [at / part for part in said["parts"]]
     shards = [said["shards"][n : n + 2 * ROW_BYTES] for n in range(0, len(said["shards"]), 2 * ROW_BYTES)]
-    facts = RowFacts.from_json(said["facts"])
+    facts = FACTS.validate_python(said["facts"])
     return Ingested(source, files, parts, said["counts"], schema, inputs, shards, said["digest"], facts)
 
 
@@ -159,7 +160,7 @@ def _make(settings: SplitSettings, source: SplitSource, files: _Files, folder: P
         "schema": base64.b64encode(schema.serialize()).decode(),
         "shards": "".join(split.shard_digests),
         "digest": split.digest,
-        "facts": split.facts.to_json(),
+        "facts": FACTS.dump_python(split.facts),
     }
     save_record(_folder(settings, folder) / f"split-{_manifest_name(settings, files)}.json", content)
     return split

@@ -6,7 +6,7 @@ import bisect
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from congruence.tasks.data.inputs import InputColumns
 from congruence.tasks.data.locations import is_text
@@ -199,24 +200,9 @@ class RowFacts:
         before = self.ranges.get(name, (low, high))
         self.ranges[name] = (min(before[0], low), max(before[1], high))
 
-    def to_json(self) -> dict[str, Any]:
-        """What ``from_json`` reads."""
-        found = {"complete": self.complete, "present": self.present}
-        moments = {name: None if each is None else each.to_json() for name, each in found.items()}
-        return {**asdict(replace(self, complete=None, present=None)), **moments}
 
-    @classmethod
-    def from_json(cls, said: dict[str, Any]) -> RowFacts:
-        """The facts that ``to_json`` wrote."""
-        inputs, missing, targets = (
-            Lacking(said[name]["rows"], [(row, reason) for row, reason in said[name]["first"]])
-            for name in ("inputs", "missing", "targets")
-        )
-        kept = (said[name] for name in ("complete", "present"))
-        complete, present = (None if each is None else Moments.from_json(each) for each in kept)
-        ranges = {name: (low, high) for name, (low, high) in said["ranges"].items()}
-        total, squares = said["weights"]
-        return cls(said["rows"], inputs, missing, targets, ranges, (total, squares), complete, present)
+FACTS = TypeAdapter(RowFacts)
+"""Writes facts into a manifest, and reads them back."""
 
 
 def _sum(first: Moments | None, second: Moments | None) -> Moments | None:

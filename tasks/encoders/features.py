@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PlainSerializer, PlainValidator
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.base import Encoder, InputKind, InvalidRow, text_digest
@@ -18,6 +19,12 @@ _DIGITS = 12
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and scale of each feature, for EncoderSettings."""
+
+
+_as_list = PlainSerializer(lambda values: values.tolist())
+_Floats = Annotated[NDArray[np.float64], PlainValidator(partial(np.array, dtype=np.float64)), _as_list]
+_Counts = Annotated[NDArray[np.int64], PlainValidator(partial(np.array, dtype=np.int64)), _as_list]
+"""As lists where pydantic writes them into a manifest."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +39,10 @@ class Moments:
         squares: sum of squared deviations from the mean.
     """
 
-    origin: NDArray[np.float64]
-    count: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    squares: NDArray[np.float64]
+    origin: _Floats
+    count: _Counts
+    mean: _Floats
+    squares: _Floats
 
     @classmethod
     def of(cls, rows: NDArray[np.float64]) -> Moments:
@@ -65,16 +72,6 @@ class Moments:
             mean = self.mean + delta * (other.count / some)
             squares = self.squares + other.squares + delta**2 * (self.count * other.count / some)
         return Moments(origin, count, mean, squares)
-
-    def to_json(self) -> dict[str, list[float]]:
-        """What ``from_json`` reads."""
-        return {name: values.tolist() for name, values in vars(self).items()}
-
-    @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Moments:
-        """The moments that ``to_json`` wrote."""
-        origin, mean, squares = (np.array(said[name], dtype=np.float64) for name in ("origin", "mean", "squares"))
-        return cls(origin, np.array(said["count"], dtype=np.int64), mean, squares)
 
 
 def statistics(found: Moments | None, dimension: int | None = None) -> Statistics:
