@@ -187,7 +187,7 @@ def _due_part(
     opened = open_planned(part, settings)
     fresh = np.ones(opened.rows, dtype=bool)
     if split.key is not None and account.looks:
-        fresh = ~np.isin(hashed_keys(opened.keys_of(opened.shards)), counted_keys(account, settings))
+        fresh = ~np.isin(hashed_keys(opened.keys()), counted_keys(account, settings))
     if np.count_nonzero(fresh) < settings.watch.monitor.least_rows:
         return None
     if fresh.all():

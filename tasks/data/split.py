@@ -154,12 +154,12 @@ class Split:
                 frame[name] = pd.Series(values, index=frame.index, dtype=object)
         return frame[wanted]
 
-    def targets(self, shard: Shard) -> npt.NDArray[np.float64]:
-        """The targets of ``shard``: (rows,), (rows, q) for several target columns, (rows, 0) where there is none."""
-        return self.targets_of([shard])
+    def targets(self, *shards: Shard) -> npt.NDArray[np.float64]:
+        """The targets of some shards one after the other, by default of all rows.
 
-    def targets_of(self, shards: Sequence[Shard]) -> npt.NDArray[np.float64]:
-        """The targets of some shards one after the other, as ``targets`` gives them."""
+        (rows,), (rows, q) for several target columns, (rows, 0) where there is none.
+        """
+        shards = shards or tuple(self.shards)
         names = self.settings.target_columns
         values = np.empty((sum(shard.rows for shard in shards), len(names)))
         filled = 0
@@ -170,13 +170,9 @@ class Split:
                 filled += batch.num_rows
         return values[:, 0] if len(names) == 1 else values
 
-    def keys(self, shard: Shard) -> list[str]:
-        """The keys of ``shard`` as text."""
-        return list(self.keys_of([shard]))
-
-    def keys_of(self, shards: Sequence[Shard]) -> Array:
-        """The keys of some shards one after the other, (rows,) of text."""
-        parts = [self._key_values(start, stop) for start, stop in runs(shards)]
+    def keys(self, *shards: Shard) -> Array:
+        """The keys of some shards one after the other, by default of all rows, (rows,) of text."""
+        parts = [self._key_values(start, stop) for start, stop in runs(shards or self.shards)]
         return np.array([str(key) for part in parts for key in part], dtype=object)
 
     def key_values(self, shard: Shard) -> pd.Series[Any]:

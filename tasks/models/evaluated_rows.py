@@ -82,7 +82,7 @@ class EvaluatedRows:
 
     def all_targets(self) -> Array:
         """Of the valid rows, (v,) or (v, q)."""
-        return np.asarray(self.split.targets_of(self.split.shards)[self.valid])
+        return np.asarray(self.split.targets()[self.valid])
 
     def all_design(self) -> SampleDesign:
         """Groups, times, weights and exposures of the valid rows, (v,) each."""
@@ -143,7 +143,7 @@ class EvaluatedRows:
 
     def targets(self, block: int) -> Array:
         """Of the valid rows of a block, (rows,) or (rows, q)."""
-        return np.asarray(self.split.targets_of(self.blocks[block])[self.valid[self._rows_of(block)]])
+        return np.asarray(self.split.targets(*self.blocks[block])[self.valid[self._rows_of(block)]])
 
     def design(self, block: int) -> SampleDesign:
         """Groups, times, weights and exposures of the valid rows of a block, (rows,) each."""

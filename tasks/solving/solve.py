@@ -297,4 +297,4 @@ def require_enough_rows(split: Split) -> None:
 
 
 def _keys(rows: EvaluatedRows) -> Any:
-    return np.asarray(rows.split.keys_of(rows.split.shards))[rows.valid]
+    return np.asarray(rows.split.keys())[rows.valid]

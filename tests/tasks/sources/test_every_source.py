@@ -33,8 +33,8 @@ def test_every_source_gives_the_rows_that_were_written(form: str, tmp_path: Path
     split: Split = pickle.loads(pickle.dumps(open_split(described(tmp_path / "data", form), tmp_path / "index")))
     assert split.rows == ROWS
     assert [shard.rows for shard in split.shards] == [30, 30, 10]
-    assert split.keys_of(split.shards).tolist() == frame["id"].tolist()
-    np.testing.assert_array_equal(split.targets_of(split.shards), frame["y"])
+    assert split.keys().tolist() == frame["id"].tolist()
+    np.testing.assert_array_equal(split.targets(), frame["y"])
     read = [split.features(shard, missing=True)[0] for shard in split.shards]
     np.testing.assert_array_equal(np.concatenate(read), frame[["a", "b"]].to_numpy())
     assert split.features(split.shards[0])[1] == {
@@ -67,8 +67,8 @@ def test_a_second_look_opens_no_file_of_the_source(form: str, tmp_path: Path, mo
     monkeypatch.setattr(sources, "_SOURCES", closed)
     found: Split = pickle.loads(pickle.dumps(open_split(asked, tmp_path / "index")))
     assert (found.digest, found.shards) == (made.digest, made.shards)
-    np.testing.assert_array_equal(found.targets_of(found.shards), made.targets_of(made.shards))
-    assert found.keys_of(found.shards[:1]).tolist() == made.keys(made.shards[0])
+    np.testing.assert_array_equal(found.targets(), made.targets())
+    assert found.keys(*found.shards[:1]).tolist() == made.keys(made.shards[0]).tolist()
     assert len(list(found.input_readers(found.shards[0]))) == 30
 
 

@@ -47,7 +47,7 @@ def test_a_window_counts_back_from_the_newest_date(tmp_path: Path, form: str) ->
     assert (between.rows, between.period) == (6, "2026-02-28/2026-03-01")
     assert between.digest != window.digest
     assert _open(f"{tmp_path}/{form}", last="1 week").rows == 12
-    assert {key[:10] for key in window.keys_of(window.shards)} == {"2026-03-01", "2026-03-02"}
+    assert {key[:10] for key in window.keys().tolist()} == {"2026-03-01", "2026-03-02"}
 
 
 def test_a_name_without_a_date_is_refused_by_name(tmp_path: Path) -> None:
@@ -71,6 +71,6 @@ def test_chosen_rows_are_a_split_with_the_same_rows(tmp_path: Path) -> None:
     whole = _open(str(tmp_path / "all.parquet"), shard_rows=3)
     numbers = np.array([1, 4, 9])
     part = open_split(split_of_rows(whole, numbers, tmp_path / "part.parquet", "part"))
-    assert list(part.keys_of(part.shards)) == ["k1", "k4", "k9"]
-    assert part.targets_of(part.shards).tolist() == [1.0, 4.0, 9.0]
+    assert list(part.keys()) == ["k1", "k4", "k9"]
+    assert part.targets().tolist() == [1.0, 4.0, 9.0]
     assert part.digest == open_split(split_of_rows(whole, numbers, tmp_path / "again.parquet", "part")).digest

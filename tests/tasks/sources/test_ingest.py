@@ -68,8 +68,8 @@ def seen(split: Split) -> dict[str, Any]:
     return {
         "digest": split.digest,
         "shards": [shard.digest for shard in split.shards],
-        "targets": split.targets_of(split.shards).tolist(),
-        "keys": split.keys_of(split.shards).tolist(),
+        "targets": split.targets().tolist(),
+        "keys": split.keys().tolist(),
         "slices": [split.frame(shard, split.settings.slices).to_dict("list") for shard in split.shards],
         "features": np.concatenate([matrix for matrix, _ in features]).tolist(),
         "reasons": [reasons for _, reasons in features],
@@ -103,7 +103,7 @@ def test_files_give_what_their_concatenation_gives(
     write(folder / "one", frame, [], suffix)
     many, one = (open_split(described(folder / name, shard_rows=shard)) for name in ("many", "one"))
     assert seen(many) == seen(one)
-    assert many.keys_of(many.shards).tolist() == frame["id"].tolist()
+    assert many.keys().tolist() == frame["id"].tolist()
 
 
 @settings(max_examples=30, deadline=None)
@@ -320,7 +320,7 @@ def _texts(folder: Path, *contents: str, suffix: str = ".csv") -> Path:
 def test_the_types_of_text_files_are_those_of_all_of_them(tmp_path: Path) -> None:
     folder = _texts(tmp_path / "data", "id,a,b,y,group\n0,1,1,1,7.50\n1,2,,2,08\n", "id,a,b,y,group\nx,1.5,2,3,\n")
     split = open_split(described(folder), tmp_path / "index")
-    assert split.keys_of(split.shards).tolist() == ["0", "1", "x"]
+    assert split.keys().tolist() == ["0", "1", "x"]
     assert split.frame(split.shards[0], ["group"])["group"].tolist()[:2] == ["7.50", "08"]
     assert split.facts.missing.rows == 1
     _texts(folder, *(f"id,a,b,y,group\n{row},{row}.5,2,3,{group}\n" for row, group in enumerate(["1.50", "z", "2"])))
@@ -337,14 +337,14 @@ def test_numbers_are_read_as_they_are_meant(tmp_path: Path) -> None:
     ids = [2**63 - 1, 2**63 - 2]
     folder = _texts(tmp_path / "data", f"id,a,b,y,group\n{ids[0]}, 1e5 ,true,1,1e400\n{ids[1]},NA,FALSE,-.5,2\n")
     split = open_split(described(folder, model_inputs=["a", "b", "group"]))
-    assert split.keys_of(split.shards).tolist() == [str(each) for each in ids]
+    assert split.keys().tolist() == [str(each) for each in ids]
     frame = split.frame(split.shards[0])
     assert frame["b"].tolist() == [True, False]
     assert frame["group"].tolist() == [np.inf, 2.0]
     np.testing.assert_array_equal(frame["a"], [1e5, np.nan])
     long = _texts(tmp_path / "long", f"id,a,b,y,group\n{2**64},1,1,1,1\n{2**64 + 1},2,1,2,0x10\n")
     found = open_split(described(long))
-    assert found.keys_of(found.shards).tolist() == [str(2**64), str(2**64 + 1)]
+    assert found.keys().tolist() == [str(2**64), str(2**64 + 1)]
     assert found.frame(found.shards[0])["group"].tolist() == ["1", "0x10"]
 
 

@@ -39,7 +39,7 @@ def test_every_source_gives_the_pictures_that_were_written(form: str, tmp_path: 
     split: Split = pickle.loads(pickle.dumps(open_split(asked, tmp_path / "index")))
     read = [value for shard in split.shards for value in encoder_inputs(split, shard)]
     assert read == frame["image"].tolist()
-    assert split.keys_of(split.shards).tolist() == frame["id"].tolist()
+    assert split.keys().tolist() == frame["id"].tolist()
     middle = split.frame(split.shards[1])
     assert middle["group"].tolist() == frame["group"][30:60].tolist()
     assert middle[split.settings.input].tolist() == frame["image"][30:60].tolist()
@@ -129,7 +129,7 @@ def test_a_picture_beside_the_table_is_the_one_that_was_ingested(tmp_path: Path)
 def test_pictures_are_named_by_their_paths_where_these_are_the_key(tmp_path: Path) -> None:
     split = open_split(described(tmp_path / "data", "csv", pictures(), key="image"))
     paths = [f"images/{row}.jpg" for row in range(ROWS)]
-    assert split.keys_of(split.shards).tolist() == paths
+    assert split.keys().tolist() == paths
     logged = row_frame(split, {}, np.ones(ROWS, dtype=bool))
     assert logged["key"].tolist() == paths
     assert split.frame(split.shards[0])["image"][0] == pictures()["image"][0]  # what a model is given
