@@ -21,13 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from congruence.kernels.errors import BudgetError, CongruenceError, InvalidInputError
-from congruence.tasks.encoders.base import (
-    BatchSearch,
-    Encoder,
-    InputKind,
-    search_batch_size,
-    text_digest,
-)
+from congruence.tasks.encoders.base import BatchSearch, Encoder, InputKind, search_batch_size, text_digest
 from congruence.tasks.encoders.images import DECODING, decode_image
 from congruence.tasks.settings.sections import EncoderSettings
 
@@ -52,7 +46,6 @@ class PixelPreprocessing:
             )
         self._geometry: list[Geometry] = geometry
         self._mean = torch.as_tensor(normalize.mean, dtype=torch.float32).reshape(1, 3, 1, 1)
-        self._placed: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
         self._std = torch.as_tensor(normalize.std, dtype=torch.float32).reshape(1, 3, 1, 1)
 
     @property
@@ -74,14 +67,7 @@ class PixelPreprocessing:
         """
         order = torch.channels_last if rows.device.type == "cuda" else torch.contiguous_format
         pixels = rows.permute(0, 3, 1, 2).to(torch.float32, memory_format=order).div_(255)
-        mean, std = self._constants(rows.device)
-        return pixels.sub_(mean).div_(std)
-
-    def _constants(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and deviation on the device, copied there once: each copy would wait for what is computed."""
-        if device not in self._placed:
-            self._placed[device] = (self._mean.to(device), self._std.to(device))
-        return self._placed[device]
+        return pixels.sub_(self._mean.to(rows.device)).div_(self._std.to(rows.device))
 
 
 logger = logging.getLogger(__name__)
