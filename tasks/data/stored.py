@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.columns import as_numbers
-from congruence.tasks.data.locations import combine
+from congruence.tasks.data.locations import combine, is_text
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.runtime.errors import SplitError, unknown_column
@@ -356,11 +356,7 @@ def _coded(column: Any, names: dict[str, int]) -> npt.NDArray[np.int64]:
 def _as_times(column: Any, name: str, path: str) -> npt.NDArray[np.datetime64]:
     """Times in UTC."""
     try:
-        if (
-            pa.types.is_temporal(column.type)
-            or pa.types.is_string(column.type)
-            or pa.types.is_large_string(column.type)
-        ):
+        if pa.types.is_temporal(column.type) or is_text(column.type):
             given = pd.Series(column.to_pandas())
             found = pd.to_datetime(given, utc=True, format=None if pa.types.is_temporal(column.type) else "ISO8601")
             return np.asarray(found.dt.tz_localize(None).to_numpy("datetime64[us]"))
