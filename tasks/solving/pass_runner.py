@@ -75,6 +75,13 @@ class PassesOnCluster(Passes):
     def __call__(self, name: str, function: Callable[..., Pass], *context: Any) -> Pass:
         if self.unwanted.is_set():
             raise CancelledError(f"{name}: no longer wanted")
+        result: Pass = self._total(self._parts(name, function, context)).result()
+        spent = result.pop(_TIMES).added["seconds"] / max(1, sum(self.client.nthreads().values()))
+        self.seconds[name] = self.seconds.get(name, 0.0) + spent
+        return result
+
+    def _parts(self, name: str, function: Callable[..., Pass], context: tuple[Any, ...]) -> list[Any]:
+        """The tasks of a pass, each of neighbouring blocks, in their order."""
         client, places = self.client, places_of(self.sizes)
         groups = np.array_split(np.arange(len(places)), min(TASKS, len(places)))
         with _configuring, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"}):
@@ -95,14 +102,13 @@ class PassesOnCluster(Passes):
             )
             part.add_done_callback(lambda _: ended())
             parts.append(part)
-        # Ahead of further parts, so that few sums are held.
-        add_up = partial(client.submit, merged, pure=False, priority=1)
+        return parts
+
+    def _total(self, parts: list[Any]) -> Any:
+        """Parts added up in their order, ahead of further parts: nobody else holds them, so that few are in memory."""
+        add_up = partial(self.client.submit, merged, pure=False, priority=1)
         whole = len(parts) - len(parts) % ARITY
-        sums = [add_up(parts[at : at + ARITY]) for at in range(0, whole, ARITY)]
-        result: Pass = add_up([*sums, *parts[whole:]]).result()
-        spent = result.pop(_TIMES).added["seconds"] / max(1, sum(client.nthreads().values()))
-        self.seconds[name] = self.seconds.get(name, 0.0) + spent
-        return result
+        return add_up([*(add_up(parts[at : at + ARITY]) for at in range(0, whole, ARITY)), *parts[whole:]])
 
 
 @contextmanager
