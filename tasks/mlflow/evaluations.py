@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Run
+from mlflow.entities import Metric, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, with_retries
@@ -22,7 +22,6 @@ from congruence.tasks.mlflow.pages import list_page, run_page, tag_version, view
 from congruence.tasks.mlflow.reading import (
     IN_USE,
     INFLUENCE_FILE,
-    NOISE_FILE,
     PROVENANCE_FILE,
     SCORES_FILE,
     beside_baseline,
@@ -33,18 +32,18 @@ from congruence.tasks.mlflow.runs import (
     close_run,
     find_or_create,
     log_inputs,
-    log_metrics,
     log_params,
+    page_tags,
     points_table,
-    set_tags,
     table_json,
     write_parquet,
 )
 from congruence.tasks.models.registry import logged_model_record
-from congruence.tasks.plots.evaluation import evaluation_pictures
+from congruence.tasks.plots.evaluation import evaluation_figures
+from congruence.tasks.plots.style import png
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.runtime.errors import mask_secrets
-from congruence.tasks.scores.evaluation import Evaluation, MetricValue
+from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue
 from congruence.tasks.scores.metrics.registry import logged_name, metric_of, shown, version_columns
 from congruence.tasks.scores.tables import count_fit
 from congruence.tasks.sentences.calibration import capital
@@ -95,25 +94,20 @@ def _log(
 ) -> str:
     run = with_retries("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
     run_id = str(run.info.run_id)
-    beside = with_retries(
-        "reading the baseline's score",
-        lambda: beside_baseline(client, evaluation, baseline, settings),
-        settings,
-    )
+    beside = beside_baseline(evaluation, baseline, settings)
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         write_artifacts(evaluation, Path(folder), settings, _logged_as(client, evaluation), beside)
         with_retries("logging tables, plots and report", lambda: client.log_artifacts(run_id, folder), settings)
     inputs = ([(evaluation.split, "evaluation")], evaluation.model.model_id)
     with_retries("logging the split", lambda: log_inputs(client, run_id, *inputs), settings)
     metrics = _metrics(run, evaluation)
-    with_retries("logging metrics", lambda: log_metrics(client, run_id, metrics), settings)
-    tables = [{"path": path, "type": "table"} for path in (POINTS_FILE, SLICES_FILE)]
-    tags = {"mlflow.loggedArtifacts": json.dumps(tables[: 1 if evaluation.slices.empty else 2])}
-    tags |= {"mlflow.note.content": _note(evaluation, run, settings), VERDICT: str(evaluation.verdict)}
+    with_retries("logging metrics", lambda: client.log_batch(run_id, metrics), settings)
+    tables = [POINTS_FILE, *([] if evaluation.slices.empty else [SLICES_FILE])]
+    tags = [*page_tags(tables, _note(evaluation, run, settings)), RunTag(VERDICT, str(evaluation.verdict))]
     if evaluation.wrong is not None:
-        tags[WRONG] = "\n".join(evaluation.wrong.sentences)
+        tags.append(RunTag(WRONG, "\n".join(evaluation.wrong.sentences)))
     try:
-        with_retries("tagging the run", lambda: set_tags(client, run_id, tags), settings)
+        with_retries("tagging the run", lambda: client.log_batch(run_id, tags=tags), settings)
     except TrackingError as error:
         if of_deleted_run(error):
             raise
@@ -143,23 +137,17 @@ def write_artifacts(
         texts[SLICES_FILE] = table_json(evaluation.slices.head(1000))
     if settings.report:
         counts = count_fit(evaluation)
-        figures = evaluation_pictures(evaluation, counts=counts)
         texts[REPORT_FILE] = evaluation_report(evaluation, logged_as=logged_as, counts=counts, beside=beside)
         (folder / "plots").mkdir()
-        for name, picture in figures.items():
-            (folder / "plots" / f"{name}.png").write_bytes(picture)
+        for name, figure in evaluation_figures(evaluation, counts=counts):
+            (folder / "plots" / f"{name}.png").write_bytes(png(figure))
     for path, text in texts.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text)
     own = [str(name) for name in evaluation.scores.columns if name in version_columns()]
     write_parquet(evaluation.scores, folder / SCORES_FILE, single=own)
     if evaluation.influence is not None:
-        influence = evaluation.influence
-        if influence["key"].reset_index(drop=True).equals(evaluation.valid_scores["key"].reset_index(drop=True)):
-            influence = influence.drop(columns="key")  # the reference rows are the split's own, whose keys are kept
-        write_parquet(influence, folder / INFLUENCE_FILE, single=list(influence.columns))
-    if evaluation.influence_noise is not None:
-        write_parquet(pd.DataFrame({"noise": evaluation.influence_noise}), folder / NOISE_FILE)
+        write_parquet(evaluation.influence, folder / INFLUENCE_FILE, single=INFLUENCE[1:])
 
 
 def rows_digest(evaluation: Evaluation) -> str:
@@ -184,7 +172,7 @@ def _logged_as(client: MlflowClient, evaluation: Evaluation) -> str:
 
 def provenance(evaluation: Evaluation) -> dict[str, Any]:
     """Where the numbers come from: model, split, protocol with digest, what was recorded, the numbers at all digits."""
-    wrong = evaluation.wrong
+    wrong, noise = evaluation.wrong, evaluation.influence_noise
     return {
         "model": {name: value for name, value in vars(evaluation.model).items() if name != "tags"},
         "split": vars(evaluation.split),
@@ -196,6 +184,7 @@ def provenance(evaluation: Evaluation) -> dict[str, Any]:
         "metrics": {name: vars(metric) for name, metric in evaluation.metrics.items()},
         "slices": evaluation.slice_names,
         "wrong_places": None if wrong is None else [vars(place) for place in wrong.named()[:_MOST_PLACES]],
+        "influence_noise": None if noise is None else noise.tolist(),
         "seconds": evaluation.seconds,
         **evaluation.provenance,
     }

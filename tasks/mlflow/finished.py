@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from congruence.kernels.verdict import Verdict
@@ -17,9 +16,8 @@ from congruence.tasks.mlflow.identity import (
     OPEN,
     PREFIX,
     STATE,
-    all_experiments,
     all_runs,
-    experiments_of,
+    evaluations_in,
     facts,
     quoted,
 )
@@ -37,7 +35,6 @@ WRONG = "what_is_wrong"
 """The tag of a run with what is wrong with its version, a sentence a line."""
 
 SECONDS = "seconds/"
-_FORMER_SECONDS = "seconds_"
 _BOUNDS = "intervals"
 
 
@@ -90,21 +87,24 @@ class LoggedEvaluation:
 
 def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, LoggedEvaluation]:
     """The complete evaluations on ``split`` by the digest of their identity."""
-    client = connect(settings)
-    runs = with_retries("looking for finished evaluations", lambda: complete_runs(client, split, settings), settings)
     # Latest first: of two of one identity the older one stays.
-    return {run.data.tags[IDENTITY]: LoggedEvaluation.of(run) for run in runs}
+    return {run.data.tags[IDENTITY]: LoggedEvaluation.of(run) for run in complete_runs(settings, split)}
 
 
-def complete_runs(client: MlflowClient, split: str, settings: TrackingSettings) -> list[Run]:
-    """Complete evaluations on a split of this name, whatever their target, latest first."""
-    return runs_in(client, experiments_of(client, split, settings), f" and tags.`{PREFIX}split` = {quoted(split)}")
+def complete_runs(settings: TrackingSettings, split: str = "", wanted: Mapping[str, str] | None = None) -> list[Run]:
+    """Complete evaluations, latest first: on a split of this name, and with ``wanted`` by the names of our tags.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    tags = {"state": COMPLETE, "kind": "evaluation", **({"split": split} if split else {}), **(wanted or {})}
+    return _search(settings, " and ".join(f"tags.`{PREFIX}{name}` = {quoted(value)}" for name, value in tags.items()))
 
 
-def runs_in(client: MlflowClient, experiments: Sequence[str], wanted: str = "") -> list[Run]:
-    """Complete evaluations in the experiments of these ids, latest first."""
-    return all_runs(
-        client, experiments, f"tags.`{STATE}` = '{COMPLETE}' and tags.`{PREFIX}kind` = 'evaluation'{wanted}"
+def _search(settings: TrackingSettings, wanted: str) -> list[Run]:
+    client = connect(settings)
+    return with_retries(
+        "looking for evaluations", lambda: all_runs(client, evaluations_in(client, settings), wanted), settings
     )
 
 
@@ -116,21 +116,7 @@ def run_metrics(run: Run) -> dict[str, MetricValue]:
         section, _, name = logged.rpartition("/")
         if section in SECTIONS and section != _BOUNDS:
             found[name] = MetricValue(value, *(values.get(logged_name(name, bound)) for bound in ("low", "high")))
-    return found or _former_metrics(values)
-
-
-def _former_metrics(values: Mapping[str, float]) -> dict[str, MetricValue]:
-    """Of a run of a former release, whose metrics stood under their short names, all digits and no sections."""
-
-    def is_bound(name: str) -> bool:
-        stem, _, side = name.rpartition("_")
-        return side in ("low", "high") and stem in values
-
-    return {
-        name: MetricValue(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
-        for name, value in values.items()
-        if "/" not in name and not name.startswith(_FORMER_SECONDS) and not is_bound(name)
-    }
+    return found
 
 
 def run_verdict(run: Run) -> Verdict:
@@ -241,11 +227,8 @@ def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> lis
     Raises:
         RegistryError: a URI that the registry cannot resolve.
     """
-    client = connect(settings)
     versions = with_retries("listing model versions", lambda: matching_versions(patterns or ["*"]), settings)
-    places = with_retries("listing experiments", lambda: all_experiments(client, settings), settings)
-    done = _latest(with_retries("listing evaluations", lambda: runs_in(client, places), settings))
-    under_way = _latest(with_retries("listing open runs", lambda: all_runs(client, places, _UNDER_WAY), settings))
+    done, under_way = _latest(complete_runs(settings)), _latest(_search(settings, _UNDER_WAY))
     return [
         ListedVersion(
             version,

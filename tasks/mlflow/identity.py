@@ -107,7 +107,7 @@ class EvaluationIdentity:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """What a run of an evaluation says of it: its parameters and our tags; former releases said all of it in tags."""
+    """What a run of an evaluation says of it: its parameters and our tags."""
     tags = {name.removeprefix(PREFIX): value for name, value in run.data.tags.items() if name.startswith(PREFIX)}
     return {**run.data.params, **tags}
 
@@ -128,19 +128,15 @@ def find_evaluation(identity: EvaluationIdentity, settings: TrackingSettings) ->
     client = connect(settings)
 
     def find() -> list[Run]:
-        return runs_of(client, identity.digest, experiments_of(client, identity.split_name, settings))
+        return runs_of(client, identity.digest, evaluations_in(client, settings))
 
     runs = with_retries("looking for finished evaluations", find, settings)
     return next((str(run.info.run_id) for run in runs if run.data.tags.get(STATE) == COMPLETE), None)
 
 
-def runs_of(
-    client: MlflowClient, digest: str, experiments: Sequence[str], view: int = ViewType.ACTIVE_ONLY
-) -> list[Run]:
+def runs_of(client: MlflowClient, digest: str, experiments: Sequence[str]) -> list[Run]:
     """Every run with an identity of this digest in the experiments of these ids, oldest first."""
-    if not experiments:
-        return []
-    runs = client.search_runs(list(experiments), f"tags.`{IDENTITY}` = '{digest}'", view)
+    runs = all_runs(client, experiments, f"tags.`{IDENTITY}` = '{digest}'")
     return sorted(runs, key=lambda run: (run.info.start_time, run.info.run_id))
 
 
@@ -156,29 +152,12 @@ def all_runs(client: MlflowClient, experiments: Sequence[str], wanted: str) -> l
     return list(all_pages(search))
 
 
-def experiments_of(client: MlflowClient, split: str, settings: TrackingSettings) -> list[str]:
-    """The ids of the experiments that may hold evaluations on a split of this name.
-
-    It is one; former releases had one for each split and target.
-    """
-    former = f"{settings.experiment}/{split}"
-    names = _experiments(client, settings)
-    return [id for name, id in names.items() if name in (settings.evaluations, former) or name.startswith(f"{former}/")]
-
-
-def all_experiments(client: MlflowClient, settings: TrackingSettings) -> list[str]:
-    """The ids of all experiments in which evaluations may be."""
-    return list(_experiments(client, settings).values())
+def evaluations_in(client: MlflowClient, settings: TrackingSettings) -> list[str]:
+    """The id of the experiment of evaluations; none before the first one."""
+    found = client.get_experiment_by_name(settings.evaluations)
+    return [] if found is None or found.lifecycle_stage != "active" else [str(found.experiment_id)]
 
 
 def quoted(value: str) -> str:
     """A text in a filter of MLflow's search."""
     return f'"{value}"' if "'" in value else f"'{value}'"
-
-
-def _experiments(client: MlflowClient, settings: TrackingSettings) -> dict[str, str]:
-    """The ids of our experiments by name."""
-    start = f"{settings.experiment}/"
-    asked = start.partition("'")[0]  # a quotation mark would end the pattern, and "_" stands for any character in it
-    found = all_pages(lambda token: client.search_experiments(filter_string=f"name LIKE '{asked}%'", page_token=token))
-    return {each.name: str(each.experiment_id) for each in found if each.name.startswith(start)}

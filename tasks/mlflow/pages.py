@@ -65,7 +65,8 @@ def place_of(run_id: str, settings: TrackingSettings) -> str:
 
 
 _VIEWS = "mlflow.sharedViewState."
-DESCRIPTION = "mlflow.note.content"
+NOTE = "mlflow.note.content"
+"""The tag of a run or an experiment with the text at the top of its page."""
 VERDICT = "verdict"
 
 _MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that the tag does not either
@@ -123,8 +124,8 @@ def prepare_experiment(
     if asked in _prepared:
         return
     tags = client.get_experiment(experiment).tags
-    if DESCRIPTION not in tags:
-        client.set_experiment_tag(experiment, DESCRIPTION, _DESCRIPTIONS.get(kind, "Runs of congruence."))
+    if NOTE not in tags:
+        client.set_experiment_tag(experiment, NOTE, _DESCRIPTIONS.get(kind, "Runs of congruence."))
     if kind == "evaluation" and tags.get(tag := _VIEWS + view_key(split, target)) != (
         view := view_of_evaluations(split, target)
     ):

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from congruence.kernels.arrays import Array
@@ -39,7 +38,7 @@ from congruence.tasks.scores.wrong import WrongPlace
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 SCORES_FILE = "scores.parquet"
-INFLUENCE_FILE, NOISE_FILE = "influence.parquet", "influence_noise.parquet"
+INFLUENCE_FILE = "influence.parquet"
 PROVENANCE_FILE = "provenance.json"
 
 
@@ -91,23 +90,6 @@ class LoggedTable:
             ) from error
 
 
-class LoggedInfluence(LoggedTable):
-    """The columns of ``Evaluation.influence``; keys that its file lacks are those of the valid rows of the split."""
-
-    def __init__(self, scores: LoggedTable) -> None:
-        super().__init__(scores.run_id, INFLUENCE_FILE, scores.settings)
-        self._scores = scores
-
-    def __contains__(self, name: object) -> bool:
-        return name == "key" or super().__contains__(name)
-
-    def __getitem__(self, name: str) -> pd.Series:
-        if name != "key" or super().__contains__("key"):
-            return super().__getitem__(name)
-        keys = self._scores["key"][self._scores["valid"].to_numpy(bool)]
-        return keys.reset_index(drop=True)
-
-
 def logged_versions(split: str, settings: TrackingSettings, *, conditions: Conditions = ANY) -> list[ComparedVersion]:
     """The latest complete evaluation of every version on ``split``, oldest version first.
 
@@ -120,8 +102,7 @@ def logged_versions(split: str, settings: TrackingSettings, *, conditions: Condi
     Raises:
         TrackingError: MLflow does not answer, or nothing was evaluated on this split under these conditions.
     """
-    client = connect(settings)
-    runs = with_retries("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
+    runs = complete_runs(settings, split)
     admitted = [run for run in runs if conditions.admit(run)]
     if not admitted:
         raise TrackingError(
@@ -141,14 +122,10 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         TrackingError: MLflow does not answer, or the run holds no complete evaluation.
     """
     run = _complete_run(run_id, settings)
-    known, client = facts(run), connect(settings)
-    found = with_retries("looking for the influence", lambda: client.list_artifacts(run_id), settings)
-    files = {item.path for item in found}  # no influence where CCE was not asked for
-    recorded = _recorded(run_id, settings) if PROVENANCE_FILE in files else {}
-    # Runs of former releases have these two in tags, and say "slices" and "wrong_places" of them, too.
-    slices, places = (recorded.get(name, json.loads(known.get(name, "null"))) for name in ("slices", "wrong_places"))
-    exact = {name: MetricValue(**metric) for name, metric in recorded.get("metrics", {}).items()}
-    scores, noise = LoggedTable(run_id, SCORES_FILE, settings), LoggedTable(run_id, NOISE_FILE, settings)
+    known = facts(run)
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        recorded = json.loads(fetched_artifact(run_id, PROVENANCE_FILE, folder, settings).read_text())
+    places, noise = recorded["wrong_places"], recorded.get("influence_noise")
     return ComparedVersion(
         model=ModelVersion(
             name=known["model"],
@@ -164,26 +141,19 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         ),
         protocol_name=known["protocol"],
         protocol_digest=known["protocol_digest"],
-        metrics=exact or run_metrics(run),
-        scores=scores,
+        metrics={name: MetricValue(**metric) for name, metric in recorded["metrics"].items()},  # at all digits
+        scores=LoggedTable(run_id, SCORES_FILE, settings),
         run_id=run_id,
         settings_digest=known.get("settings_digest", ""),
-        influence=LoggedInfluence(scores) if INFLUENCE_FILE in files else None,
-        influence_noise=_released(noise, "noise") if NOISE_FILE in files else None,
+        influence=None if noise is None else LoggedTable(run_id, INFLUENCE_FILE, settings),
+        influence_noise=None if noise is None else np.array(noise),
         rows_digest=known.get("rows_digest", ""),
-        slices=tuple(slices or ()),
+        slices=tuple(recorded["slices"]),
         said=run.data.tags.get(VERDICT, ""),
         wrong=tuple(run.data.tags.get(WRONG, "").splitlines()),
         wrong_places=None if places is None else tuple(WrongPlace(**place) for place in places),
         is_stored=known.get("own_settings", "").startswith(STORED_ROWS),
     )
-
-
-def _recorded(run_id: str, settings: TrackingSettings) -> dict[str, Any]:
-    """A run's provenance, which has its metrics at all digits."""
-    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-        recorded: dict[str, Any] = json.loads(fetched_artifact(run_id, PROVENANCE_FILE, folder, settings).read_text())
-    return recorded
 
 
 def read_scores(
@@ -218,13 +188,6 @@ def _open_scores(run_id: str, settings: TrackingSettings) -> Iterator[LoggedTabl
         yield scores
     finally:
         scores.release()
-
-
-def _released(table: LoggedTable, name: str) -> Array:
-    try:
-        return np.asarray(table[name])
-    finally:
-        table.release()
 
 
 def _complete_run(run_id: str, settings: TrackingSettings) -> Run:
@@ -274,8 +237,7 @@ def comparable_versions(
         ProtocolError: no split content and protocol under which every one of them was evaluated.
         TrackingError: a version was never evaluated on the split under the conditions, or MLflow does not answer.
     """
-    client = connect(settings)
-    runs = with_retries("looking for evaluations", lambda: complete_runs(client, split, settings), settings)
+    runs = complete_runs(settings, split)
     found: dict[str, dict[Shared, Run]] = defaultdict(dict)
     for run in runs:  # latest first
         if conditions.admit(run):
@@ -344,12 +306,8 @@ def gate_baseline(
     version = baseline_version(candidate.model.name, baseline, settings, first_version=first_version)
     if version is None:
         return None
-    client = connect(settings)
-    runs = with_retries(
-        "looking for evaluations", lambda: complete_runs(client, candidate.split.name, settings), settings
-    )
-    wanted = Conditions(None if on_other_rows else candidate.split.digest, candidate.protocol_digest)
-    fitting = [run for run in runs if facts(run)["model_uri"] == version.uri and wanted.admit(run)]
+    under = Conditions(None if on_other_rows else candidate.split.digest, candidate.protocol_digest)
+    fitting = _evaluations_of(version, candidate.split.name, under, settings)
     if not fitting:
         raise TrackingError(
             f"{version.uri}: the gate's baseline has no evaluation on split '{candidate.split.name}' "
@@ -362,7 +320,7 @@ def gate_baseline(
 
 
 def beside_baseline(
-    client: MlflowClient, evaluation: Evaluation, baseline: str, settings: TrackingSettings
+    evaluation: Evaluation, baseline: str, settings: TrackingSettings
 ) -> tuple[str, dict[str, MetricValue]] | None:
     """Name and metrics of the version in use, on the same split under the same protocol.
 
@@ -374,10 +332,15 @@ def beside_baseline(
         return None
     if version is None or version.uri == evaluation.model.uri:
         return None
-    runs = complete_runs(client, evaluation.split.name, settings)
-    wanted = Conditions(evaluation.split.digest, evaluation.protocol.digest)
-    run = next((run for run in runs if facts(run)["model_uri"] == version.uri and wanted.admit(run)), None)
-    return None if run is None else (version.label, run_metrics(run))
+    under = Conditions(evaluation.split.digest, evaluation.protocol.digest)
+    runs = _evaluations_of(version, evaluation.split.name, under, settings)
+    return (version.label, run_metrics(runs[0])) if runs else None
+
+
+def _evaluations_of(version: ModelVersion, split: str, under: Conditions, settings: TrackingSettings) -> list[Run]:
+    """The evaluations of a version on a split of this name, under these conditions, latest first."""
+    runs = complete_runs(settings, split)
+    return [run for run in runs if facts(run)["model_uri"] == version.uri and under.admit(run)]
 
 
 def baseline_version(

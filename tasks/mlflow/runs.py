@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,11 +28,11 @@ from congruence.tasks.mlflow.identity import (
     PREFIX,
     STATE,
     EvaluationIdentity,
-    experiments_of,
+    evaluations_in,
     identity_digest,
     runs_of,
 )
-from congruence.tasks.mlflow.pages import prepare_experiment
+from congruence.tasks.mlflow.pages import NOTE, prepare_experiment
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.metrics.registry import explained_columns
@@ -75,15 +75,14 @@ def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings:
     """The one run of this evaluation. Of several made at the same moment the oldest stays, the others are deleted."""
     experiment = experiment_id(client, settings.evaluations, settings)
     prepare_experiment(client, experiment, "evaluation", settings, identity.split_name, identity.target)
-    places = experiments_of(client, identity.split_name, settings)
-    runs = _without_failed(client, runs_of(client, identity.digest, places))
+    runs = _without_failed(client, runs_of(client, identity.digest, [experiment]))
     if not runs:
         client.create_run(
             experiment,
             run_name=identity.run_name,
             tags={**identity.tags, **SOURCE, IDENTITY: identity.digest, STATE: OPEN},
         )
-        runs = runs_of(client, identity.digest, places)
+        runs = runs_of(client, identity.digest, [experiment])
     first, *others = runs
     for run in others:
         client.delete_run(run.info.run_id)
@@ -143,7 +142,7 @@ def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSetti
     client = connect(settings)
 
     def mark() -> None:
-        for run in runs_of(client, identity.digest, experiments_of(client, identity.split_name, settings)):
+        for run in runs_of(client, identity.digest, evaluations_in(client, settings)):
             if run.data.tags.get(STATE) == OPEN:
                 client.set_tag(run.info.run_id, ERROR, mask_text(message))
                 client.set_terminated(run.info.run_id, "FAILED")
@@ -184,20 +183,14 @@ def log_params(client: MlflowClient, run: Run, params: Mapping[str, object]) -> 
     if any(key in present and present[key] != value for key, value in wanted.items()):
         return False
     missing = [Param(key, value) for key, value in wanted.items() if key not in present]
-    for start in range(0, len(missing), 100):
-        client.log_batch(run.info.run_id, params=missing[start : start + 100])
+    client.log_batch(run.info.run_id, params=missing)
     return True
 
 
-def log_metrics(client: MlflowClient, run_id: str, metrics: Sequence[Metric]) -> None:
-    """Log metrics, however many: a request takes 1,000."""
-    for start in range(0, len(metrics), 500):
-        client.log_batch(run_id, metrics=metrics[start : start + 500])
-
-
-def set_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:
-    """Set tags on a run."""
-    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+def page_tags(tables: Iterable[str], note: str) -> list[RunTag]:
+    """What MLflow's page shows of a run: the tables that it offers, by their paths, and the text at its top."""
+    offered = json.dumps([{"path": path, "type": "table"} for path in tables])
+    return [RunTag("mlflow.loggedArtifacts", offered), RunTag(NOTE, mask_text(note))]
 
 
 def close_run(client: MlflowClient, run_id: str, state: str) -> None:
@@ -278,10 +271,8 @@ def _write(client: MlflowClient, run: Run, content: RunContent, settings: Tracki
     with_retries("logging the inputs", lambda: log_inputs(client, run_id, content.splits, content.model_id), settings)
     when = int(run.info.start_time)
     metrics = [Metric(name, float(value), when, 0) for name, value in content.metrics.items()]
-    with_retries("logging metrics", lambda: log_metrics(client, run_id, metrics), settings)
-    tags = {"mlflow.loggedArtifacts": json.dumps([{"path": path, "type": "table"} for path in content.tables])}
-    tags["mlflow.note.content"] = mask_text(content.note)
-    with_retries("tagging the run", lambda: set_tags(client, run_id, tags), settings)
+    tags = page_tags(content.tables, content.note)
+    with_retries("logging metrics", lambda: client.log_batch(run_id, metrics, tags=tags), settings)
     with_retries("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
 
 

@@ -19,19 +19,9 @@ from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.differences import ComparedVersion, pair_blocks
 from congruence.tasks.comparison.explored import best_set, in_set
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
-from congruence.tasks.mlflow.connection import connect, with_retries
-from congruence.tasks.mlflow.finished import WRONG, Conditions, run_metrics
-from congruence.tasks.mlflow.identity import (
-    COMPLETE,
-    PERIOD,
-    PREFIX,
-    STATE,
-    all_runs,
-    dates_in_words,
-    experiments_of,
-    facts,
-    quoted,
-)
+from congruence.tasks.mlflow.connection import with_retries
+from congruence.tasks.mlflow.finished import WRONG, Conditions, complete_runs, run_metrics
+from congruence.tasks.mlflow.identity import PERIOD, PREFIX, dates_in_words, facts
 from congruence.tasks.mlflow.pages import tag_best
 from congruence.tasks.mlflow.reading import logged_pit, logged_versions, read_scores, read_version
 from congruence.tasks.models.registry import matching_versions
@@ -153,15 +143,7 @@ def counted_keys(account: Account, settings: EvaluationSettings) -> Array:
 
 def _logged(version: ModelVersion, split: str, settings: EvaluationSettings) -> list[LoggedLook]:
     """The evaluations of a version on dates of a split, in the order in which they were made."""
-    client = connect(settings.tracking)
-    tags = {PREFIX + "kind": "evaluation", STATE: COMPLETE, PREFIX + "model": version.name}
-    tags |= {PREFIX + "version": version.version, PREFIX + "split": split}
-    wanted = " and ".join(f"tags.`{key}` = {quoted(value)}" for key, value in tags.items())
-
-    def search() -> list[Run]:
-        return all_runs(client, experiments_of(client, split, settings.tracking), wanted)
-
-    runs = with_retries("reading the account of looks", search, settings.tracking)
+    runs = complete_runs(settings.tracking, split, {"model": version.name, "version": version.version})
     dated = [run for run in runs if PERIOD in run.data.tags]
     return sorted(map(LoggedLook.of, dated), key=lambda look: (look.made, look.run_id))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from congruence.kernels.monitoring.evidence import Monitor
 from congruence.tasks.mlflow.connection import connect, with_retries
-from congruence.tasks.mlflow.identity import PREFIX, all_experiments, all_runs, quoted
+from congruence.tasks.mlflow.identity import PREFIX, all_runs, evaluations_in, quoted
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.monitor.account import Account, LoggedLook
 from congruence.tasks.report.rendering import as_json, render
@@ -166,7 +166,7 @@ def over_time_run(name: str, settings: TrackingSettings) -> tuple[str, str] | No
     client = connect(settings)
 
     def search() -> list[tuple[str, str]]:
-        runs = all_runs(client, all_experiments(client, settings), f"tags.`{_OVER_TIME}` = {quoted(name)}")
+        runs = all_runs(client, evaluations_in(client, settings), f"tags.`{_OVER_TIME}` = {quoted(name)}")
         return [(str(run.info.experiment_id), str(run.info.run_id)) for run in runs]
 
     return next(iter(with_retries("looking for the page over time", search, settings)), None)

@@ -19,8 +19,7 @@ from congruence.kernels.trust.judgement import RejectionCurve, rejection_curve
 from congruence.tasks import plots
 from congruence.tasks.plots.comparison import FEWEST_ROWS, SLICES, Measured, Slice, slice_panels
 from congruence.tasks.plots.maps import IMAGES, caption, extreme_points, image_strips
-from congruence.tasks.plots.style import figure_of, png, shorten
-from congruence.tasks.runtime.memory import collector_paused
+from congruence.tasks.plots.style import figure_of, shorten
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import BAND
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
@@ -52,29 +51,6 @@ def evaluation_figures(evaluation: Evaluation, *, counts: CountFit | None = None
         yield "rejection", rejection_panels(curves, f"CCE of {label}")
     if not evaluation.slices.empty:
         yield "cce_by_slice", _cce_by_slice(evaluation)
-
-
-def evaluation_pictures(evaluation: Evaluation, *, counts: CountFit | None = None) -> dict[str, bytes]:
-    """``evaluation_figures`` as PNG bytes by name, each forgotten when it is drawn.
-
-    A figure is a knot of thousands of objects that refer to each other. One that lives to be old ends by a collection
-    of everything that the process holds, modules included: an eighth of the time that pictures take.
-    """
-    pictures: dict[str, bytes] = {}
-    figures = evaluation_figures(evaluation, counts=counts)
-    while True:
-        with collector_paused(young=True):
-            name, picture = _next_picture(figures)
-        if not name:
-            return pictures
-        pictures[name] = picture
-
-
-def _next_picture(figures: Iterator[tuple[str, Figure]]) -> tuple[str, bytes]:
-    """The next figure drawn, and nothing left of it; no name where there is none."""
-    for name, figure in figures:
-        return name, png(figure)
-    return "", b""
 
 
 def _calibration_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import io
 import textwrap
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis, XAxis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import TightLayoutEngine
-from matplotlib.text import Text
-from matplotlib.transforms import ScaledTranslation
-from PIL import Image
 
 from congruence.kernels.arrays import Array
 
@@ -36,20 +29,13 @@ FLOOR_LABEL = "root expected square of a true version"
 _TITLE_LETTERS = 9.5  # per inch
 _PADDING = 0.45  # of the font's size, around the figure and between its axes
 _COMPRESSION = 2  # of PNG: a third less time than at 6 for files 4 % larger
-_TITLES: tuple[Literal["left", "center", "right"], ...] = ("left", "center", "right")
 
 
-class Shown(ABC):
-    """What shows itself in a notebook, and can be saved."""
-
-    @abstractmethod
-    def _whole(self) -> Figure:
-        """The figure that it is, or is in."""
+class Shown:
+    """What shows itself in a notebook, and can be saved: a figure, or axes on a figure of their own."""
 
     def _repr_png_(self) -> bytes:
-        buffer = io.BytesIO()
-        self._whole().savefig(buffer, format="png")
-        return buffer.getvalue()
+        return png(figure_of(self))
 
     def save(self, path: str | Path, **options: Any) -> Path:
         """Write the picture to a file, whose ending says in which format, and return its path.
@@ -58,22 +44,16 @@ class Shown(ABC):
             path: such as ``cce.png`` or ``cce.svg``.
             options: of Matplotlib's ``savefig``, such as ``dpi``.
         """
-        self._whole().savefig(path, **options)
+        figure_of(self).savefig(path, **options)
         return Path(path)
 
 
 class ShownFigure(Shown, Figure):
     """A figure of ours."""
 
-    def _whole(self) -> Figure:
-        return self
-
 
 class ShownAxes(Shown, Axes):
     """Axes on a figure of their own."""
-
-    def _whole(self) -> Figure:
-        return figure_of(self)
 
 
 def new_figure(width: float = 6.4, height: float = 4.0) -> ShownFigure:
@@ -133,9 +113,9 @@ def legend(axes: Axes, **options: object) -> None:
     axes.legend(**{"fontsize": 8.5, "frameon": False, "labelcolor": INK, **options})
 
 
-def figure_of(axes: Axes) -> Figure:
-    """The whole figure that ``axes`` lie on."""
-    figure = axes.get_figure(root=True)
+def figure_of(picture: Any) -> Figure:
+    """The whole figure that axes lie on, or that a figure is."""
+    figure = picture.get_figure(root=True)
     assert isinstance(figure, Figure)
     return figure
 
@@ -149,17 +129,9 @@ def shorten(text: str, letters: int) -> str:
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as PNG bytes, and the last of the figure: its layout is held from here on.
-
-    Laid out and drawn once: ``savefig`` draws every figure twice, the first time for the layout alone.
-    """
-    canvas = FigureCanvasAgg(figure)
-    lay_out(figure)
-    canvas.draw()  # type: ignore[no-untyped-call]
+    """The figure as PNG bytes."""
     buffer = io.BytesIO()
-    size = (int(canvas.get_renderer().width), int(canvas.get_renderer().height))  # type: ignore[no-untyped-call]
-    pixels = Image.frombuffer("RGBA", size, canvas.buffer_rgba(), "raw", "RGBA", 0, 1)  # type: ignore[no-untyped-call]
-    pixels.convert("RGB").save(buffer, format="png", dpi=(DPI, DPI), compress_level=_COMPRESSION)
+    figure.savefig(buffer, format="png", pil_kwargs={"compress_level": _COMPRESSION})
     return buffer.getvalue()
 
 
@@ -168,70 +140,3 @@ def spread(rows: Array, limit: int) -> Array:
     if len(rows) <= limit:
         return rows
     return np.asarray(rows[np.unique(np.linspace(0, len(rows) - 1, limit).astype(int))])
-
-
-@dataclass(frozen=True)
-class _Side:
-    """An axis with its ticks and the pixel from which the distance of its label counts, as they are measured."""
-
-    axes: Axes
-    axis: Axis
-    ticks: Array
-    edge: float
-
-    @classmethod
-    def of(cls, axes: Axes, axis: Axis) -> _Side:
-        box = axes.bbox
-        return cls(axes, axis, axis.get_majorticklocs(), box.y0 if isinstance(axis, XAxis) else box.x0)
-
-    def hold_label(self, dpi: float) -> None:
-        """Keep the label's distance from the axes, unless these have other ticks by now, or it lies on the far side."""
-        is_horizontal = isinstance(self.axis, XAxis)
-        if self.axis.get_label_position() != ("bottom" if is_horizontal else "left"):
-            return
-        if not self.axis.label.get_text() or not np.array_equal(self.ticks, self.axis.get_majorticklocs()):
-            return
-        x, y = self.axis.label.get_position()
-        away = ((y if is_horizontal else x) - self.edge) / dpi
-        moved = ScaledTranslation(*((0.0, away) if is_horizontal else (away, 0.0)), self.axes.figure.dpi_scale_trans)
-        place = (x, 0.0) if is_horizontal else (0.0, y)
-        self.axis.set_label_coords(*place, transform=self.axes.transAxes + moved)
-
-
-def lay_out(figure: Figure) -> None:
-    """Lay ``figure`` out by its layout engine, which it loses: it is drawn once more, as it is now."""
-    engine = figure.get_layout_engine()
-    if engine is None:
-        return
-    sides = list(_sides(figure))
-    for axes in {side.axes: None for side in sides}:
-        _hold_titles(axes)
-    engine.execute(figure)
-    figure.set_layout_engine("none")
-    for side in sides:
-        side.hold_label(figure.dpi)
-
-
-def _sides(figure: Figure) -> Iterator[_Side]:
-    """Both sides of all axes whose place is that of a grid: colour bars follow others."""
-    for axes in figure.axes:
-        if axes.get_visible() and axes.get_axes_locator() is None:
-            axes.apply_aspect()
-            yield from (_Side.of(axes, axis) for axis in (axes.xaxis, axes.yaxis))
-
-
-def _hold_titles(axes: Axes) -> None:
-    """Keep the titles on top of the axes, where no ticks and no power of ten stand that they would give way to."""
-    if axes.xaxis.get_ticks_position() in ("top", "unknown") or axes.xaxis.get_label_position() == "top":
-        return
-    formatter = axes.yaxis.get_major_formatter()
-    formatter.format_ticks(axes.yaxis.get_majorticklocs().tolist())
-    if formatter.get_offset():
-        return
-    texts = [text for text in axes.get_children() if isinstance(text, Text)]
-    for side in _TITLES:
-        said = axes.get_title(loc=side)
-        if said:
-            title = next(text for text in texts if text.get_text() == said)
-            style = {"fontsize": title.get_fontsize(), "fontweight": title.get_fontweight(), "color": title.get_color()}
-            axes.set_title(said, style, loc=side, y=1.0)

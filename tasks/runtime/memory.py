@@ -110,12 +110,8 @@ def _page_cache(folder: Path) -> int:
 
 
 @contextmanager
-def collector_paused(*, young: bool = False) -> Iterator[None]:
-    """Inside, nothing is collected; afterwards as before.
-
-    Args:
-        young: what was made inside is garbage by now, and is collected while it is in the youngest generation.
-    """
+def collector_paused() -> Iterator[None]:
+    """Inside, nothing is collected; afterwards as before."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -123,8 +119,6 @@ def collector_paused(*, young: bool = False) -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
-            if young:
-                gc.collect(0)
 
 
 Value = TypeVar("Value")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
 
 from congruence.kernels import (
     EXACT,
@@ -26,8 +25,6 @@ from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.protocol import ECAI, EvaluationProtocol
 from congruence.kernels.recalibration import fit as recalibration
 from congruence.tasks.dask.clusters import dask_client
-from congruence.tasks.plots.calibration import pit_histogram
-from congruence.tasks.plots.style import figure_of, png
 from congruence.tasks.scores import correction
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import ClusterSettings
@@ -283,10 +280,3 @@ def test_a_second_reading_sums_no_squared_weights(monkeypatch: pytest.MonkeyPatc
     np.testing.assert_allclose(read.null_std[:, 0], np.sqrt(direct), rtol=1e-4)
     monkeypatch.delattr(SpectralSmoother, "squared_weights")
     np.testing.assert_array_equal(local_reading(smoother, DRAW.random(240)).null_std, read.null_std)
-
-
-def test_a_picture_measures_its_texts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: Counter[str] = Counter()
-    counted(monkeypatch, Axes, "get_tightbbox", calls)
-    png(figure_of(pit_histogram(DRAW.random(100))))
-    assert calls["get_tightbbox"] == 1

@@ -38,8 +38,13 @@ def test_a_tag_that_cannot_be_set_fails_no_version_whose_numbers_are_logged(
     def refuse(*_: Any) -> None:
         raise MlflowException("no such column", error_code=BAD_REQUEST)
 
+    log_batch = MlflowClient.log_batch
+
+    def without_tags(client: MlflowClient, run_id: str, *arguments: Any, **options: Any) -> Any:
+        return refuse() if options.get("tags") else log_batch(client, run_id, *arguments, **options)
+
     monkeypatch.setattr(evaluations, "tag_version", refuse)
-    monkeypatch.setattr(evaluations, "set_tags", refuse)
+    monkeypatch.setattr(MlflowClient, "log_batch", without_tags)
     run = client.get_run(log_evaluation(evaluation, tracked))
     assert run.info.status == "FINISHED"
     assert run.data.metrics["headline/cce_mean"] == pytest.approx(evaluation.metrics["cce_mean"].value, rel=1e-3)
@@ -176,15 +181,17 @@ def test_a_run_that_is_marked_while_it_is_logged_ends_complete(
 ) -> None:
     identity = EvaluationIdentity.of(evaluation)
     run_id = open_run(identity, registered)
-    log_metrics = evaluations.log_metrics
+    log_batch, failed = MlflowClient.log_batch, []
 
-    def while_metrics_are_logged(*arguments: Any) -> None:
-        fail_run(identity, LOST, registered)
-        assert ERROR in MlflowClient().get_run(run_id).data.tags
-        log_metrics(*arguments)
+    def while_metrics_are_logged(client: MlflowClient, run: str, metrics: Any = (), **options: Any) -> None:
+        if metrics:
+            fail_run(identity, LOST, registered)
+            failed.append(ERROR in MlflowClient().get_run(run_id).data.tags)
+        log_batch(client, run, metrics, **options)
 
-    monkeypatch.setattr(evaluations, "log_metrics", while_metrics_are_logged)
+    monkeypatch.setattr(MlflowClient, "log_batch", while_metrics_are_logged)
     assert log_evaluation(evaluation, registered) == run_id
+    assert all(failed)
     require_complete(run_id)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import io
 import re
@@ -13,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from PIL import Image
@@ -35,12 +33,11 @@ from congruence.tasks import plots
 from congruence.tasks.plots.evaluation import (
     cce_histogram,
     evaluation_figures,
-    evaluation_pictures,
     extreme_rows,
     rejection_curves,
     versions_figure,
 )
-from congruence.tasks.plots.style import dress, figure_of, new_figure, png
+from congruence.tasks.plots.style import figure_of, new_figure, png
 from congruence.tasks.scores.evaluation import MetricValue, metric_list_digest
 
 N = 400
@@ -264,28 +261,6 @@ def test_every_plot_is_drawn(make_evaluation):
     assert all(map(is_drawn, drawn.values()))
 
 
-def test_pictures_are_those_of_the_figures_and_these_are_gone(make_evaluation):
-    """What a figure leaves is collected young: nothing looks at all objects of the process, and none of it stays."""
-    evaluation = make_evaluation()
-    expected = {name: png(figure) for name, figure in evaluation_figures(evaluation)}
-    gc.collect()
-    generations: list[int] = []
-    figures = sum(isinstance(known, Figure) for known in gc.get_objects())
-
-    def note(phase: str, info: dict[str, int]) -> None:
-        generations.append(info["generation"])
-
-    gc.callbacks.append(note)
-    try:
-        found = evaluation_pictures(evaluation)
-    finally:
-        gc.callbacks.remove(note)
-    assert found == expected
-    assert gc.isenabled()
-    assert set(generations) <= {0, 1}
-    assert sum(isinstance(known, Figure) for known in gc.get_objects()) == figures
-
-
 def test_a_bare_evaluation_has_the_histogram(make_evaluation):
     full = make_evaluation()
     bare = make_evaluation(
@@ -340,26 +315,3 @@ def test_the_verdict_is_by_the_tests_that_were_made(make_evaluation):
 def test_a_metric_list_has_no_order():
     assert metric_list_digest(["cce_mean", "ece"]) == metric_list_digest(("ece", "cce_mean", "ece"))
     assert metric_list_digest(["cce_mean"]) != metric_list_digest(["cce_mean", "ece"])
-
-
-def drawn(scale: float, panels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels by ``png`` and by Matplotlib alone, of the same figure made twice; the second panel has its axis above."""
-    found = []
-    for _ in range(2):
-        figure = new_figure(3.4 * panels, 3.0)
-        for number, axes in enumerate(figure.subplots(1, panels, squeeze=False)[0]):
-            dress(axes, f"Title {number}", "label below", "label at the side")
-            axes.plot([0.0, 1.0, 2.0], [1.3 * scale, 0.2 * scale, 2.0 * scale])
-            if number == 1:
-                axes.xaxis.tick_top()
-        found.append(figure)
-    canvas = FigureCanvasAgg(found[1])
-    canvas.draw()
-    return np.asarray(Image.open(io.BytesIO(png(found[0])))), np.asarray(canvas.buffer_rgba())[..., :3]
-
-
-@pytest.mark.parametrize(("scale", "panels"), [(1.0, 1), (1e-7, 1), (1e7, 2)], ids=["plain", "small", "ticks above"])
-def test_a_figure_laid_out_once_has_the_same_pixels(scale: float, panels: int) -> None:
-    """Also where a power of ten above the axis pushes the title up."""
-    once, measured = drawn(scale, panels)
-    np.testing.assert_array_equal(once, measured)

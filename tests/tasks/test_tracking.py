@@ -26,7 +26,7 @@ from congruence.tasks.evaluate.evaluation import performance_report, system_metr
 from congruence.tasks.mlflow import evaluations, runs
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
-from congruence.tasks.mlflow.finished import complete_runs, list_evaluations, run_metrics
+from congruence.tasks.mlflow.finished import complete_runs, run_metrics
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.pages import evaluation_lists, log_failure
 from congruence.tasks.mlflow.reading import logged_versions, read_scores, read_version
@@ -110,7 +110,7 @@ def test_everything_is_there(make_evaluation, versions, settings, client, split)
     assert (dataset.dataset.name, dataset.dataset.digest) == (split, "s" * 36)
     assert [item.model_id for item in run.inputs.model_inputs] == [versions[0].model_id]
     assert {path for path in artifacts(client, run_id) if not path.startswith("plots/")} == {
-        "provenance.json", REPORT_FILE, "scores.parquet", "influence.parquet", "influence_noise.parquet",
+        "provenance.json", REPORT_FILE, "scores.parquet", "influence.parquet",
         "tables/points.json", "tables/slices.json",
     }  # fmt: skip
     assert len([path for path in artifacts(client, run_id) if path.startswith("plots/")]) == 6
@@ -374,9 +374,8 @@ def test_a_flipped_bit_in_a_logged_table_is_found(make_evaluation, versions, set
         (place / name).write_bytes(damaged)
         version = read_version(run_id, settings)
         table = version.scores if name == "scores.parquet" else version.influence
-        column = "key" if name == "scores.parquet" else "cce_squared_influence"
         with pytest.raises(TrackingError, match=rf"run {run_id}: {name} is damaged .* --again"):
-            table[column]
+            table["key"]
         (place / name).write_bytes(content)
     assert len(read_scores(run_id, settings)) == 120
 
@@ -392,7 +391,7 @@ def test_rows_have_a_digest_and_reference_rows_of_another_split_are_kept(make_ev
     assert other.rows_digest == evaluations.rows_digest(evaluation)
 
 
-def test_an_evaluation_of_an_earlier_release_is_read_without_influence(make_evaluation, versions, settings, split):
+def test_an_evaluation_without_influence_is_read_without_it(make_evaluation, versions, settings, split):
     evaluation = make_evaluation(model=versions[0], split=split, influence=None, influence_noise=None)
     version = read_version(log_evaluation(evaluation, settings), settings)
     assert version.influence is None
@@ -457,35 +456,6 @@ def test_evaluations_of_another_target_have_a_view_of_their_own(settings, client
     }
     for evaluation, run in zip((earlier, age, claims), made, strict=True):
         assert find_evaluation(EvaluationIdentity.of(evaluation), settings) == run
-    assert {run.info.run_id for run in complete_runs(client, split, settings)} == set(made)
+    assert {run.info.run_id for run in complete_runs(settings, split)} == set(made)
     views = [name for name in evaluation_lists(settings) if name.startswith(split)]
     assert views == [split, f"{split}: ClaimNb", f"{split}: age"]
-
-
-def test_a_run_of_a_former_release_is_found_and_read(settings, client, versions, split, make_evaluation):
-    """As it logged: an experiment a split, short names of metrics, all that identifies in tags."""
-    evaluation = make_evaluation(model=versions[0], split=split)
-    run_id = log_evaluation(evaluation, settings)
-    new = client.get_run(run_id)
-    identity = EvaluationIdentity.of(evaluation)
-    tags = {f"congruence.{name}": value for name, value in identity.params.items()} | identity.tags
-    tags |= {"congruence.identity": identity.digest, "congruence.state": "complete", "congruence.model_id": ""}
-    tags |= {"congruence.slices": json.dumps(["half"]), "congruence.wrong_places": "[]"}
-    kept = {name: new.data.params[name] for name in ("rows", "valid_rows", "protocol", "split_digest")}
-    former = client.create_run(client.create_experiment(f"congruence/{split}"), tags=tags).info.run_id
-    for name, value in kept.items():
-        client.log_param(former, name, value)
-    for name, metric in evaluation.metrics.items():
-        for suffix, value in (("", metric.value), ("_low", metric.low), ("_high", metric.high)):
-            if value is not None:
-                client.log_metric(former, name + suffix, value)
-    client.log_metric(former, "seconds_solve", 1.0)
-    client.set_terminated(former)
-    client.delete_run(run_id)
-    assert find_evaluation(identity, settings) == former
-    assert run_metrics(client.get_run(former)) == evaluation.metrics
-    assert [item.run_id for item in logged_versions(split, settings)] == [former]
-    version = read_version(former, settings)
-    assert (version.metrics, version.slices, version.wrong_places) == (evaluation.metrics, ("half",), ())
-    (listed,) = (each for each in list_evaluations(["angle"], settings) if each.model.version == "1")
-    assert former in [each.run_id for each in listed.evaluations]
