@@ -18,11 +18,11 @@ import pandas as pd
 
 from congruence.kernels import Normal
 from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.data.split import open_split
 from congruence.tasks.digits.dataset import noise_scale, write_digits
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.encoders.loading import asking_encoder, warm_encoder
 from congruence.tasks.evaluate.plan import encoder_protocol
-from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.evaluate.steps import rows_of, serve
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
@@ -106,7 +106,7 @@ def _registered(home: Path) -> ModelVersion:
 
 
 def _evaluated_rows(settings: EvaluationSettings, version: ModelVersion) -> EvaluatedRows:
-    rows = rows_of(settings, open_planned(settings.splits[0], settings))
+    rows = rows_of(settings, open_split(settings.splits[0], settings.plans_folder))
     embed_each(rows.split, rows.split.shards, warm_encoder(settings.encoder), rows.store)
     rows.served[version.label] = serve(settings, version)
     rows.predict(version.label, rows.split.shards)

@@ -8,15 +8,16 @@ GateFailed or GateUndecided, to which an automation can listen.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import signal
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import prefect
 from prefect import flow, get_run_logger, tags
 from prefect.artifacts import create_table_artifact
 from prefect.client.orchestration import get_client
@@ -25,6 +26,7 @@ from prefect.concurrency.sync import concurrency
 from prefect.deployments.runner import RunnerDeployment
 from prefect.events import DeploymentEventTrigger
 from prefect.exceptions import ObjectAlreadyExists
+from prefect.runner import Runner
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed
@@ -32,14 +34,15 @@ from prefect.types.entrypoint import EntrypointType
 
 from congruence.flows.cli.console import say
 from congruence.flows.cli.options import embed_servers
+from congruence.flows.cli.signals import take_signals_back
 from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.gate import gate_outcomes
+from congruence.flows.operations.watch import check_once, watched_patterns, watched_versions
 from congruence.flows.receiver import EVENT
-from congruence.flows.watch import check_once, watched_patterns, watched_versions
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.comparison.gate import GateDecision, worst
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome, requested_versions
-from congruence.tasks.evaluate.splits import use_tracking
+from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import SERVED_HOME, default_home
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
@@ -77,7 +80,7 @@ def watch_registry(
         UnevaluatedError: a version could not be evaluated.
     """
     chosen = _settings(file, settings)
-    use_tracking(chosen)
+    use_tracking(chosen.for_workers().tracking)
     versions = [version for version in watched_versions(chosen) if model in (None, version.uri)]
     with _alone(versions), _tagged(chosen):
         result = check_once(chosen, model=model, evaluate=_evaluate)
@@ -109,7 +112,7 @@ def evaluate_version(
     """
     chosen = _settings(file, settings)
     chosen = chosen if model is None else chosen.model_copy(update={"models": [model]})
-    use_tracking(chosen)
+    use_tracking(chosen.for_workers().tracking)
     with _alone(requested_versions(chosen)), _tagged(chosen):
         outcomes = _evaluate(chosen)
     return _ended(outcomes, gate_outcomes(chosen, outcomes), [])
@@ -266,7 +269,20 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
     deployments: Any = served_deployments(file, name or file.stem, cron)
     say(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")
     # Not paused at the end: another process may serve the same, and what comes meanwhile is carried out at the return.
-    prefect.serve(*deployments, limit=AT_ONCE, print_starting_message=False, pause_on_shutdown=False)
+    runner = _Runner(pause_on_shutdown=False, limit=AT_ONCE)
+    for deployment in deployments:
+        runner.add_deployment(deployment)
+    asyncio.run(runner.start())
+
+
+class _Runner(Runner):
+    """Prefect's, which SIGTERM ends as it ends every other command."""
+
+    def handle_sigterm(self, *_: Any, **__: Any) -> None:
+        """Instead of Prefect's own end, which takes as long as the runs."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        take_signals_back()
+        signal.raise_signal(signal.SIGTERM)
 
 
 _SAFE_CLUSTERS = ("threads", "local", "cuda")

@@ -11,13 +11,12 @@ run's page each stands once, as one line. A command prints it itself, so that it
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
-from distributed import CancelledError, KilledWorker, Status, get_worker
+from distributed import CancelledError, KilledWorker
 from prefect import flow, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -27,6 +26,7 @@ from prefect.runtime import flow_run
 
 from congruence.flows.cli.console import say, stage
 from congruence.flows.cli.options import explained
+from congruence.flows.cli.signals import take_signals_back
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import DaskExecutor, Observer, dask_executor
@@ -42,9 +42,11 @@ _LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 _FORMATTER = logging.Formatter()
 _MARK = "congruence_explained"
 _TOLD = "Finished in state"
-_COMMAND = "CONGRUENCE_ERRORS_TOLD"
 _FIELDS = {"run": "flow_run_id", "evaluation": "flow_run_name", "stage": "task_name", "task": "task_run_name"}
 """What Prefect's loggers of runs attach to their lines, also before and after the work, when nobody else names it."""
+
+
+_told_by_a_command = False
 
 
 def explain(record: logging.LogRecord) -> bool:
@@ -52,8 +54,10 @@ def explain(record: logging.LogRecord) -> bool:
 
     Neither tells a secret: a run's page is read by more people than its terminal. Every record passes.
     """
-    if os.environ.get(_COMMAND):  # asked here: Prefect's handlers may have come after this module
-        leave_own_errors_to_the_command()
+    if _told_by_a_command:  # asked here: Prefect's handlers may have come after this module
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, PrefectConsoleHandler):
+                handler.addFilter(is_news)  # a second call changes nothing
     error = record.exc_info[1] if record.exc_info else None
     message = error if isinstance(error, _LATER) or error is None else explained(error)
     if message is not None:
@@ -69,11 +73,8 @@ def explain(record: logging.LogRecord) -> bool:
 
 def is_news(record: logging.LogRecord) -> bool:
     """Whether a command does not say a record itself on its terminal: its errors and how its run ended."""
-    if getattr(record, _MARK, False):
-        return False
-    if record.name in _LOGGERS and _worker_ends():
-        return False  # it comes from the end of the cluster
-    return not (record.name in _LOGGERS and record.getMessage().startswith(_TOLD))
+    is_told = record.name in _LOGGERS and record.getMessage().startswith(_TOLD)
+    return not (is_told or getattr(record, _MARK, False))
 
 
 def run_fields(record: logging.LogRecord) -> dict[str, str]:
@@ -82,44 +83,21 @@ def run_fields(record: logging.LogRecord) -> dict[str, str]:
     return {name: value for name, value in found.items() if value not in ("None", "<unknown>")}
 
 
-def _worker_ends() -> bool:
-    """Whether this is a task of a Dask worker that is being closed."""
-    try:
-        return get_worker().status in (Status.closing, Status.closed)
-    except ValueError:  # no worker's task
-        return False
+def explain_in_logs(*, told_by_a_command: bool = False) -> None:
+    """Have the loggers of flow and task runs say our own errors as messages; a second call changes nothing.
 
-
-def told_by_a_command() -> None:
-    """From now on, in this process and in those that it starts, a command prints the errors of its flows."""
-    os.environ[_COMMAND] = "1"
-    settle()
-
-
-def settle() -> None:
-    """What this process does with our own errors: to be called where flows and tasks are loaded, on workers too.
-
-    A worker knows by its environment that a command prints them.
+    Args:
+        told_by_a_command: from now on a command prints the errors of its flows; the run's page still gets them.
     """
+    global _told_by_a_command
+    _told_by_a_command = _told_by_a_command or told_by_a_command
     know(run_fields)
     use_json_lines()
-    log_own_errors_as_messages()
-
-
-def log_own_errors_as_messages() -> None:
-    """Put the filter on the loggers of flow and task runs; a second call changes nothing."""
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(explain)
 
 
-def leave_own_errors_to_the_command() -> None:
-    """Keep them off the terminal; the run's page still gets them. A second call changes nothing."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, PrefectConsoleHandler):
-            handler.addFilter(is_news)
-
-
-settle()
+explain_in_logs()
 
 
 def evaluate(
@@ -151,6 +129,7 @@ def evaluate(
 @contextmanager
 def in_flow(settings: EvaluationSettings) -> Iterator[Callable[[], DaskExecutor]]:
     """What a flow's work has around it: its folders in use, log lines that name the run, and a cluster when asked."""
+    take_signals_back()
     fields = {"run": str(flow_run.id), "evaluation": str(flow_run.name)}
     with ExitStack() as opened, log_fields(**fields):
         opened.enter_context(in_use(*settings.local_folders))

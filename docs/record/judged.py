@@ -13,8 +13,8 @@ import mlflow
 import yaml
 from table import GROUPS, TARGET, TIME, Table
 
+from congruence.flows.cli.session import run_evaluation, session
 from congruence.flows.operations.recalibrate import NothingToMendError, recalibrate_versions
-from congruence.flows.session import run_evaluation, session
 from congruence.kernels import conditional_calibration_test
 from congruence.kernels.dependence.blocks import TooFewBlocksError
 from congruence.kernels.errors import CongruenceError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +12,6 @@ import typer
 from congruence.flows.cli.options import (
     FAILED,
     AsJson,
-    Debug,
-    Errors,
     File,
     Format,
     GateFormat,
@@ -20,10 +19,10 @@ from congruence.flows.cli.options import (
     Models,
     announce,
     exit_status,
-    leave_by,
     log_to_prefect,
     open_file,
     print_json,
+    reporting_errors,
     start,
     use_home_store,
 )
@@ -62,7 +61,6 @@ def evaluate(
     as_json: AsJson = False,
     form: GateFormat = Format.TEXT,
     home: Home = None,
-    debug: Debug = False,
 ) -> None:
     """Evaluate registry versions on the splits of an evaluation file, and judge them by its gate.
 
@@ -70,77 +68,61 @@ def evaluate(
     used, 3 where a version failed the file's gate, 4 where none failed it but on one it is undecided.
     """
     as_json = as_json or form is Format.JSON
-    with Errors(debug, as_json, annotated=file if form is Format.GITHUB else None):
-        settings = open_file(file, home, models=model)
-        if quick:
-            from congruence.flows.operations.validate import quick as first_look
+    settings = open_file(file, home, models=model)
+    if quick:
+        from congruence.flows.operations.validate import quick as first_look
 
-            settings = first_look(settings)
-        if dry_run:
-            _validate(settings, as_json)
-            return
-        from congruence.flows.cli.tables import print_outcomes
-        from congruence.flows.session import run_evaluation
+        settings = first_look(settings)
+    if dry_run:
+        return _validate(settings, as_json)
+    from congruence.flows.cli.console import print_outcomes
+    from congruence.flows.cli.session import run_evaluation
 
-        if settings.gate is None:
-            outcomes, decisions = run_evaluation(settings, again=again), []
-        else:
-            from congruence.flows.operations.gate import gate_outcomes, require_baselines
+    if settings.gate is None:
+        outcomes, decisions = run_evaluation(settings, again=again), []
+    else:
+        from congruence.flows.operations.gate import gate_outcomes, require_baselines
 
-            require_baselines(settings)
-            outcomes = run_evaluation(settings, again=again)
-            decisions = gate_outcomes(settings, outcomes)
-        status = FAILED if any(outcome.status == "failed" for outcome in outcomes) else exit_status(decisions)
-        if as_json:
-            print_json(
-                {
-                    "home": settings.home,
-                    "outcomes": [outcome.to_json() for outcome in outcomes],
-                    "gate": [decision.to_json() for decision in decisions],
-                    "exit_status": status,
-                }
-            )
-        else:
-            print_outcomes(outcomes)
-            if form is Format.GITHUB:
-                from congruence.flows.operations.gate import show
+        require_baselines(settings)
+        outcomes = run_evaluation(settings, again=again)
+        decisions = gate_outcomes(settings, outcomes)
+    status = FAILED if any(outcome.status == "failed" for outcome in outcomes) else exit_status(decisions)
+    if as_json:
+        said = {"outcomes": [each.to_json() for each in outcomes], "gate": [each.to_json() for each in decisions]}
+        print_json({"home": settings.home, **said, "exit_status": status})
+    else:
+        print_outcomes(outcomes)
+        if decisions or form is Format.GITHUB:
+            from congruence.flows.operations.gate import show
 
-                show(decisions, file, outcomes)
-            elif decisions:
-                from congruence.flows.operations.gate import print_decisions
-
-                print_decisions(decisions)
-        if status:
-            raise typer.Exit(status)
+            show(decisions, form, file, outcomes)
+    return status
 
 
-def validate(
-    file: File, model: Models = None, as_json: AsJson = False, home: Home = None, debug: Debug = False
-) -> None:
+def validate(file: File, model: Models = None, as_json: AsJson = False, home: Home = None) -> int:
     """Check file, data, encoder, models and gate as a run would, and say what it would do; nothing is evaluated.
 
     Versions that are not evaluated yet are loaded, which runs their authors' code, and asked for a few rows.
     Exit status: 0 where a run could go on, 1 where a version could not be evaluated, 2 where none could be.
     """
-    with Errors(debug, as_json):
-        _validate(open_file(file, home, models=model), as_json)
+    return _validate(open_file(file, home, models=model), as_json)
 
 
-def _validate(settings: EvaluationSettings, as_json: bool) -> None:
-    from congruence.tasks.evaluate.splits import require_splits
+def _validate(settings: EvaluationSettings, as_json: bool) -> int:
+    from congruence.tasks.data.split import open_split
 
     if not settings.is_of_stored_predictions:  # of which the plan says it
-        require_splits(settings)
-    from congruence.flows.operations.validate import print_validation, validation_json
-    from congruence.flows.operations.validate import validate as checked
+        for split in settings.splits:  # for what files and columns alone can be wrong in: before MLflow is loaded
+            open_split(split, settings.plans_folder)
+    from congruence.flows.operations import validate as operation
 
-    result = checked(settings)
+    result = operation.validate(settings)
+    status = 0 if result.good else FAILED
     if as_json:
-        print_json(validation_json(result) | {"exit_status": 0 if result.good else FAILED})
+        print_json(operation.validation_json(result) | {"exit_status": status})
     else:
-        print_validation(result)
-    if not result.good:
-        raise typer.Exit(FAILED)
+        operation.print_validation(result)
+    return status
 
 
 def init(
@@ -156,22 +138,19 @@ def init(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("evaluation.yaml"),
     force: Annotated[bool, typer.Option("--force", help="Replace the file where it exists.")] = False,
     home: Home = None,
-    debug: Debug = False,
 ) -> None:
     """Write a commented evaluation file for a data set and a model; columns get their roles from names and types.
 
     Data with columns of predictions, such as mu and sigma or q0.1 to q0.9, are taken as stored predictions, which are
     judged without the models that made them.
     """
-    with Errors(debug):
-        from congruence.flows.operations.init_file import write_evaluation
-        from congruence.flows.operations.init_stored import stored_evaluation_text
+    from congruence.flows.operations.init import stored_evaluation_text, write_evaluation
 
-        if model is not None:
-            use_home_store(home)
-        text = None if model else stored_evaluation_text(data, output, target=target, targets=targets)
-        write_evaluation(data, output, model=model, target=target, overwrite=force, text=text)
-        typer.echo(f"wrote {output}; read it, then: congruence validate {output}")
+    if model is not None:
+        use_home_store(home)
+    text = None if model else stored_evaluation_text(data, output, target=target, targets=targets)
+    write_evaluation(data, output, model=model, target=target, overwrite=force, text=text)
+    typer.echo(f"wrote {output}; read it, then: congruence validate {output}")
 
 
 def watch(
@@ -181,32 +160,27 @@ def watch(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Run one pass and exit, for cron.")] = False,
     home: Home = None,
-    debug: Debug = False,
-) -> None:
+) -> int:
     """Evaluate registry versions that lack an evaluation, until stopped; one such command runs in a home folder.
 
     Exit status with --once: 1 where a version could not be evaluated, 3 where a version evaluated now failed the file's
     gate, 4 where none failed it but on one it is undecided.
     """
-    with Errors(debug):
-        settings = open_file(file, home)
-        from congruence.tasks.settings.sections import every_seconds
+    settings = open_file(file, home)
+    from congruence.tasks.settings.sections import every_seconds
 
-        pause = every_seconds(every) if every is not None else None
-        announce("starting; the first pass follows in some seconds")
-        from congruence.flows.looks import report
-        from congruence.flows.watch import check_once, only_watch
-        from congruence.flows.watch import watch as keep_watching
+    pause = every_seconds(every) if every is not None else None
+    announce("starting; the first pass follows in some seconds")
+    from congruence.flows.operations import watch as operation
+    from congruence.flows.operations.looks import report
 
-        if not once:
-            keep_watching(settings, every=pause)
-            return
-        with only_watch(settings):
-            result = check_once(settings)
-        report(result)
-        if result.failed or result.problems:
-            raise typer.Exit(FAILED)
-        leave_by(result.decisions)
+    if not once:
+        operation.watch(settings, every=pause)
+        return 0
+    with operation.only_watch(settings):
+        result = operation.check_once(settings)
+    report(result)
+    return FAILED if result.failed or result.problems else exit_status(result.decisions)
 
 
 def serve(
@@ -214,19 +188,17 @@ def serve(
     cron: Annotated[str, typer.Option(help="When to look at the registry, in UTC.")] = "*/15 * * * *",
     name: Annotated[str | None, typer.Option(help="Of the deployments in Prefect; by default the file's.")] = None,
     home: Home = None,
-    debug: Debug = False,
 ) -> None:
     """Evaluate versions on a schedule, and at once when `congruence receive` announces one, as runs in Prefect.
 
     The Prefect server is that of PREFECT_API_URL. Its page shows every run, and starts one by hand.
     """
     log_to_prefect()
-    with Errors(debug):
-        settings = open_file(file, home)
-        os.environ[SERVED_HOME] = str(settings.home)
-        from congruence.flows.deployed import serve as serve_deployments
+    settings = open_file(file, home)
+    os.environ[SERVED_HOME] = str(settings.home)
+    from congruence.flows.deployed import serve as serve_deployments
 
-        serve_deployments(settings, file, cron=cron, name=name)
+    serve_deployments(settings, file, cron=cron, name=name)
 
 
 Secret = Annotated[str, typer.Option(envvar="CONGRUENCE_WEBHOOK_SECRET", help="That of the webhook in MLflow.")]
@@ -237,28 +209,24 @@ def receive(
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 4280,
     host: Annotated[str, typer.Option(help="Address to bind; loopback unless you say otherwise.")] = "127.0.0.1",
     home: Home = None,
-    debug: Debug = False,
 ) -> None:
     """Turn MLflow's signed webhooks of new versions into Prefect events, which deployments listen to."""
-    with Errors(debug):
-        start(home)
-        from congruence.flows.receiver import PATH, serve_receiver
+    start(home)
+    from congruence.flows.receiver import PATH, serve_receiver
 
-        typer.echo(f"receiving on http://{host}:{port}{PATH} (stop with Ctrl-C)")
-        serve_receiver(secret, host=host, port=port)
+    typer.echo(f"receiving on http://{host}:{port}{PATH} (stop with Ctrl-C)")
+    serve_receiver(secret, host=host, port=port)
 
 
 def webhook(
     url: Annotated[str, typer.Argument(help="The receiver's, as MLflow's server reaches it: http://HOST:4280/mlflow.")],
     secret: Secret,
-    debug: Debug = False,
 ) -> None:
     """Have MLflow's server (MLFLOW_TRACKING_URI) post new versions to `congruence receive`."""
-    with Errors(debug):
-        from congruence.flows.receiver import register_webhook
-        from congruence.tasks.settings.sections import TrackingSettings
+    from congruence.flows.receiver import register_webhook
+    from congruence.tasks.settings.sections import TrackingSettings
 
-        typer.echo(register_webhook(url, secret, TrackingSettings()))
+    typer.echo(register_webhook(url, secret, TrackingSettings()))
 
 
 def _print_version(asked: bool) -> None:
@@ -286,20 +254,9 @@ def congruence(
     """How far the predictive distributions of registered models are from the truth, point by point."""
 
 
-app.command()(evaluate)
-app.command()(validate)
-app.command()(init)
-app.command(name="list")(list_versions)
-app.command(name="open")(open_report)
-app.command()(compare)
-app.command()(gate)
-app.command()(recalibrate)
-app.command()(watch)
-app.command()(serve)
-app.command()(score)
-app.command()(receive)
-app.command()(webhook)
-app.command()(demo)
-app.command()(ui)
-app.command()(doctor)
-app.command()(clean)
+_COMMANDS: tuple[Callable[..., int | None], ...] = (
+    *(evaluate, validate, init, list_versions, open_report, compare, gate, recalibrate, watch, serve, score),
+    *(receive, webhook, demo, ui, doctor, clean),
+)
+for _function in _COMMANDS:
+    app.command(_function.__name__.partition("_")[0])(reporting_errors(_function))

@@ -9,16 +9,17 @@ MLFLOW_TRACKING_URI).
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import logging
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -157,40 +158,21 @@ def exit_status(decisions: Sequence[GateDecision]) -> int:
     return GATE_FAILED if outcome == "failed" else GATE_UNDECIDED
 
 
-def leave_by(decisions: Sequence[GateDecision]) -> None:
-    """End with the status that says what the gate decided: nothing where all versions passed."""
-    if status := exit_status(decisions):
-        raise typer.Exit(status)
+def home_folder(option: Path | None, file: Path | None = None, file_home: Path | None = None) -> tuple[Path, str]:
+    """The folder that holds everything a run leaves on disk, and who said so.
+
+    It is that of the option, else of the evaluation file, else of the environment, else the default.
+    """
+    said = [(option, "--home"), (file_home, f"home: in {file}"), (os.environ.get(HOME_VARIABLE), f"${HOME_VARIABLE}")]
+    folder, said_by = next(((given, by) for given, by in said if given), (DEFAULT_HOME, "the default"))
+    return Path(folder).resolve(), said_by
 
 
-@dataclass(frozen=True)
-class HomeFolder:
-    """The folder that holds everything a run leaves on disk, and who said so."""
-
-    folder: Path
-    said_by: str
-
-    def announce(self) -> None:
-        """Say both: what is found, and what is not, depends on the folder."""
-        announce(f"home: {self.folder} ({self.said_by})")
-
-
-def home_folder(option: Path | None, file: Path | None = None, file_home: Path | None = None) -> HomeFolder:
-    """The home folder by the option, else by the evaluation file, else by the environment, else the default."""
-    if option is not None:
-        return HomeFolder(option.resolve(), "--home")
-    if file_home is not None:
-        return HomeFolder(file_home.resolve(), f"home: in {file}")
-    if given := os.environ.get(HOME_VARIABLE):
-        return HomeFolder(Path(given).resolve(), f"${HOME_VARIABLE}")
-    return HomeFolder(Path(DEFAULT_HOME).resolve(), "the default")
-
-
-def start(home: Path | None) -> Path:
-    """The home folder of a command without an evaluation file, made if need be, with embedded servers pointed at it."""
-    chosen = home_folder(home)
-    chosen.announce()
-    return embed_servers(chosen.folder)
+def start(home: Path | None, file: Path | None = None, file_home: Path | None = None) -> Path:
+    """The home folder of a command, made if need be, with embedded servers pointed at it; which it is is said."""
+    folder, said_by = home_folder(home, file, file_home)
+    announce(f"home: {folder} ({said_by})")
+    return embed_servers(folder)
 
 
 def use_home_store(home: Path | None) -> TrackingSettings:
@@ -214,9 +196,7 @@ def open_file(file: Path, home: Path | None, **overrides: Any) -> EvaluationSett
     from congruence.tasks.settings.evaluation import load_settings
 
     settings = load_settings(file, {key: value for key, value in overrides.items() if value})
-    chosen = home_folder(home, file, settings.home)
-    chosen.announce()
-    return settings.model_copy(update={"home": embed_servers(chosen.folder)})
+    return settings.model_copy(update={"home": start(home, file, settings.home)})
 
 
 def print_json(content: Any) -> None:
@@ -231,6 +211,28 @@ def announce(line: str, *, failed: bool = False) -> None:
         logging.getLogger(LOGGER).log(logging.ERROR if failed else logging.INFO, "%s", line)
     else:
         typer.secho(line, err=True, fg=typer.colors.RED if failed else None)
+
+
+def reporting_errors(function: Callable[..., int | None]) -> Callable[..., None]:
+    """A command of ``function``, with --debug besides; it ends with the status that the function returns, if any."""
+
+    signature = inspect.signature(function, eval_str=True)
+    takes_debug = "debug" in signature.parameters
+
+    @wraps(function)
+    def command(*, debug: bool = False, **options: Any) -> None:
+        form = options.get("form", Format.TEXT)
+        as_json = options.get("as_json", False) or form is Format.JSON
+        with Errors(debug, as_json, annotated=options["file"] if form is Format.GITHUB else None):
+            status = function(**options, **({"debug": debug} if takes_debug else {}))
+        if status:
+            raise typer.Exit(status)
+
+    asked = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+    parameters = [each for name, each in signature.parameters.items() if name != "debug"]
+    command.__signature__ = signature.replace(parameters=[*parameters, asked])  # type: ignore[attr-defined]
+    command.__annotations__ = {**function.__annotations__, "debug": Debug}
+    return command
 
 
 class Errors:
@@ -261,13 +263,6 @@ class Errors:
 
             typer.echo(annotation("error", "nothing was judged", str(error), self.annotated))
         sys.exit(REFUSED)
-
-
-if TYPE_CHECKING:
-    pass
-
-
-API = "PREFECT_API_URL"
 
 
 def explained(error: BaseException) -> CongruenceError | None:
@@ -321,8 +316,6 @@ def _is_unknown_login(error: BaseException) -> bool:
 
 
 def _address() -> str:
-    if given := os.environ.get(API):
-        return given
     from prefect.settings import PREFECT_API_URL
 
     return PREFECT_API_URL.value() or ""

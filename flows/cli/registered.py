@@ -13,7 +13,6 @@ from congruence.flows.cli.options import (
     FAILED,
     AsJson,
     Debug,
-    Errors,
     File,
     Format,
     GateFormat,
@@ -21,7 +20,6 @@ from congruence.flows.cli.options import (
     Models,
     embed_servers,
     exit_status,
-    leave_by,
     open_file,
     print_json,
     start,
@@ -40,45 +38,33 @@ def demo(
         bool, typer.Option("--over-time", help="Instead: 40 looks at a version in use that goes wrong on the way.")
     ] = False,
     home: Home = None,
-    debug: Debug = False,
 ) -> None:
     """Run the whole pipeline on data whose distribution is known: data, model versions, embeddings, CCE, MLflow."""
-    with Errors(debug):
-        folder = start(home)
-        if over_time:
-            from congruence.flows.operations.demo import run_demo_over_time
-
-            run_demo_over_time(folder)
-            return
-        if data == "hourly":
-            from congruence.flows.operations.demo import run_demo_hourly
-
-            run_demo_hourly(folder)
-            return
+    folder = start(home)
+    if not over_time and data == "digits":
         from congruence.tasks.encoders.loading import require_image_packages
 
         require_image_packages("the demo", "torch", "open_clip")
-        from congruence.flows.operations.demo import run_demo
+    from congruence.flows.operations import demo as operation
 
-        run_demo(folder)
+    run = operation.run_demo_over_time if over_time else operation.demo_of(data).run
+    run(folder)
 
 
 def ui(
     home: Home = None,
     port: Annotated[int, typer.Option(help="Port on loopback.")] = 5000,
     host: Annotated[str, typer.Option(help="Address to bind; loopback unless you say otherwise.")] = "127.0.0.1",
-    debug: Debug = False,
-) -> None:
+) -> int:
     """Open MLflow's UI on the evaluations of the home folder."""
-    with Errors(debug):
-        folder = start(home)
-        from congruence.flows.operations.listing import require_free, serve_ui
-        from congruence.tasks.mlflow.connection import require_local_store
+    folder = start(home)
+    from congruence.flows.operations.listing import require_free, serve_ui
+    from congruence.tasks.mlflow.connection import require_local_store
 
-        require_free(host, port)
-        require_local_store(tracking_uri(folder))
-        typer.echo(f"MLflow on http://{host}:{port} (stop with Ctrl-C)")
-        raise typer.Exit(serve_ui(folder, host, port))
+    require_free(host, port)
+    require_local_store(tracking_uri(folder))
+    typer.echo(f"MLflow on http://{host}:{port} (stop with Ctrl-C)")
+    return serve_ui(folder, host, port)
 
 
 _COLOURS = {"ok": typer.colors.GREEN, "warning": typer.colors.YELLOW, "wrong": typer.colors.RED}
@@ -91,25 +77,23 @@ def doctor(
     as_json: AsJson = False,
     home: Home = None,
     debug: Debug = False,
-) -> None:
+) -> int:
     """Look at versions, servers, store and disks, and say what is wrong and how to fix it.
 
     It takes seconds, starts nothing, and leaves nothing behind.
     Exit status: 0 where evaluations can run, 1 where something is wrong.
     """
-    with Errors(debug, as_json):
-        from congruence.flows.operations.doctor import diagnose
+    from congruence.flows.operations.doctor import diagnose
 
-        found = []
-        for finding in diagnose(file, home, debug=debug):
-            found.append(finding)
-            if not as_json:
-                typer.echo(typer.style(f"{finding.level:<8}", fg=_COLOURS[finding.level]) + str(finding))
-        status = FAILED if any(finding.level == "wrong" for finding in found) else 0
-        if as_json:
-            print_json({"findings": [asdict(finding) for finding in found], "exit_status": status})
-        if status:
-            raise typer.Exit(status)
+    found = []
+    for finding in diagnose(file, home, debug=debug):
+        found.append(finding)
+        if not as_json:
+            typer.echo(typer.style(f"{finding.level:<8}", fg=_COLOURS[finding.level]) + str(finding))
+    status = FAILED if any(finding.level == "wrong" for finding in found) else 0
+    if as_json:
+        print_json({"findings": [asdict(finding) for finding in found], "exit_status": status})
+    return status
 
 
 def clean(
@@ -120,7 +104,6 @@ def clean(
         bool, typer.Option("--predictions", help="Also those on the files' splits: finished evaluations need none.")
     ] = False,
     home: Home = None,
-    debug: Debug = False,
 ) -> None:
     """List, then remove what no run of these evaluation files needs: embeddings, predictions, measurements, indexes.
 
@@ -128,17 +111,17 @@ def clean(
     written within the last hour (in object stores, where others may write unseen, within the last day). What MLflow
     holds, scores of new inputs and data are never touched. Without a terminal and without --yes it only lists.
     """
-    with Errors(debug):
-        from congruence.flows.operations.cleanup import clean as remove_leftovers
-        from congruence.flows.operations.cleanup import readable
-        from congruence.tasks.settings.evaluation import load_settings
+    from dask.utils import format_bytes
 
-        def agreed(size: int) -> bool:
-            return sys.stdin.isatty() and typer.confirm(f"remove {readable(size)}?")
+    from congruence.flows.operations import cleanup
+    from congruence.tasks.settings.evaluation import load_settings
 
-        settings = [load_settings(file, {} if home is None else {"home": str(home)}) for file in files]
-        embed_servers(settings[0].home_folder)
-        remove_leftovers(settings, lambda size: not dry_run and (yes or agreed(size)), predictions=predictions)
+    def agreed(size: int) -> bool:
+        return sys.stdin.isatty() and typer.confirm(f"remove {format_bytes(size)}?")
+
+    settings = [load_settings(file, {} if home is None else {"home": str(home)}) for file in files]
+    embed_servers(settings[0].home_folder)
+    cleanup.clean(settings, lambda size: not dry_run and (yes or agreed(size)), predictions=predictions)
 
 
 def list_versions(
@@ -147,19 +130,17 @@ def list_versions(
     ] = None,
     as_json: AsJson = False,
     home: Home = None,
-    debug: Debug = False,
 ) -> None:
     """List registered versions with their aliases, latest evaluations and gates."""
-    with Errors(debug, as_json):
-        settings = use_home_store(home)
-        from congruence.flows.operations.listing import listing_json, print_listing
-        from congruence.tasks.mlflow.finished import list_evaluations
+    settings = use_home_store(home)
+    from congruence.flows.operations import listing
+    from congruence.tasks.mlflow.finished import list_evaluations
 
-        found = list_evaluations(names or [], settings)
-        if as_json:
-            print_json(listing_json(found))
-        else:
-            print_listing(found)
+    found = list_evaluations(names or [], settings)
+    if as_json:
+        print_json(listing.listing_json(found))
+    else:
+        listing.print_listing(found)
 
 
 def open_report(
@@ -170,19 +151,17 @@ def open_report(
     ] = False,
     show: Annotated[bool, typer.Option("--browser/--print", help="Open it in a browser, or only print where.")] = True,
     home: Home = None,
-    debug: Debug = False,
 ) -> None:
     """Open the report of a version's latest evaluation, or the page of its model over time."""
-    with Errors(debug):
-        settings = use_home_store(home)
-        from congruence.flows.operations.listing import over_time_address, report_address
+    settings = use_home_store(home)
+    from congruence.flows.operations.listing import over_time_address, report_address
 
-        address = over_time_address(version, settings) if over_time else report_address(version, split, settings)
-        typer.echo(address)
-        if show:
-            import webbrowser
+    address = over_time_address(version, settings) if over_time else report_address(version, split, settings)
+    typer.echo(address)
+    if show:
+        import webbrowser
 
-            webbrowser.open(address)
+        webbrowser.open(address)
 
 
 def compare(
@@ -206,50 +185,19 @@ def compare(
     ] = False,
     as_json: AsJson = False,
     home: Home = None,
-    debug: Debug = False,
 ) -> None:
     """Compare evaluated versions: differences with intervals and p-values, points won and lost; logged to MLflow.
 
     With an evaluation file: their evaluations by that file (its data, encoder, protocol, predictions and solver).
     """
-    with Errors(debug, as_json):
-        from congruence.flows.operations.compare import compare as compare_versions
-        from congruence.flows.operations.compare import (
-            compare_stored,
-            comparison_json,
-            comparison_request,
-            named_baseline,
-            print_comparison,
-        )
+    from congruence.flows.operations.compare import compared, comparison_json, print_comparison
 
-        request = comparison_request(arguments or [], split, home, protocol_digest=protocol)
-        said = []
-        file = arguments[0] if arguments and Path(arguments[0]).suffix in (".yaml", ".yml") else None
-        if request.stored is not None:
-            against = baseline or request.baseline
-            for logged in compare_stored(request.stored, request.models, baseline=against):
-                if as_json:
-                    said.append(comparison_json(logged))
-                else:
-                    print_comparison(logged, details=details)
-        else:
-            against = baseline or named_baseline(request.baseline, request.models, request.tracking)
-        for name, conditions in request.conditions.items():
-            logged = compare_versions(
-                name,
-                request.models,
-                request.tracking,
-                baseline=against,
-                conditions=conditions,
-                seed=request.seed,
-                mark=not request.names_versions,
-            )
-            if as_json:
-                said.append(comparison_json(logged, file))
-            else:
-                print_comparison(logged, details=details, chosen=against is not None, file=file)
-        if as_json:
-            print_json(said)
+    found = compared(arguments or [], home, split=split, baseline=baseline, protocol_digest=protocol)
+    if as_json:
+        print_json([comparison_json(logged) for logged in found])
+        return
+    for logged in found:
+        print_comparison(logged, details=details)
 
 
 def gate(
@@ -259,30 +207,26 @@ def gate(
     as_json: AsJson = False,
     form: GateFormat = Format.TEXT,
     home: Home = None,
-    debug: Debug = False,
-) -> None:
+) -> int:
     """Judge versions, as evaluated by an evaluation file, by its gate; an alias moves only if the file says so.
 
     Exit status: 0 where all pass, 3 where a version fails, 4 where none fails but one is undecided (the split is too
     small to tell), 2 where one cannot be judged.
     """
     form = Format.JSON if as_json else form
-    with Errors(debug, form is Format.JSON, annotated=file if form is Format.GITHUB else None):
-        settings = open_file(file, home, models=model)
-        from congruence.flows.operations.gate import gate as judge
-        from congruence.flows.operations.gate import print_decisions, show
-        from congruence.tasks.evaluate.splits import use_tracking
+    settings = open_file(file, home, models=model)
+    from congruence.flows.operations import gate as operation
+    from congruence.tasks.mlflow.connection import use_tracking
 
-        use_tracking(settings)
-        decisions = judge(settings, protocol_digest=protocol)
-        if form is Format.JSON:
-            said = [decision.to_json() for decision in decisions]
-            print_json({"home": settings.home, "gate": said, "exit_status": exit_status(decisions)})
-        elif form is Format.GITHUB:
-            show(decisions, file)
-        else:
-            print_decisions(decisions)
-        leave_by(decisions)
+    use_tracking(settings.for_workers().tracking)
+    decisions = operation.gate(settings, protocol_digest=protocol)
+    status = exit_status(decisions)
+    if form is Format.JSON:
+        said = [decision.to_json() for decision in decisions]
+        print_json({"home": settings.home, "gate": said, "exit_status": status})
+    else:
+        operation.show(decisions, form, file)
+    return status
 
 
 def recalibrate(
@@ -296,32 +240,28 @@ def recalibrate(
     force: Annotated[bool, typer.Option("--force", help="Also where the test of calibration finds no fault.")] = False,
     as_json: AsJson = False,
     home: Home = None,
-    debug: Debug = False,
-) -> None:
+) -> int:
     """Correct a version where it is wrong, register the result as a new version, and evaluate both.
 
     They are judged on rows that the correction was not fitted on: the other half, as the split `<split>-held-out`, or
     with --fit the file's other splits. Exit status: 1 where one could not be evaluated, 2 where there is nothing to
     recalibrate or it cannot be done.
     """
-    with Errors(debug, as_json):
-        settings = open_file(file, home)
-        from congruence.flows.session import session
+    settings = open_file(file, home)
+    from congruence.flows.cli.session import session
 
-        with session():
-            from congruence.flows.operations.recalibrate import print_recalibrated
-            from congruence.flows.operations.recalibrate import recalibrate as correct
+    with session():
+        from congruence.flows.operations import recalibrate as operation
 
-            made = correct(settings, version, fit=fit, force=force)
-        status = FAILED if any(outcome.status == "failed" for outcome in made.outcomes) else 0
-        if as_json:
-            said = {"parent": made.parent.uri, "version": made.version.uri, "fitted_on": made.fitted_on}
-            outcomes = [outcome.to_json() for outcome in made.outcomes]
-            print_json({**said, "correction": made.said, "outcomes": outcomes, "exit_status": status})
-        else:
-            print_recalibrated(made)
-        if status:
-            raise typer.Exit(status)
+        made = operation.recalibrate(settings, version, fit=fit, force=force)
+    status = FAILED if any(outcome.status == "failed" for outcome in made.outcomes) else 0
+    if as_json:
+        said = {"parent": made.parent.uri, "version": made.version.uri, "fitted_on": made.fitted_on}
+        outcomes = [outcome.to_json() for outcome in made.outcomes]
+        print_json({**said, "correction": made.said, "outcomes": outcomes, "exit_status": status})
+    else:
+        operation.print_recalibrated(made)
+    return status
 
 
 def score(
@@ -336,16 +276,13 @@ def score(
         typer.Option(help="Share of the inputs to withhold, such as '5 %'; by default what is unusual or wrong."),
     ] = None,
     home: Home = None,
-    debug: Debug = False,
 ) -> None:
     """Say how far a version can be trusted on new, unlabelled inputs, and which of them to withhold."""
-    with Errors(debug):
-        settings = open_file(file, home)
-        from congruence.flows.session import session
+    settings = open_file(file, home)
+    from congruence.flows.cli.session import session
 
-        with session():
-            from congruence.flows.operations.score_inputs import print_scores
-            from congruence.flows.operations.score_inputs import score as score_inputs
+    with session():
+        from congruence.flows.operations import score_inputs
 
-            scored = score_inputs(settings, model, inputs, split, output, log, withhold)
-        print_scores(scored)
+        scored = score_inputs.score(settings, model, inputs, split, output, log, withhold)
+    score_inputs.print_scores(scored)

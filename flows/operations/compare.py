@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from congruence.flows.cli.console import results
-from congruence.flows.cli.options import open_file, start
+from congruence.flows.cli.options import open_file, use_home_store
 from congruence.kernels.resampling.paired import RESAMPLES
 from congruence.kernels.score_parts import ScoreParts
 from congruence.tasks.comparison.differences import CCE, ComparedVersion, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, named_parts, recalibrated_label
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.evaluate.plan import file_conditions, split_conditions
-from congruence.tasks.evaluate.splits import open_planned, use_tracking
+from congruence.tasks.data.split import open_split
+from congruence.tasks.evaluate.plan import split_conditions
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_comparison
-from congruence.tasks.mlflow.connection import point_mlflow_at
+from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.mlflow.finished import ANY, Conditions
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, logged_versions
 from congruence.tasks.models.registry import RegistryError, select
 from congruence.tasks.monitor.account import MayBeBest
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.sentences.calibration import probability, significant
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -37,13 +36,8 @@ from congruence.tasks.settings.sections import TrackingSettings
 _LARGEST = 5
 
 
-def comparison_json(logged: LoggedComparison, file: str | None = None) -> dict[str, Any]:
-    """A comparison as JSON: the numbers of each version, and each pair's differences; negative is better.
-
-    Args:
-        logged: the comparison.
-        file: the evaluation file, which commands name.
-    """
+def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
+    """A comparison as JSON: the numbers of each version, and each pair's differences; negative is better."""
     comparison = logged.comparison
     return {
         "split": comparison.split.name,
@@ -60,7 +54,7 @@ def comparison_json(logged: LoggedComparison, file: str | None = None) -> dict[s
         "parts": {label: parts_json(pair.won) for label, pair in comparison.pairs.items() if pair.won is not None},
         "recalibrated": {
             label: {
-                "command": _recalibrate_command(comparison, label, file),
+                "command": _recalibrate_command(comparison, label, logged.file),
                 **{name: {"value": item.first, **_plain(item)} for name, item in found.items()},
             }
             for label, found in comparison.recalibrated.items()
@@ -114,16 +108,12 @@ def _may_be_best(comparison: Comparison) -> str:
     return said
 
 
-def print_comparison(
-    logged: LoggedComparison, *, details: bool = True, chosen: bool = True, file: str | None = None
-) -> None:
+def print_comparison(logged: LoggedComparison, *, details: bool = True) -> None:
     """Print the versions by their metrics, what differs from the baseline beyond chance marked.
 
     Args:
         logged: the comparison.
         details: also each version's differences with their intervals, and the inputs on which two differ most.
-        chosen: whether a person or a gate named the baseline; else it is the one that ranks first, and that is said.
-        file: the evaluation file, which commands name.
     """
     comparison, out = logged.comparison, results()
     split, baseline = comparison.split, comparison.baseline
@@ -131,7 +121,7 @@ def print_comparison(
         f"split '{split.name}' ({split.digest[:12]}), protocol {baseline.protocol_name} ({baseline.protocol_digest})"
     )
     out.print(_overview(comparison))
-    out.print(_how_to_read(comparison, chosen), soft_wrap=True, markup=False)
+    out.print(_how_to_read(comparison, logged.chosen), soft_wrap=True, markup=False)
     for label, pair in comparison.pairs.items():
         if details:
             out.print(_against_baseline(label, pair))
@@ -152,7 +142,7 @@ def print_comparison(
     if comparison.best:
         out.print(_may_be_best(comparison), soft_wrap=True, markup=False)
     for label in comparison.recalibrated:
-        if (command := _recalibrate_command(comparison, label, file)) is not None:
+        if (command := _recalibrate_command(comparison, label, logged.file)) is not None:
             out.print(f"{label} is corrected by: {command}", soft_wrap=True, markup=False)
     for note in comparison.notes:
         out.print(note, soft_wrap=True, markup=False)
@@ -232,63 +222,61 @@ def _against_baseline(label: str, pair: PairedComparison) -> Table:
 
 @dataclass(frozen=True)
 class LoggedComparison:
-    """A comparison, the MLflow run that holds its report and tables, and where people find that run."""
+    """A comparison, the MLflow run that holds its report and tables, and where people find that run.
+
+    ``chosen`` says whether a person or a gate named the baseline; ``file`` is the evaluation file, which commands name.
+    """
 
     comparison: Comparison
     run_id: str
     place: str
+    chosen: bool = True
+    file: str | None = None
 
 
-@dataclass(frozen=True)
-class ComparisonRequest:
-    """What a command line asks to compare: on which splits under what, versions, and where these are logged.
+def compared(
+    arguments: Sequence[str], home: Path | None, *, split: str | None, baseline: str | None, protocol_digest: str | None
+) -> Iterator[LoggedComparison]:
+    """Yields the comparisons that ``[EVALUATION FILE] [VERSION ...]`` asks for, one for each split.
 
-    ``baseline`` is the one of the file's gate, where it has one; ``stored`` are the settings of a file that names
-    stored predictions; ``names_versions`` says whether the command line names versions, so that others may be left out.
-    """
-
-    conditions: dict[str, Conditions]
-    models: list[str]
-    tracking: TrackingSettings
-    seed: int = 0
-    baseline: str | None = None
-    stored: EvaluationSettings | None = None
-    names_versions: bool = False
-
-
-def comparison_request(
-    arguments: Sequence[str], split: str | None, home: Path | None, *, protocol_digest: str | None = None
-) -> ComparisonRequest:
-    """Read ``[EVALUATION FILE] [VERSION ...]`` and point MLflow where the file says, else at the home folder.
-
-    A file says under what the versions are compared: its data, encoder, protocol and settings. ``protocol_digest``
-    replaces its protocol.
+    A file says under what the versions are compared: its data, encoder, protocol and settings, and where they are
+    logged; ``protocol_digest`` replaces its protocol. Without one MLflow is that of the home folder.
 
     Raises:
         SettingsError: neither a file nor a split, or a file that cannot be read.
-        CongruenceError: the file's split or encoder cannot be opened.
+        CongruenceError: the file's split or encoder cannot be opened; or see ``compare``.
     """
-    if arguments and Path(arguments[0]).suffix in (".yaml", ".yml"):
-        settings = open_file(Path(arguments[0]), home)
-        use_tracking(settings)
-        if settings.is_of_stored_predictions:
-            given = None if settings.gate is None else settings.gate.baseline
-            models = list(arguments[1:]) or settings.models
-            return ComparisonRequest({}, models, settings.tracking, settings.seed, given, settings)
-        names = [part.name for part in settings.splits]
-        if split is not None and split not in names:
-            raise SettingsError(f"--split: {arguments[0]} has no split '{split}'; it has {', '.join(names)}")
-        models = list(arguments[1:]) or settings.models
-        conditions = file_conditions(settings, protocol_digest=protocol_digest)
-        chosen = conditions if split is None else {split: conditions[split]}
-        baseline = None if settings.gate is None else settings.gate.baseline
-        named = len(arguments) > 1
-        return ComparisonRequest(chosen, models, settings.tracking, settings.seed, baseline, names_versions=named)
-    if split is None:
-        raise SettingsError("give an evaluation file, or --split NAME: which split are the versions to be compared on?")
-    point_mlflow_at(tracking_uri(start(home)))
-    conditions = {split: Conditions(protocol_digest=protocol_digest)}
-    return ComparisonRequest(conditions, list(arguments), TrackingSettings(), names_versions=bool(arguments))
+    if not arguments or Path(arguments[0]).suffix not in (".yaml", ".yml"):
+        if split is None:
+            raise SettingsError(
+                "give an evaluation file, or --split NAME: which split are the versions to be compared on?"
+            )
+        tracking, wanted = use_home_store(home), Conditions(protocol_digest=protocol_digest)
+        yield compare(split, arguments, tracking, baseline=baseline, conditions=wanted, mark=not arguments)
+        return
+    file, *named = arguments
+    settings = open_file(Path(file), home).for_workers()
+    use_tracking(settings.tracking)
+    models, given = named or settings.models, None if settings.gate is None else settings.gate.baseline
+    if settings.is_of_stored_predictions:
+        yield from compare_stored(settings, models, baseline=baseline or given)
+        return
+    names = [part.name for part in settings.splits]
+    if split is not None and split not in names:
+        raise SettingsError(f"--split: {file} has no split '{split}'; it has {', '.join(names)}")
+    against = baseline or named_baseline(given, models, settings.tracking)
+    for part, wanted in split_conditions(settings, protocol_digest=protocol_digest):
+        if split in (None, part.name):
+            found = compare(
+                part.name,
+                models,
+                settings.tracking,
+                baseline=against,
+                conditions=wanted,
+                seed=settings.seed,
+                mark=not named,
+            )
+            yield replace(found, file=file)
 
 
 def compare(
@@ -335,7 +323,7 @@ def compare(
         runs = {version.label: (version.model, str(version.run_id)) for version in comparison.versions}
         best = MayBeBest(tuple(comparison.may_be_best), runs, f"of {len(runs)} versions")
         best.mark(split, tracking)
-    return LoggedComparison(comparison, run_id, place_of(run_id, tracking))
+    return LoggedComparison(comparison, run_id, place_of(run_id, tracking), chosen=against is not None)
 
 
 def compare_stored(
@@ -364,7 +352,7 @@ def compare_stored(
 
     def held(*wanted: str) -> tuple[SplitSettings, Conditions] | None:
         fitting = [pair for pair in splits if set(wanted) <= pair[0].stored.keys()]
-        return max(fitting, key=lambda pair: open_planned(pair[0], found).rows, default=None)
+        return max(fitting, key=lambda pair: open_split(pair[0], found.plans_folder).rows, default=None)
 
     def read(uri: str, at: tuple[SplitSettings, Conditions] | None) -> ComparedVersion:
         split, wanted = at or held(uri) or splits[0]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -27,23 +27,20 @@ import pandas as pd
 import yaml
 from mlflow import MlflowClient
 
-from congruence.flows.cli.console import console
-from congruence.flows.cli.tables import print_outcomes
+from congruence.flows.cli.console import console, print_outcomes
+from congruence.flows.cli.session import run_evaluation
 from congruence.flows.operations.listing import over_time_address
-from congruence.flows.session import run_evaluation
-from congruence.flows.watch import check_once
+from congruence.flows.operations.watch import check_once
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.rng import stream
-from congruence.tasks import hourly
 from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.digits import hourly, registered_kinds
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
-from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.connection import point_mlflow_at
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.runtime.files import tracking_uri, whole_file
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
-from congruence.tasks.settings.sections import ModelVersion
 
 TRAIN_ROWS, TEST_ROWS, SHARD_ROWS = 4000, 4096, 512
 EVALUATION = {
@@ -65,25 +62,52 @@ EVALUATION = {
 }
 
 
-def run_demo(home: Path) -> None:
-    """Make the data and the versions, evaluate them, and show the table.
+@dataclass(frozen=True)
+class Demo:
+    """Data of a known distribution, and versions of a model that are evaluated on them.
 
-    Raises:
-        CongruenceError: a step that cannot be done, with its remedy.
+    Attributes:
+        folder: in the home folder.
+        said: what it begins with.
+        model: the name of the registered model.
+        kinds: what each version is, by its kind.
+        evaluation: the content of the evaluation file.
+        write: makes the data in a folder, unless they are there.
+        register: trains and registers the versions that are missing, by the data in a folder.
+        closing: what to know of the tables.
     """
-    started = time.monotonic()
-    folder = home / "demo"
-    console.print(f"data, models and results are written to {home}")
-    point_mlflow_at(tracking_uri(home))
-    _write_data(folder)
-    _register(folder)
-    file = evaluation_file(folder, EVALUATION)
-    settings = load_settings(file, {"home": str(home)})
-    outcomes = run_evaluation(settings)
-    print_outcomes(outcomes, descriptions(MODEL_NAME))
-    console.print(f"evaluation file: {file}")
-    console.print(f"took {time.monotonic() - started:.0f} s; compare the versions in MLflow's UI with:")
-    console.print(f"  congruence ui --home {home}", style="bold")
+
+    folder: str
+    said: str
+    model: str
+    kinds: Mapping[str, str]
+    evaluation: Mapping[str, Any]
+    write: Callable[[Path], None]
+    register: Callable[[Path], object]
+    closing: str = ""
+
+    def run(self, home: Path) -> None:
+        """Make the data and the versions, evaluate them, and show the tables.
+
+        Raises:
+            CongruenceError: a step that cannot be done, with its remedy.
+        """
+        started, folder = time.monotonic(), home / self.folder
+        console.print(f"{self.said}; all is written to {home}")
+        point_mlflow_at(tracking_uri(home))
+        folder.mkdir(parents=True, exist_ok=True)
+        self.write(folder)
+        if missing := set(self.kinds) - registered_kinds(self.model):
+            console.print(f"training and registering {len(missing)} versions of {self.model}")
+            self.register(folder)
+        file = evaluation_file(folder, self.evaluation)
+        outcomes = run_evaluation(load_settings(file, {"home": str(home)}))
+        print_outcomes(outcomes, {each.label: each.tags.get("what", "") for each in list_versions(self.model)})
+        if self.closing:
+            console.print(self.closing)
+        console.print(f"evaluation file: {file}")
+        console.print(f"took {time.monotonic() - started:.0f} s; open the reports in MLflow's UI with:")
+        console.print(f"  congruence ui --home {home}", style="bold")
 
 
 def _write_data(folder: Path) -> None:
@@ -99,21 +123,8 @@ def _write_data(folder: Path) -> None:
 
 
 def _register(folder: Path) -> None:
-    if len(registered_versions(MODEL_NAME)) >= len(DESCRIPTIONS):
-        return
-    console.print(f"training and registering {len(DESCRIPTIONS)} versions of {MODEL_NAME}")
+
     register_versions(folder / "train")
-
-
-def registered_versions(name: str) -> list[ModelVersion]:
-    """The versions of a registered model, none where there is no such model."""
-    known = any(model.name == name for model in mlflow.search_registered_models())
-    return list_versions(name) if known else []
-
-
-def descriptions(name: str) -> dict[str, str]:
-    """What each version of a registered model is, by its label."""
-    return {version.label: version.tags.get("what", "") for version in registered_versions(name)}
 
 
 def evaluation_file(folder: Path, content: Mapping[str, Any]) -> Path:
@@ -146,31 +157,27 @@ HOURLY_EVALUATION = {
 }
 
 
-def run_demo_hourly(home: Path) -> list[VersionOutcome]:
-    """Make the data and the versions, evaluate them on both splits, and show the tables.
-
-    Raises:
-        CongruenceError: a step that cannot be done, with its remedy.
-    """
-    started = time.monotonic()
-    folder = home / "demo-hourly"
-    console.print(f"{HOURS:,} hours of a known distribution, each like the one before; all is written to {home}")
-    point_mlflow_at(tracking_uri(home))
-    folder.mkdir(parents=True, exist_ok=True)
+def _write_hours(folder: Path) -> None:
     if not (folder / "hours.parquet").exists():
         with whole_file(folder / "hours.parquet") as stream:
             hourly.hourly_counts(HOURS).to_parquet(stream, index=False)
-    if len(registered_versions(hourly.MODEL_NAME)) < len(hourly.DESCRIPTIONS):
-        console.print(f"registering {len(hourly.DESCRIPTIONS)} versions of {hourly.MODEL_NAME}")
-        hourly.register_versions()
-    file = evaluation_file(folder, HOURLY_EVALUATION)
-    outcomes = run_evaluation(load_settings(file, {"home": str(home)}))
-    print_outcomes(outcomes, descriptions(hourly.MODEL_NAME))
-    console.print("version 1 is the true law: as rows it cannot be judged; with `time: time` it is as expected if true")
-    console.print(f"evaluation file: {file}")
-    console.print(f"took {time.monotonic() - started:.0f} s; open the reports in MLflow's UI with:")
-    console.print(f"  congruence ui --home {home}", style="bold")
-    return outcomes
+
+
+def demo_of(data: str) -> Demo:
+    """Returns the demonstration of these data: ``digits`` or ``hourly``."""
+    if data == "digits":
+        said = "rotated digits, seen through noise, and models of their angle"
+        return Demo("demo", said, MODEL_NAME, DESCRIPTIONS, EVALUATION, _write_data, _register)
+    return Demo(
+        "demo-hourly",
+        f"{HOURS:,} hours of a known distribution, each like the one before",
+        hourly.MODEL_NAME,
+        hourly.DESCRIPTIONS,
+        HOURLY_EVALUATION,
+        _write_hours,
+        lambda _: hourly.register_versions(),
+        "version 1 is the true law: as rows it cannot be judged; with `time: time` it is as expected if true",
+    )
 
 
 MODEL_IN_USE = "house-price"
@@ -278,7 +285,7 @@ def _spread(area: np.ndarray) -> np.ndarray:
 
 
 def _register_in_use() -> None:
-    if registered_versions(MODEL_IN_USE):
+    if any(model.name == MODEL_IN_USE for model in mlflow.search_registered_models()):
         return
 
     def predict(frame: pd.DataFrame) -> pd.DataFrame:

@@ -82,7 +82,7 @@ def diagnose(file: Path | None, home: Path | None, *, debug: bool = False) -> It
             yield Finding("evaluation file", "ok", f"{file} can be read")
         except SettingsError as error:
             yield from (Finding("evaluation file", "wrong", line) for line in str(error).splitlines())
-    folder = home_folder(home, file, settings.home if settings is not None else None).folder
+    folder, _ = home_folder(home, file, settings.home if settings is not None else None)
     try:
         embed_servers(folder)
     except SettingsError as error:

@@ -14,10 +14,9 @@ from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import best_of
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome, split_conditions
-from congruence.tasks.evaluate.splits import use_tracking
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_decision
-from congruence.tasks.mlflow.connection import TrackingError, with_retries
+from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
 from congruence.tasks.mlflow.pages import alias_holder, place_of, set_alias
 from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, gate_baseline, read_version
 from congruence.tasks.models.registry import select
@@ -80,8 +79,11 @@ def _interval(check: GateCheck) -> str:
     return "" if check.low is None or check.high is None else f"[{check.low:.3g}, {check.high:.3g}]"
 
 
-def show(decisions: Sequence[GateDecision], file: Path, outcomes: Sequence[VersionOutcome] = ()) -> None:
-    """Print the annotations, and append the summary to the step's, or print it where no step has one."""
+def show(decisions: Sequence[GateDecision], form: str, file: Path, outcomes: Sequence[VersionOutcome] = ()) -> None:
+    """Print what the gate says of each version, and why; for GitHub as annotations and the summary of the step."""
+    if form != "github":
+        print_decisions(decisions)
+        return
     for line in annotation_lines(decisions, file, outcomes):
         print(line, flush=True)
     text = summary(decisions, outcomes)
@@ -200,7 +202,7 @@ def require_baselines(settings: EvaluationSettings) -> None:
     """
     if settings.gate is None or settings.is_of_stored_predictions:  # whose versions are known once they are read
         return
-    use_tracking(settings)
+    use_tracking(settings.for_workers().tracking)
     for name in {version.name for pattern in settings.models for version in _selected(settings, pattern)}:
         baseline_version(name, settings.gate.baseline, settings.tracking, first_version=settings.gate.first_version)
 
@@ -391,7 +393,7 @@ def _on_split(check: GateCheck, split: str) -> GateCheck:
 _COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}
 
 
-def print_decisions(decisions: list[GateDecision]) -> None:
+def print_decisions(decisions: Sequence[GateDecision]) -> None:
     """Print what the gate says of each version, and why."""
     out = results()
     for decision in decisions:

@@ -18,8 +18,7 @@ from hashlib import sha256
 import numpy as np
 from prefect import flow
 
-from congruence.flows.cli.console import results, say
-from congruence.flows.cli.tables import print_outcomes
+from congruence.flows.cli.console import print_outcomes, results, say
 from congruence.flows.evaluate import STAGES, TERMINAL, evaluate, in_flow
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol import EvaluationProtocol
@@ -27,14 +26,13 @@ from congruence.kernels.verdict import SIGNIFICANCE
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.evaluate.evaluation import index
 from congruence.tasks.evaluate.executors import dask_executor
-from congruence.tasks.evaluate.plan import VersionOutcome, encoder_protocol
-from congruence.tasks.evaluate.splits import for_workers, open_planned, with_fitted_encoder
+from congruence.tasks.evaluate.plan import VersionOutcome, encoder_protocol, with_fitted_encoder
 from congruence.tasks.evaluate.steps import Steps, rows_of
 from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
@@ -128,7 +126,7 @@ def recalibrate_versions(
         CongruenceError: settings or data for which no version can be recalibrated.
     """
     require_models(settings, "recalibrate")
-    settings = for_workers(settings)
+    settings = settings.for_workers()
     use_tracking(settings.tracking)
     parents = [
         with_retries("looking up the version", partial(asked_version, settings, version), settings.tracking)
@@ -139,7 +137,7 @@ def recalibrate_versions(
             raise SettingsError(f"{parent.uri}: is not registered, so it can have no new version; register it first")
     labelled = _split_to_fit(settings, fit)
     settings = _indexed(settings, labelled)
-    split = open_planned(labelled, settings)
+    split = open_split(labelled, settings.plans_folder)
     made = _corrected(settings, split, parents, half=fit is None, force=force)
     pairs = [(parent, found[0]) for parent, found in zip(parents, made, strict=True) if isinstance(found, tuple)]
     outcomes = []

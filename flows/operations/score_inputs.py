@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 from prefect import flow
@@ -20,7 +19,7 @@ from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMAL
 from congruence.kernels.trust.rule import WithholdingRule, held_out_rows
 from congruence.tasks.data.locations import combine
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import (
     in_words,
     new_inputs,
@@ -30,8 +29,7 @@ from congruence.tasks.data.usable import (
 )
 from congruence.tasks.encoders.images import DECODING
 from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.evaluate.plan import encoder_protocol
-from congruence.tasks.evaluate.splits import for_workers, open_planned, with_fitted_encoder
+from congruence.tasks.evaluate.plan import encoder_protocol, with_fitted_encoder
 from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
 from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.comparisons import log_reliability
@@ -59,48 +57,25 @@ from congruence.tasks.solving.solve import (
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 
-if TYPE_CHECKING:
-    import pandas as pd
 
+def pictures_of(split: Split, store: ObjectStore, max_pixels: int) -> pd.DataFrame:
+    """Returns what ``picture_table`` says of ``split``, which is kept in a store.
 
-@dataclass(frozen=True)
-class KeptPictures:
-    """The picture statistics of splits in a store.
-
-    Attributes:
-        objects: of the store.
-        max_pixels: pictures with more are not decoded.
+    Raises:
+        StoreError: a damaged file there.
     """
-
-    objects: ObjectStore
-    max_pixels: int
-
-    def find(self, split: Split) -> pd.DataFrame | None:
-        """Returns what ``picture_table`` said of ``split``; None where it has not been asked.
-
-        Raises:
-            StoreError: a damaged file.
-        """
-        key = self._key(split)
-        content = self.objects.get(key)
-        if content is None:
-            return None
-        try:
-            rows = from_npz(content)["rows"].reshape(split.rows, len(PICTURE_COLUMNS))
-        except (ValueError, KeyError) as error:
-            said = f"{self.objects.uri}/{key} is damaged ({error}); delete this file and run again"
-            raise StoreError(said) from error
-        return pd.DataFrame(rows, columns=list(PICTURE_COLUMNS))
-
-    def measure(self, split: Split) -> pd.DataFrame:
-        """Decode and measure every picture of ``split``, and keep the numbers."""
-        table = picture_table(split, self.max_pixels)
-        self.objects.put(self._key(split), to_npz({"rows": table.to_numpy()}))
+    how = repr((PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST, DECODING, max_pixels))
+    key = f"pictures/{split.digest}/{combine([how.encode()])}.npz"
+    if (content := store.get(key)) is None:
+        say(f"measuring contrast and detail of {split.rows:,} pictures of {split.name}")
+        table = picture_table(split, max_pixels)
+        store.put(key, to_npz({"rows": table.to_numpy()}))
         return table
-
-    def _key(self, split: Split) -> str:
-        how = repr((PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST, DECODING, self.max_pixels))
-        return f"pictures/{split.digest}/{combine([how.encode()])}.npz"
+    try:
+        rows = from_npz(content)["rows"].reshape(split.rows, len(PICTURE_COLUMNS))
+    except (ValueError, KeyError) as error:
+        raise StoreError(f"{store.uri}/{key} is damaged ({error}); delete this file and run again") from error
+    return pd.DataFrame(rows, columns=list(PICTURE_COLUMNS))
 
 
 _SHOWN = 10
@@ -147,11 +122,14 @@ def score(
     """
     require_models(settings, "score")
     rule = WithholdingRule.of(settings.withhold if withhold is None else withhold)
-    settings = for_workers(settings)
+    settings = settings.for_workers()
     use_tracking(settings.tracking)
     labelled = _labelled(settings, split)
     chosen = with_fitted_encoder(settings).model_copy(update={"metrics": ["cce"]})
-    reference, fresh = open_planned(labelled, chosen), open_planned(new_inputs(labelled, inputs), chosen)
+    reference, fresh = (
+        open_split(labelled, chosen.plans_folder),
+        open_split(new_inputs(labelled, inputs), chosen.plans_folder),
+    )
     require_enough_rows(reference)
     encoder = asking_encoder(chosen.encoder)
     protocol = encoder_protocol(chosen, encoder)
@@ -248,17 +226,8 @@ def _pictures(
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     if known.split.settings.input_kind != "image":
         return None
-    store = ObjectStore(settings.store_uri, settings.store.storage_options)
-    kept = KeptPictures(store, settings.encoder.max_pixels)
-
-    def table(split: Split) -> pd.DataFrame:
-        found = kept.find(split)
-        if found is None:
-            say(f"measuring contrast and detail of {split.rows:,} pictures of {split.name}")
-            found = kept.measure(split)
-        return found
-
-    return table(known.split), table(asked.split)
+    store, most = ObjectStore(settings.store_uri, settings.store.storage_options), settings.encoder.max_pixels
+    return pictures_of(known.split, store, most), pictures_of(asked.split, store, most)
 
 
 def _labelled(settings: EvaluationSettings, name: str | None) -> SplitSettings:

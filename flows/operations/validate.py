@@ -18,11 +18,10 @@ from congruence.kernels.rng import stream
 from congruence.tasks.contract.loading import read_description, settings_in
 from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import require_measurable, rows_left_out, split_of_rows
 from congruence.tasks.embeddings.worker import require_pictures
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
-from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.evaluate.steps import checked_version
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.models.worker import contract_rows, warm_model
@@ -228,7 +227,7 @@ def quick(settings: EvaluationSettings, rows: int = ROWS) -> EvaluationSettings:
 
 
 def _sampled(settings: SplitSettings, evaluation: EvaluationSettings, rows: int) -> SplitSettings:
-    split = open_planned(settings, evaluation)
+    split = open_split(settings, evaluation.plans_folder)
     if split.rows <= rows:
         return settings
     named = sha256(f"{split.digest} {rows} {settings.model_dump_json()}".encode()).hexdigest()[:16]

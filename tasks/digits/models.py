@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice
@@ -17,13 +16,13 @@ import pyarrow.parquet as pq
 import scipy.special
 import torch
 from mlflow import MlflowClient
-from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 from numpy.typing import NDArray
 from PIL import Image
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.contract.predictors import FramePredictor
+from congruence.tasks.digits import describe_version, registered_kinds
 from congruence.tasks.digits.dataset import noise_scale
 from congruence.tasks.mlflow.connection import connect, experiment_id
 from congruence.tasks.models.registry import list_versions
@@ -203,24 +202,13 @@ def register_versions(training: Path) -> list[ModelVersion]:
     Raises:
         InvalidInputError: there are no training files.
     """
-    present = _present()
-    missing = [kind for kind in DESCRIPTIONS if kind not in present]
-    if missing and not _exists():
-        MlflowClient().create_registered_model(MODEL_NAME, description=DESCRIPTION)
+    missing = [kind for kind in DESCRIPTIONS if kind not in registered_kinds(MODEL_NAME)]
     if missing:
         table = _read(training)
         for kind, model in _trained(table, missing).items():
             _register(kind, model, table)
+        MlflowClient().update_registered_model(MODEL_NAME, DESCRIPTION)
     return list_versions(MODEL_NAME)
-
-
-def _present() -> set[str]:
-    found = MlflowClient().search_model_versions(f"name = '{MODEL_NAME}'")
-    return {version.tags.get("kind", "") for version in found if version.status == "READY"}
-
-
-def _exists() -> bool:
-    return bool(MlflowClient().search_registered_models(f"name = '{MODEL_NAME}'"))
 
 
 def _read(training: Path) -> Frame:
@@ -270,9 +258,8 @@ def _marginal(y: NDArray[np.float64]) -> MarginalLaw:
 def _register(kind: str, model: FramePredictor, table: Frame) -> None:
     """Log one version under a training run of its own and register it, with the words for the registry's page."""
     tracking = TrackingSettings()
-    client = connect(tracking)
     # Named, not set: the experiment that a process has set outlives the database that it is in.
-    place = experiment_id(client, TRAINING_EXPERIMENT, tracking)
+    place = experiment_id(connect(tracking), TRAINING_EXPERIMENT, tracking)
     mixture = kind in ("mixture", "marginal")
     with mlflow.start_run(experiment_id=place, run_name=f"{MODEL_NAME}: {DESCRIPTIONS[kind]}"):
         mlflow.log_params({"kind": kind, "training_rows": len(table)})
@@ -282,19 +269,9 @@ def _register(kind: str, model: FramePredictor, table: Frame) -> None:
             family="mixture" if mixture else "normal",
             component="normal" if mixture else None,
             input_example=table[["image", "angle", "digit"]].head(5).astype({"digit": "float64"}),
+            registered_model_name=MODEL_NAME,
         )
-    # Tags at creation: a version that is there without its kind would be trained again.
-    version = client.create_model_version(
-        MODEL_NAME,
-        source=info.model_uri,
-        run_id=info.run_id,
-        model_id=info.model_id,
-        tags={"what": DESCRIPTIONS[kind], "kind": kind},
-        description=DESCRIPTIONS[kind],
-    )
-    link = [{"name": MODEL_NAME, "version": version.version}]
-    client.set_logged_model_tags(info.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(link)})
-    client.set_registered_model_alias(MODEL_NAME, kind, version.version)
+    describe_version(MODEL_NAME, info.registered_model_version, kind, DESCRIPTIONS[kind])
 
 
 def _mixture_columns(weights: NDArray[np.float64], loc: NDArray[np.float64], scale: NDArray[np.float64]) -> Frame:

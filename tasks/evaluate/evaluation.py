@@ -16,11 +16,10 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.data.ingest import ingest_file, source_files
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import open_kept
+from congruence.tasks.data.split import open_kept, open_split
 from congruence.tasks.data.usable import require_measurable
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer, in_groups, reason
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, VersionOutcome
-from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.evaluate.steps import Failures, Steps, rows_of
 from congruence.tasks.mlflow.connection import connect, tracking_address
 from congruence.tasks.mlflow.runs import fail_run, open_run
@@ -121,7 +120,7 @@ def index(
                     for done in executor().map(ingest, groups, name="index", retries=1):
                         done.result()
                         advance(len(done.item))
-            opened = open_planned(split, settings)
+            opened = open_split(split, settings.plans_folder)
         said = require_measurable(opened, settings.max_invalid, missing=settings.encoder.missing)
         if said is not None:
             to.say(said)

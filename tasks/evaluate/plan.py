@@ -10,26 +10,28 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any
 
+from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import Split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.features import statistics
 from congruence.tasks.encoders.loading import EncoderIdentity, encoder_identity
-from congruence.tasks.evaluate.splits import for_workers, open_planned, use_tracking, with_fitted_encoder
 from congruence.tasks.evaluate.stored import opened, with_stored
-from congruence.tasks.mlflow.connection import database_file, with_retries
+from congruence.tasks.mlflow.connection import database_file, use_tracking, with_retries
 from congruence.tasks.mlflow.finished import Conditions, LoggedEvaluation, finished_evaluations
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import STORED, RegistryError, select
-from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.runtime.errors import SettingsError, SplitError
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
-from congruence.tasks.settings.sections import FITTED_ON, ModelEntry, ModelVersion
+from congruence.tasks.settings.sections import FITTED_ON, EncoderSettings, ModelEntry, ModelVersion
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,9 @@ class Plan:
     """
 
     def __init__(self, settings: EvaluationSettings, *, again: bool = False) -> None:
-        self.settings, self.again, self.said = for_workers(settings), again, tuple[str, ...]()
+        self.settings, self.again, self.said = settings.for_workers(), again, tuple[str, ...]()
         _require_registry(self.settings)
-        use_tracking(self.settings)
+        use_tracking(self.settings.tracking)
         if self.settings.is_of_stored_predictions:
             self.settings, self.said = with_stored(self.settings)
         self.versions, entries = _requested(self.settings)
@@ -139,10 +141,11 @@ class Plan:
         """
         settings = with_fitted_encoder(self.settings)
         encoder = encoder_identity(settings.encoder, settings.home_folder / "encoders")
-        reference = None if settings.reference is None else open_planned(settings.reference, settings)
+        reference = None if settings.reference is None else open_split(settings.reference, settings.plans_folder)
         protocol = encoder_protocol(settings, encoder, reference)
         return [
-            self._of_split(settings, open_planned(split, settings), reference, protocol) for split in settings.splits
+            self._of_split(settings, open_split(split, settings.plans_folder), reference, protocol)
+            for split in settings.splits
         ]
 
     def outcomes(self) -> list[VersionOutcome] | None:
@@ -182,6 +185,40 @@ class Plan:
                 found = (held.run_id, held.metrics, protocol_name(protocol), held.verdict, held.wrong)
                 outcomes.append(VersionOutcome(version.label, split.name, "found", *found))
         return SplitPlan(settings, split, reference, protocol, missing, outcomes, self.again)
+
+
+def with_fitted_encoder(settings: EvaluationSettings) -> EvaluationSettings:
+    """The settings with the statistics of tabular features, of ``statistics_split`` where they are not given.
+
+    Of stored predictions they are those of the rows of all versions. To be asked once for a whole evaluation: settings
+    that name fewer splits might be fitted to another one.
+    """
+    if not settings.encoder.needs_statistics:
+        return settings
+    stored = any(split.stored for split in settings.splits)
+    splits = settings.splits if stored else [settings.statistics_split]
+    found = (open_split(split, settings.plans_folder) for split in splits)
+    return settings.model_copy(update={"encoder": with_statistics(settings.encoder, *found)})
+
+
+def with_statistics(settings: EncoderSettings, *splits: Split) -> EncoderSettings:
+    """The settings with mean and scale of the valid rows of ``splits`` where they are not given.
+
+    They enter the encoder's preprocessing digest, so that embeddings by other statistics never meet these.
+
+    Raises:
+        SplitError: no row of the splits can be used.
+    """
+    if not settings.needs_statistics:
+        return settings
+    moments = [each.facts.present if settings.takes_missing else each.facts.complete for each in splits]
+    known = [each for each in moments if each is not None]
+    found = reduce(add, known) if known else None
+    try:
+        mean, scale = statistics(found, settings.dimension)
+    except InvalidInputError as error:
+        raise SplitError(f"split {splits[0].name!r}: {error}") from error
+    return settings.model_copy(update={"mean": mean, "scale": scale})
 
 
 def requested_versions(settings: EvaluationSettings) -> list[ModelVersion]:
@@ -264,7 +301,9 @@ def encoder_protocol(
     protocol = replace(settings.protocol.protocol(), encoder=f"{encoder.id} {encoder.preprocessing_digest}")
     if settings.reference is None:
         return protocol
-    return replace(protocol, reference_split=(reference or open_planned(settings.reference, settings)).digest)
+    return replace(
+        protocol, reference_split=(reference or open_split(settings.reference, settings.plans_folder)).digest
+    )
 
 
 def protocol_name(protocol: EvaluationProtocol) -> str:
@@ -289,23 +328,14 @@ def evaluation_identity(
     )
 
 
-def file_conditions(settings: EvaluationSettings, *, protocol_digest: str | None = None) -> dict[str, Conditions]:
-    """By split: the digests under which these settings evaluate, whatever else may have been logged on it.
+def split_conditions(
+    settings: EvaluationSettings, *, protocol_digest: str | None = None
+) -> list[tuple[SplitSettings, Conditions]]:
+    """Split by split the digests under which these settings evaluate, whatever else may have been logged on it.
 
     Args:
         settings: the evaluation file's.
         protocol_digest: to be taken in place of the file's own, for which the encoder must be known.
-
-    Raises:
-        CongruenceError: a split or an encoder that cannot be opened.
-    """
-    return {split.name: found for split, found in split_conditions(settings, protocol_digest=protocol_digest)}
-
-
-def split_conditions(
-    settings: EvaluationSettings, *, protocol_digest: str | None = None
-) -> list[tuple[SplitSettings, Conditions]]:
-    """The same split by split: those of stored predictions may have one name, and rows of different versions.
 
     Raises:
         CongruenceError: a split or an encoder that cannot be opened.
@@ -316,6 +346,6 @@ def split_conditions(
         protocol_digest = encoder_protocol(settings, encoder).digest
     found = []
     for split in settings.splits:
-        digest = open_planned(split, settings).digest
+        digest = open_split(split, settings.plans_folder).digest
         found.append((split, Conditions(digest, protocol_digest, settings_digest(settings, split))))
     return found

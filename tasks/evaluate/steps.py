@@ -32,11 +32,11 @@ from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, groups_of_shards, in_groups, tell
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
-from congruence.tasks.evaluate.splits import require_features
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.models.worker import ServedVersion, try_contract
+from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.runtime.lines import Advance, about
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
 from congruence.tasks.settings.sections import ModelVersion
@@ -74,6 +74,21 @@ def serve(settings: EvaluationSettings, version: ModelVersion, split: Split | No
         None if entry.model_inputs is None else tuple(entry.model_inputs),
         stored,
     )
+
+
+def require_features(split: Split, dimension: int, fitted_on: str) -> None:
+    """Raise SplitError where the rows of ``split`` have another number of features than ``dimension``.
+
+    ``fitted_on`` names the split that statistics are fitted to where they are not given.
+    """
+    found = split.facts.present
+    size = dimension if found is None else len(found.count)
+    if size != dimension:
+        raise SplitError(
+            f"split {split.name!r}: its rows have {size} features, but the encoder standardises {dimension} (those of "
+            f"encoder.mean, scale and dimension, else of split {fitted_on!r}); name the same columns as input in every "
+            "split"
+        )
 
 
 def require_none(failures: Failures) -> None:

@@ -25,8 +25,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.stored import StoredSource, StoredTable, read_stored, stored_in_frame
 from congruence.tasks.data.stored_parts import write_parts
-from congruence.tasks.evaluate.splits import use_tracking
-from congruence.tasks.mlflow.connection import database_file, with_retries
+from congruence.tasks.mlflow.connection import database_file, use_tracking, with_retries
 from congruence.tasks.models.registry import STORED, RegistryError, resolve
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -73,7 +72,7 @@ def opened(settings: EvaluationSettings) -> EvaluationSettings:
     """
     if not settings.is_of_stored_predictions:
         return settings
-    use_tracking(settings)
+    use_tracking(settings.for_workers().tracking)
     return with_stored(settings)[0]
 
 

@@ -12,7 +12,7 @@ from congruence.kernels.trust.rule import WithholdingRule
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.contract.settings import PredictionSettings, StoredPredictions
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
-from congruence.tasks.runtime.files import default_home, digest_of
+from congruence.tasks.runtime.files import default_home, digest_of, tracking_uri
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
 from congruence.tasks.settings.parts import (
     ClusterSettings,
@@ -260,6 +260,11 @@ class EvaluationSettings(Strict):
     def store_uri(self) -> str:
         """Where embeddings, predictions and measurements are kept."""
         return self.store.uri or str(self.home_folder / "embeddings")
+
+    def for_workers(self) -> EvaluationSettings:
+        """Returns it with what depends on this process's folder and environment written out: home, MLflow's server."""
+        tracking = self.tracking.model_copy(update={"uri": self.tracking.uri or tracking_uri(self.home_folder)})
+        return self.model_copy(update={"home": self.home_folder, "tracking": tracking})
 
     @property
     def local_folders(self) -> list[str]:

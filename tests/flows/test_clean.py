@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
-from congruence.flows.operations.cleanup import clean, readable
+from congruence.flows.operations.cleanup import clean
 from congruence.tasks.data.split import open_split
 from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.embeddings.worker import open_store
@@ -202,10 +202,6 @@ def test_the_command_lists_asks_and_says_so(data: Path, home: Path, monkeypatch:
     lost = CliRunner().invoke(app, ["clean", str(file), "--home", str(home), "--yes"])
     assert lost.exit_code == 2
     assert "kept.parquet: no such file" in lost.output
-
-
-def test_sizes_are_readable() -> None:
-    assert [readable(size) for size in (5, 2048, 3 * 2**30, 2**52)] == ["5 B", "2.0 KiB", "3.0 GiB", "4096.0 TiB"]
 
 
 def test_a_bucket_is_cleaned_of_what_is_a_day_old(

@@ -18,8 +18,8 @@ from congruence.flows.cli.app import app
 from congruence.flows.evaluate import evaluate
 from congruence.flows.operations import demo
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
-from congruence.tasks import hourly
 from congruence.tasks.data.split import open_split
+from congruence.tasks.digits import hourly
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.evaluate.plan import VersionOutcome

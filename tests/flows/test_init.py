@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from congruence.flows.operations.init_file import ModelFacts, columns_roles, evaluation_text, write_evaluation
-from congruence.flows.operations.init_stored import stored_evaluation_text
+from congruence.flows.operations.columns import ModelFacts, columns_roles
+from congruence.flows.operations.init import evaluation_text, stored_evaluation_text, write_evaluation
 from congruence.kernels.distributions import Normal
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.data.split import open_split

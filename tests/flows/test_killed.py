@@ -15,8 +15,8 @@ import psutil
 import pytest
 from slow_machine import a_quarter_of_the_processor
 
+from congruence.tasks.data.split import open_split
 from congruence.tasks.evaluate.executors import Observer, dask_executor
-from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.evaluate.steps import Steps, rows_of
 from congruence.tasks.runtime.files import ENDING
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -61,7 +61,7 @@ def embed(content: Content, home: Path, store: Path, cluster: dict[str, Any], pa
     encoder = {"kind": "custom", "path": "embed_process:PixelEncoder", "options": {"pause": pause}}
     changed = content(home=str(home), store={"uri": str(store)}, encoder=encoder, cluster=cluster)
     settings = EvaluationSettings.model_validate(changed)
-    rows = rows_of(settings, open_planned(settings.splits[0], settings))
+    rows = rows_of(settings, open_split(settings.splits[0], settings.plans_folder))
     with dask_executor(settings.cluster, print) as executor:
         Steps(settings, executor, Observer()).embed(rows)
 

@@ -17,8 +17,7 @@ from prefect import flow
 from rich.console import Console
 
 from congruence.flows.cli import console
-from congruence.flows.cli.console import say
-from congruence.flows.cli.tables import order_of_versions, print_outcomes
+from congruence.flows.cli.console import order_of_versions, print_outcomes, say
 from congruence.flows.evaluate import STAGES, in_flow, run_fields
 from congruence.kernels import Normal
 from congruence.kernels.verdict import Verdict

@@ -5,29 +5,27 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
-from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from distributed import CancelledError, KilledWorker, LocalCluster, Status, get_worker
+from distributed import CancelledError, KilledWorker
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from typer.testing import CliRunner
 
-from congruence.flows import session
+from congruence.flows.cli import session
 from congruence.flows.cli.app import app
 from congruence.flows.cli.options import Errors, explaining
-from congruence.flows.evaluate import explain, is_news, log_own_errors_as_messages
+from congruence.flows.evaluate import explain, explain_in_logs, is_news
 from congruence.flows.operations.validate import about_targets
 from congruence.kernels import Normal, Poisson
 from congruence.tasks.evaluate.executors import Done
@@ -163,8 +161,8 @@ def test_a_login_that_prefect_does_not_know() -> None:
 def test_our_own_errors_come_without_a_traceback(
     error: Exception, shown: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_own_errors_as_messages()
-    log_own_errors_as_messages()
+    explain_in_logs()
+    explain_in_logs()
     logger = logging.getLogger("prefect.flow_runs")
     assert logger.filters.count(explain) == 1
     logger.addHandler(caplog.handler)
@@ -185,7 +183,7 @@ def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal(caplog: py
     handler = PrefectConsoleHandler(stream=said)
     handler.addFilter(is_news)
     logger = logging.getLogger("prefect.flow_runs")
-    log_own_errors_as_messages()
+    explain_in_logs()
     logger.addHandler(handler)
     try:
         for error in (SettingsError("models: none given"), ZeroDivisionError("nobody foresaw it")):
@@ -200,47 +198,6 @@ def test_a_command_that_prints_its_errors_keeps_them_off_its_terminal(caplog: py
     assert "models: none given" not in said.getvalue()
     assert "nobody foresaw it" in said.getvalue()
     assert "lost a worker" in said.getvalue()
-
-
-def test_a_worker_that_was_loaded_before_the_command_spoke_keeps_them_off_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said = StringIO()
-    handler = PrefectConsoleHandler(stream=said)
-    log_own_errors_as_messages()  # when the process is loaded from which workers are forked
-    monkeypatch.setenv("CONGRUENCE_ERRORS_TOLD", "1")
-    logging.getLogger().addHandler(handler)
-    try:
-        raise SettingsError("models: none given")
-    except SettingsError:
-        logging.getLogger("prefect.task_runs").exception("Task run 'check' failed")
-    finally:
-        logging.getLogger().removeHandler(handler)
-    assert not said.getvalue()
-
-
-def test_what_a_task_says_while_its_worker_is_closed_is_kept_off_the_terminal() -> None:
-    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
-        running = cluster.get_client().submit(until_the_worker_ends)
-        assert passed_on.get(timeout=60)
-        cluster.close()
-        del running
-    assert not passed_on.get(timeout=60)
-
-
-passed_on: Queue[bool] = Queue()
-
-
-def until_the_worker_ends() -> None:
-    """A task that fails, in Prefect's words, before and after its worker is closed."""
-    passed_on.put(is_news(lost("prefect.task_runs")))
-    while get_worker().status is Status.running:
-        time.sleep(0.01)
-    passed_on.put(is_news(lost("prefect.task_runs")))
-
-
-def lost(name: str) -> logging.LogRecord:
-    return logging.LogRecord(name, logging.ERROR, __file__, 1, "it is lost", None, None)
 
 
 def test_a_version_that_kills_every_worker_is_named() -> None:

@@ -14,10 +14,10 @@ from prefect.client.schemas.objects import StateType
 from stored_table import content, requests, scored
 
 from congruence.flows.deployed import watch_registry
-from congruence.flows.looks import WatchResult
 from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.listing import over_time_address
-from congruence.flows.watch import check_once
+from congruence.flows.operations.looks import WatchResult
+from congruence.flows.operations.watch import check_once
 from congruence.tasks.monitor.account import INPUTS, read_account
 from congruence.tasks.monitor.periods import embeddings_change, features_change
 from congruence.tasks.settings.evaluation import EvaluationSettings
@@ -82,7 +82,7 @@ def test_each_week_is_looked_at_once_and_again_where_late_labels_change_it(
 
 
 def _version(folder: Path, home: Path) -> tuple:
-    from congruence.flows.watch import watched_versions
+    from congruence.flows.operations.watch import watched_versions
 
     given = settings(folder, home)
     return watched_versions(given)[0], given.splits[0], given

@@ -34,10 +34,10 @@ from congruence.kernels.split import prepare
 from congruence.tasks.compact_clip import WEIGHTS, model_name
 from congruence.tasks.contract import PredictiveModel, check_contract, load_predictive_model
 from congruence.tasks.digits.dataset import base_images, digit_rows, draw, labels, noise_scale, write_digits
+from congruence.tasks.digits.hourly import CORRELATION, INPUTS, hourly_counts, poisson, true_law, weekday
 from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, normal_nll, pixels, register_versions, train
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.open_clip_import import open_clip
-from congruence.tasks.hourly import CORRELATION, INPUTS, hourly_counts, poisson, true_law, weekday
 from congruence.tasks.models.registry import list_versions, resolve
 from congruence.tasks.sentences.calibration import correlation_clause
 from congruence.tasks.settings.sections import EncoderSettings, ModelVersion

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from congruence.flows.evaluate import log_own_errors_as_messages
+from congruence.flows.evaluate import explain_in_logs
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.evaluate.executors import reason
 from congruence.tasks.runtime.errors import MASK, mask_secrets, mask_text
@@ -176,7 +176,7 @@ def test_a_secret_of_the_environment_is_masked_when_the_error_is_made(monkeypatc
 
 @pytest.mark.parametrize("kind", [CongruenceError, OSError])
 def test_prefects_log_tells_no_secret_not_even_in_a_traceback(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
-    log_own_errors_as_messages()
+    explain_in_logs()
     logger = logging.getLogger("prefect.task_runs")
     logger.addHandler(caplog.handler)
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from congruence.flows import session as prefect_server
+from congruence.flows.cli import session as prefect_server
 from congruence.flows.cli.options import Errors, embed_servers, explained
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.mlflow.connection import TrackingError, connect, use_tracking, with_retries

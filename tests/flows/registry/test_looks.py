@@ -22,10 +22,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
 from prefect.settings import PREFECT_API_URL
 
-import congruence.flows.watch as watching
+import congruence.flows.operations.watch as watching
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.listing import over_time_address
-from congruence.flows.watch import check_once
+from congruence.flows.operations.watch import check_once
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate

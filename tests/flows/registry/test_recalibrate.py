@@ -14,11 +14,11 @@ from mlflow import MlflowClient
 
 from congruence.flows.operations.gate import gate
 from congruence.flows.operations.recalibrate import NothingToMendError, asked_version, recalibrate, require_fault
-from congruence.flows.watch import check_once
+from congruence.flows.operations.watch import check_once
 from congruence.kernels.dependence.correlation import hold_out
 from congruence.tasks.contract import ContractError
+from congruence.tasks.data.split import open_split
 from congruence.tasks.evaluate.plan import left_out
-from congruence.tasks.evaluate.splits import open_planned
 from congruence.tasks.mlflow.corrected_versions import require_inputs
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.recalibration.fit import FittedVersion
@@ -64,7 +64,7 @@ def test_an_overconfident_version_is_mended_on_rows_that_the_fit_has_not_seen(
     again = recalibrate(settings, "models:/narrow/1")
     assert (again.version.label, again.said) == ("narrow/2", None)
     assert [outcome.status for outcome in again.outcomes] == ["found", "found"]
-    outcomes, judged = left_out([made.parent, made.version], open_planned(settings.splits[0], settings))
+    outcomes, judged = left_out([made.parent, made.version], open_split(settings.splits[0], settings.plans_folder))
     assert [version.label for version in judged] == ["narrow/1"]
     assert outcomes[0].status == "left out"
     assert "fitted on rows of this split" in str(outcomes[0].error)
@@ -114,4 +114,4 @@ def test_what_cannot_be_done_is_said_before_the_work(registry: Any, split: Path)
     require_fault(resolve("models:/named/1"), fitted, force=True)
     blind = registry.settings(models=["named"])
     with pytest.raises(ContractError, match="depends on cos, sin, which its model_inputs"):
-        require_inputs(open_planned(blind.splits[0], blind), fitted)
+        require_inputs(open_split(blind.splits[0], blind.plans_folder), fitted)

@@ -10,9 +10,9 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-import congruence.flows.looks as shown
-import congruence.flows.watch as flow
-from congruence.flows.watch import check_once, only_watch, watch, watched_versions
+import congruence.flows.operations.looks as shown
+import congruence.flows.operations.watch as flow
+from congruence.flows.operations.watch import check_once, only_watch, watch, watched_versions
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.sections import WatchSettings, parse_duration

@@ -45,7 +45,7 @@ def run(record: Any, name: str, device: str, small: bool) -> None:
 
 
 def _evaluated(record: Any, file: Path, home: Path, kind: str, models: list[str]) -> dict[str, dict[str, float]]:
-    from congruence.flows.session import run_evaluation
+    from congruence.flows.cli.session import run_evaluation
     from congruence.tasks.settings.evaluation import load_settings
     from congruence.tasks.settings.parts import ClusterSettings
 

@@ -51,7 +51,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]
 
 def test_the_helper_writes_where_the_commands_read(pointed_nowhere: Path, said: pytest.LogCaptureFixture) -> None:
     log_one()
-    store = tracking_uri(home_folder(None).folder)
+    store = tracking_uri(home_folder(None)[0])
     assert store == f"sqlite:///{pointed_nowhere}/.congruence/mlflow.db"
     assert store in said.text
     mlflow.set_tracking_uri(store)

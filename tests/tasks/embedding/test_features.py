@@ -16,7 +16,8 @@ from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.features import Moments, statistics
 from congruence.tasks.encoders.loading import load_encoder
-from congruence.tasks.evaluate.splits import require_features, with_fitted_encoder, with_statistics
+from congruence.tasks.evaluate.plan import with_fitted_encoder, with_statistics
+from congruence.tasks.evaluate.steps import require_features
 from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.settings.evaluation import EvaluationSettings, StoreSettings

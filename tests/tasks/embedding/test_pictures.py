@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from congruence.flows.operations.score_inputs import KeptPictures
+from congruence.flows.operations import score_inputs
+from congruence.flows.operations.score_inputs import pictures_of
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, picture_statistics
-from congruence.tasks.data.split import open_split
+from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import measured_picture, picture_table, thumbnails
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
@@ -47,19 +48,27 @@ def test_pictures_above_the_limit_are_not_decoded(image_split: Any) -> None:
     assert picture_table(open_split(image_split(3)), 100).isna().all().all()
 
 
-def test_pictures_are_measured_once_whatever_the_split_is_called(image_split: Any, rows: Any, tmp_path: Path) -> None:
-    store = ObjectStore(str(tmp_path / "store"), {})
+def test_pictures_are_measured_once_whatever_the_split_is_called(
+    image_split: Any, rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, asked = ObjectStore(str(tmp_path / "store"), {}), list[str]()
+
+    def measured(split: Split, most: int) -> pd.DataFrame:
+        asked.append(f"{split.name} {most}")
+        return picture_table(split, most)
+
+    monkeypatch.setattr(score_inputs, "picture_table", measured)
     first = open_split(image_split(45))
-    kept = KeptPictures(store, 10_000)
-    assert kept.find(first) is None
-    measured = kept.measure(first)
+    table = pictures_of(first, store, 10_000)
     moved = open_split(image_split(45, "elsewhere", shard_rows=9, name="moved"))
-    pd.testing.assert_frame_equal(kept.find(moved), measured)
-    assert KeptPictures(store, 100).find(first) is None
+    pd.testing.assert_frame_equal(pictures_of(moved, store, 10_000), table)
+    (key,) = store.sizes("pictures")
+    pictures_of(first, store, 100)
     others = rows(45)
     others.loc[3, "image"] = others.loc[4, "image"]
-    assert kept.find(open_split(image_split(45, "others", frame=others))) is None
-    (key,) = store.sizes("pictures")
+    changed = open_split(image_split(45, "others", frame=others))
+    pictures_of(changed, store, 10_000)
+    assert asked == [f"{first.name} 10000", f"{first.name} 100", f"{changed.name} 10000"]
     store.put(key, (store.get(key) or b"")[:-40])
     with pytest.raises(StoreError, match=rf"{key} is damaged .*; delete this file and run again"):
-        kept.find(first)
+        pictures_of(first, store, 10_000)

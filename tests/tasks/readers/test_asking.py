@@ -20,7 +20,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import BayesianRidge, LinearRegression
 
-from congruence.flows.operations.init_file import model_facts
+from congruence.flows.operations.init import model_facts
 from congruence.kernels.distributions import Normal, Poisson, Quantiles
 from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.recalibration.recalibration_map import Form

@@ -50,9 +50,9 @@ def session() -> Iterator[None]:
 
     # Explained inside as well: the server's address is known there, and how it ended.
     with explaining(), prefect_server(), explaining():
-        from congruence.flows.evaluate import told_by_a_command
+        from congruence.flows.evaluate import explain_in_logs
 
-        told_by_a_command()
+        explain_in_logs(told_by_a_command=True)
         yield
 
 
@@ -97,17 +97,13 @@ def prefect_server() -> Iterator[None]:
         with collector_paused():
             import congruence.flows.evaluate  # noqa: F401
         _await(server, url)
-        os.environ[_API] = url  # for Dask's worker processes
-        try:
-            with temporary_settings({PREFECT_API_URL: url}):
-                try:
-                    yield
-                except Exception:  # also what the flow said of its failure; a signal is not held up by it
-                    _send_what_is_queued()
-                    raise
+        with temporary_settings({PREFECT_API_URL: url}):
+            try:
+                yield
+            except Exception:  # also what the flow said of its failure; a signal is not held up by it
                 _send_what_is_queued()
-        finally:
-            del os.environ[_API]
+                raise
+            _send_what_is_queued()
 
 
 @contextmanager

@@ -20,7 +20,9 @@ from datetime import date
 import numpy as np
 
 from congruence.flows.cli.console import say
-from congruence.flows.looks import (
+from congruence.flows.cli.session import run_evaluation
+from congruence.flows.operations.gate import gate_outcomes
+from congruence.flows.operations.looks import (
     Evaluate,
     WatchResult,
     look_at_stored,
@@ -29,18 +31,16 @@ from congruence.flows.looks import (
     stored_versions,
     tell_verdicts,
 )
-from congruence.flows.operations.gate import gate_outcomes
-from congruence.flows.session import run_evaluation
 from congruence.kernels.errors import CongruenceError
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.locations import combine
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import dates_of
+from congruence.tasks.data.split import open_split
 from congruence.tasks.data.usable import split_of_rows
-from congruence.tasks.evaluate.plan import VersionOutcome
-from congruence.tasks.evaluate.splits import open_planned, use_tracking, with_fitted_encoder
-from congruence.tasks.mlflow.connection import TrackingError, with_retries
+from congruence.tasks.evaluate.plan import VersionOutcome, with_fitted_encoder
+from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
 from congruence.tasks.mlflow.pages import log_failure
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.monitor.account import Account, counted_keys, read_account
@@ -74,7 +74,7 @@ def check_once(
         SettingsError: nothing says which models to watch.
         TrackingError: MLflow does not answer.
     """
-    use_tracking(settings)
+    use_tracking(settings.for_workers().tracking)
     if settings.is_of_stored_predictions:
         return look_at_stored(settings, evaluate, model=model, skipped=skipped)
     watched = watched_versions(settings)
@@ -138,7 +138,7 @@ def _evaluated(
     fitted = with_fitted_encoder(settings.model_copy(update=alone) if fits_itself else settings)
     uris = [version.uri for version in versions]
     narrowed = fitted.model_copy(update={**alone, "models": uris, "gate": None})
-    rows = settings.watch.in_process_rows and open_planned(split, narrowed).rows
+    rows = settings.watch.in_process_rows and open_split(split, narrowed.plans_folder).rows
     return outcomes_of(narrowed, rows, evaluate)
 
 
@@ -184,7 +184,7 @@ def _due_part(
     if not due:
         return None
     part = split.model_copy(update={"since": due[0], "until": due[-1], "last": None, "new_dates_only": False})
-    opened = open_planned(part, settings)
+    opened = open_split(part, settings.plans_folder)
     fresh = np.ones(opened.rows, dtype=bool)
     if split.key is not None and account.looks:
         fresh = ~np.isin(hashed_keys(opened.keys()), counted_keys(account, settings))

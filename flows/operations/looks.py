@@ -21,12 +21,12 @@ from congruence.kernels.monitoring.evidence import Monitor
 from congruence.kernels.threads import on_one_core
 from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.split import open_split
 from congruence.tasks.data.stored import StoredPart, StoredTable
 from congruence.tasks.data.stored_parts import write_parts
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
-from congruence.tasks.evaluate.plan import Plan, VersionOutcome
-from congruence.tasks.evaluate.splits import open_planned, with_fitted_encoder
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome, with_fitted_encoder
 from congruence.tasks.evaluate.stored import as_evaluation, named_versions, open_stored, rows_folder, version_addresses
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.pages import BEST, place_of, set_version_tags
@@ -336,7 +336,9 @@ def _look_at_inputs(
         return
     parts = table.parts({name: rows}, period.since, period.until)
     (before,) = write_parts(table, parts, addresses, *rows_folder(settings))
-    change = inputs_change(settings, open_planned(split, settings), open_planned(before, settings))
+    change = inputs_change(
+        settings, open_split(split, settings.plans_folder), open_split(before, settings.plans_folder)
+    )
     client = connect(settings.tracking)
     with_retries(
         "logging whether inputs changed",

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 import scipy.special
 import scipy.stats
-from mlflow import MlflowClient
 from scipy.signal import lfilter
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.rng import stream
 from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.digits import describe_version, registered_kinds
 
 INPUTS = ("sin", "cos", "workingday", "temperature")
 DISPERSION = 0.15
@@ -97,9 +97,10 @@ _VERSIONS: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame]]] = {
 
 
 def register_versions() -> None:
-    """Log and register the versions under ``MODEL_NAME``, each with its alias and what it is as the tag ``what``."""
-    example, client = hourly_counts(5)[list(INPUTS)], MlflowClient()
-    for alias, (family, predict) in _VERSIONS.items():
+    """Log and register the versions under ``MODEL_NAME`` that it lacks, each with its alias and what it is."""
+    example = hourly_counts(5)[list(INPUTS)]
+    for kind in [kind for kind in _VERSIONS if kind not in registered_kinds(MODEL_NAME)]:
+        family, predict = _VERSIONS[kind]
         info = log_predictive_model(
             predict,
             name=MODEL_NAME,
@@ -108,6 +109,4 @@ def register_versions() -> None:
             registered_model_name=MODEL_NAME,
             pip_requirements=["congruence", "mlflow", "scipy"],
         )
-        version = str(info.registered_model_version)
-        client.set_registered_model_alias(MODEL_NAME, alias, version)
-        client.set_model_version_tag(MODEL_NAME, version, "what", DESCRIPTIONS[alias])
+        describe_version(MODEL_NAME, info.registered_model_version, kind, DESCRIPTIONS[kind])

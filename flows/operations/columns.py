@@ -1,0 +1,207 @@
+"""What each column of a data set is for, as far as names, types, the first rows and a model tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+
+from congruence.tasks.data.columns import design_problem, design_type_problem
+from congruence.tasks.data.locations import is_text
+from congruence.tasks.data.sources import REFERENCE
+from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.scores.metrics.registry import is_taken
+
+TARGET_NAMES = ("target", "y", "label")
+KEY_NAMES = ("key", "id", "row_id", "uuid")
+MOST_SLICES, MOST_GROUPS = 3, 30
+SEEN_ROWS = 256
+_IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+_GROUPS = ("group", "patient", "subject", "person", "participant", "customer", "user", "household", "session", "series")
+_TIMES = ("time", "timestamp", "datetime", "date", "date_time")
+_WEIGHTS = ("sample_weight", "sampling_weight", "survey_weight", "row_weight", "weights")
+_EXPOSURES = ("exposure", "exposures", "time_at_risk", "person_years")
+NAMES_A_ROW = re.compile(r"^ID(?=[A-Z_]|[a-z])|(?<=[a-z])(ID|Id)$|_(id|key)$|_(ID|KEY)$")
+"""Words in a column's name that make it a key where its values differ: policy_id, IDpol, policyID."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What MLflow knows of a version: its columns, whether its metadata spell the family, how a native one is asked.
+
+    ``reads`` is the family of one row's answer, where that says itself what it is; ``has_signature`` whether the inputs
+    are those of a signature, else they were found by asking for a row without each column.
+    """
+
+    uri: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    describes_itself: bool = False
+    asked_by: str = ""
+    reads: str = ""
+    has_signature: bool = True
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The role of each column, as far as the data and the model tell."""
+
+    target: str
+    input_kind: Literal["image", "text", "features"]
+    input: str | list[str]
+    model_inputs: list[str] | None
+    key: str | None
+    slices: list[str]
+    more_slices: list[str] = field(default_factory=list)
+    design: Mapping[str, str] = field(default_factory=dict)
+
+
+def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None = None) -> Roles:
+    """The roles of the columns, from their names, their types, the first rows and the columns that a model asks for.
+
+    Raises:
+        SettingsError: the target or the inputs cannot be inferred.
+    """
+    asked = [name for name in model.inputs if name in first.column_names] if model is not None else []
+    chosen = _target(first, target, asked)
+    key = _key(first, {chosen, *asked})
+    design = proposed_design(first, {chosen, key}, asked, model is not None and bool(model.inputs))
+    named = [column for role, column in design.items() if role != "exposure"]  # which is an input of the law as well
+    rest = [name for name in first.column_names if name not in (chosen, key, *named)]
+    images = [name for name in rest if _holds_images(first.column(name))]
+    numbers = [name for name in (asked or rest) if name in rest and _holds_numbers(first.schema.field(name).type)]
+    texts = [name for name in rest if _holds_texts(first.column(name))]
+    if images:
+        kind, given = "image", images[0]
+    elif numbers:
+        kind, given = "features", numbers
+    elif texts:
+        kind, given = "text", texts[0]
+    else:
+        raise SettingsError(
+            f"no column of images, numbers or texts is left for the encoder to read; the columns are {_list(first)}"
+        )
+    read = [given] if isinstance(given, str) else given
+    model_inputs = asked if asked and asked != read else None
+    left = [name for name in rest if name not in read and name not in texts and not is_taken(name)]
+    slices = [name for name in left if _groups(first.column(name))]
+    slices.sort(key=lambda name: name not in asked)  # what the model reads first: there it can be wrong in its own way
+    shown, more = slices[:MOST_SLICES], slices[MOST_SLICES:]
+    return Roles(chosen, kind, given, model_inputs, key, shown, more, design)  # type: ignore[arg-type]
+
+
+def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
+    names = [str(name) for name in first.column_names]
+    if target is not None:
+        if target not in names:
+            raise SettingsError(f"--target: there is no column '{target}'; the columns are {_list(first)}")
+        return target
+    numbers = [name for name in names if _holds_numbers(first.schema.field(name).type) and name not in asked]
+    named = [name for wanted in TARGET_NAMES for name in numbers if name.lower() == wanted]
+    if named:
+        return named[0]
+    left = [name for name in numbers if name.lower() not in KEY_NAMES]
+    if len(left) == 1:
+        return left[0]
+    raise SettingsError(f"--target: which column is to be predicted? The numeric ones are {', '.join(left) or 'none'}")
+
+
+def may_name_rows(column: pa.Field) -> bool:
+    """Whether a column is called as one that names rows, and is of such a type."""
+    named = column.name.lower() in KEY_NAMES or NAMES_A_ROW.search(column.name) is not None
+    return named and bool(pa.types.is_integer(column.type) or is_text(column.type))
+
+
+def _key(first: pa.Table, taken: set[str]) -> str | None:
+    for column in first.schema:
+        if may_name_rows(column) and column.name not in taken:
+            values = first.column(column.name).to_pylist()
+            if None not in values and len(set(values)) == len(values):
+                return str(column.name)
+    return None
+
+
+def _holds_numbers(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _holds_numbers(kind.value_type)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _holds_images(column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or kind == REFERENCE:
+        return True
+    if pa.types.is_struct(kind):
+        return "bytes" in {kind.field(place).name for place in range(kind.num_fields)}
+    return is_text(kind) and all(str(value).lower().endswith(_IMAGE_ENDINGS) for value in column.to_pylist())
+
+
+def _holds_texts(column: pa.ChunkedArray) -> bool:
+    values = [value for value in column.to_pylist() if isinstance(value, str)] if is_text(column.type) else []
+    return bool(values) and sum(len(value.split()) for value in values) / len(values) > 3.0
+
+
+def _groups(column: pa.ChunkedArray) -> bool:
+    """Whether the column divides the rows into a few groups of several rows each."""
+    if not (is_text(column.type) or pa.types.is_boolean(column.type) or pa.types.is_dictionary(column.type)):
+        return False
+    values = column.to_pylist()
+    return 1 < len(set(values)) <= min(MOST_GROUPS, len(values) // 4)
+
+
+def _list(first: pa.Table) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in first.schema)
+
+
+def proposed_design(
+    first: pa.Table, taken: Collection[str | None], asked: Collection[str], inputs_are_known: bool
+) -> dict[str, str]:
+    """A column for each of groups, time, weight and exposure that the first rows show, by what it is.
+
+    Args:
+        first: some rows.
+        taken: target and key.
+        asked: what the model is given: an input is no weight, no group and no time.
+        inputs_are_known: whether ``asked`` is all that the model is given; if not, "weight" may be somebody's weight.
+    """
+    weights = (*_WEIGHTS, "weight") if inputs_are_known else _WEIGHTS
+    found: dict[str, str] = {}
+    fits: dict[str, Callable[[str], bool]] = {
+        "exposure": lambda name: name.lower() in _EXPOSURES,
+        "weight": lambda name: name.lower() in weights and name not in asked,
+        "time": lambda name: name not in asked and _is_time(name, first.column(name)),
+        "groups": lambda name: name not in asked and _names_groups(name, first.column(name)),
+    }
+    for role in fits:
+        for name in map(str, first.column_names):
+            free = name not in taken and name not in found.values()
+            if free and fits[role](name) and _is_usable(role, first.column(name)):
+                found[role] = name
+                break
+    return found
+
+
+def _is_usable(role: str, column: pa.ChunkedArray) -> bool:
+    return design_type_problem(role, column.type) is None and design_problem(role, column.combine_chunks()) is None
+
+
+def _is_time(name: str, column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return True
+    if is_text(kind):
+        return all(isinstance(value, str) and re.match(r"\d{4}-\d{2}", value) for value in column.to_pylist())
+    return name.lower() in _TIMES and bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _names_groups(name: str, column: pa.ChunkedArray) -> bool:
+    """Whether this looks like the id of something that several rows are of."""
+    if not (pa.types.is_integer(column.type) or is_text(column.type)):
+        return False
+    if NAMES_A_ROW.search(name) is None and name.lower() not in ("id", *_GROUPS):
+        return False
+    values = column.to_pylist()
+    return 1 < len(set(values)) < len(values)
