@@ -12,7 +12,6 @@ import asyncio
 import os
 import re
 import signal
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -259,12 +258,6 @@ def serve(settings: EvaluationSettings, file: Path, *, cron: str = QUARTER_HOURL
         raise SettingsError(
             "PREFECT_API_URL: not set; start a Prefect server (prefect server start) and point at it "
             "(export PREFECT_API_URL=http://127.0.0.1:4200/api), or use `congruence watch`, which needs none"
-        )
-    storage = Path(tempfile.gettempdir()) / "runner_storage"  # Prefect's own, of whichever user was first
-    if storage.exists() and not os.access(storage, os.W_OK | os.X_OK):
-        raise SettingsError(
-            f"TMPDIR: {storage}, where Prefect keeps what its runs need, is {storage.owner()}'s; give it a temporary "
-            "folder of your own (export TMPDIR=$(mktemp -d))"
         )
     deployments: Any = served_deployments(file, name or file.stem, cron)
     say(f"serving {file} (cron {cron!r} and new versions; stop with Ctrl-C)")

@@ -20,7 +20,6 @@ from distributed import CancelledError, KilledWorker
 from prefect import flow, task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
 from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.runtime import flow_run
 
@@ -145,7 +144,11 @@ def _as_task(name: str, split: str, work: Callable[[], Any]) -> Any:
         task_run_name=_verbatim(title),
         retries=2,
         retry_delay_seconds=[5, 20],
-        retry_condition_fn=_may_pass,
+        # What we say ourselves of settings, data and clusters stays; what a disk or a server raises may pass.
+        retry_condition_fn=lambda _task, _run, state: (
+            isinstance(error := state.result(raise_on_failure=False), OSError)
+            and not isinstance(error, CongruenceError)
+        ),
         cache_policy=NO_CACHE,
         tags=[f"congruence-{name}"],
     )
@@ -177,9 +180,3 @@ STAGES = Observer(say, stage, _as_task, _table_artifact)
 def _verbatim(name: str) -> str:
     """The name of a run with braces that Prefect does not fill in."""
     return name.replace("{", "{{").replace("}", "}}")
-
-
-def _may_pass(_task: Any, _run: Any, state: State[Any]) -> bool:
-    """Whether a stage that failed is worth another try: what we say ourselves of settings, data and clusters stays."""
-    error = state.result(raise_on_failure=False)
-    return isinstance(error, OSError) and not isinstance(error, CongruenceError)

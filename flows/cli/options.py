@@ -71,7 +71,9 @@ def embed_servers(home: Path) -> Path:
     _exempt_loopback_from_proxies()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        _reserve(home)
+        # Taken and given back, so that a full disk is said before a run starts what writes its databases.
+        with tempfile.TemporaryFile(dir=home) as probe:
+            os.posix_fallocate(probe.fileno(), 0, _LEAST_BYTES)
         keep_temporary_files_in(home / "temporary")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -86,12 +88,6 @@ def embed_servers(home: Path) -> Path:
     # It tells every single attempt at a server that is away; we tell each pause.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     return home
-
-
-def _reserve(home: Path) -> None:
-    """Take and give back what the databases of a run need, so that a full disk is said before anything is started."""
-    with tempfile.TemporaryFile(dir=home) as probe:
-        os.posix_fallocate(probe.fileno(), 0, _LEAST_BYTES)
 
 
 def _exempt_loopback_from_proxies() -> None:
@@ -274,14 +270,16 @@ def explained(error: BaseException) -> CongruenceError | None:
     if (message := trouble(error)) is not None:
         return SurroundingsError(message)
     causes = [cause for cause in chain(error) if _of_prefect(cause)]
-    if any(_is_unknown_login(cause) for cause in causes):
+    if any(getattr(getattr(cause, "response", None), "status_code", None) in (401, 403) for cause in causes):
         return ClusterError(
             f"the Prefect server at {_address()} rejected the credentials; set PREFECT_API_AUTH_STRING (user:password) "
             "or PREFECT_API_KEY to one that it knows"
         )
     if causes:
+        text = str(error).strip()
+        said = f"{type(error).__name__}: {text.splitlines()[0][:150]}" if text else type(error).__name__
         return ClusterError(
-            f"the Prefect server at {_address()} was lost, or cannot do its work ({_in_a_line(error)}); see its log "
+            f"the Prefect server at {_address()} was lost, or cannot do its work ({said}); see its log "
             "and its disk, start it again where that is yours to do, or unset PREFECT_API_URL to run without it; "
             "finished work is saved; run the same command to resume"
         )
@@ -311,16 +309,7 @@ def _of_prefect(error: BaseException) -> bool:
     return bool(_address()) and url.startswith(_address())
 
 
-def _is_unknown_login(error: BaseException) -> bool:
-    return getattr(getattr(error, "response", None), "status_code", None) in (401, 403)
-
-
 def _address() -> str:
     from prefect.settings import PREFECT_API_URL
 
     return PREFECT_API_URL.value() or ""
-
-
-def _in_a_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0][:150]}" if text else type(error).__name__

@@ -168,6 +168,10 @@ def proposed_design(
         inputs_are_known: whether ``asked`` is all that the model is given; if not, "weight" may be somebody's weight.
     """
     weights = (*_WEIGHTS, "weight") if inputs_are_known else _WEIGHTS
+
+    def is_usable(role: str, column: pa.ChunkedArray) -> bool:
+        return design_type_problem(role, column.type) is None and design_problem(role, column.combine_chunks()) is None
+
     found: dict[str, str] = {}
     fits: dict[str, Callable[[str], bool]] = {
         "exposure": lambda name: name.lower() in _EXPOSURES,
@@ -178,14 +182,10 @@ def proposed_design(
     for role in fits:
         for name in map(str, first.column_names):
             free = name not in taken and name not in found.values()
-            if free and fits[role](name) and _is_usable(role, first.column(name)):
+            if free and fits[role](name) and is_usable(role, first.column(name)):
                 found[role] = name
                 break
     return found
-
-
-def _is_usable(role: str, column: pa.ChunkedArray) -> bool:
-    return design_type_problem(role, column.type) is None and design_problem(role, column.combine_chunks()) is None
 
 
 def _is_time(name: str, column: pa.ChunkedArray) -> bool:

@@ -25,7 +25,7 @@ from congruence.tasks.mlflow.connection import use_tracking
 from congruence.tasks.mlflow.finished import ANY, Conditions
 from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, logged_versions
-from congruence.tasks.models.registry import RegistryError, select
+from congruence.tasks.models.registry import RegistryError, model_name, select
 from congruence.tasks.monitor.account import MayBeBest
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import metric_of, shown
@@ -261,9 +261,8 @@ def compared(
     if settings.is_of_stored_predictions:
         yield from compare_stored(settings, models, baseline=baseline or given)
         return
-    names = [part.name for part in settings.splits]
-    if split is not None and split not in names:
-        raise SettingsError(f"--split: {file} has no split '{split}'; it has {', '.join(names)}")
+    if split is not None:
+        settings.split_named(split, "--split")
     against = baseline or named_baseline(given, models, settings.tracking)
     for part, wanted in split_conditions(settings, protocol_digest=protocol_digest):
         if split in (None, part.name):
@@ -379,9 +378,8 @@ def named_baseline(written: str | None, models: Sequence[str], tracking: Trackin
     """
     if written is None or not models:
         return None
-    name = models[0].removeprefix("models:/").partition("/")[0].partition("@")[0]
     try:
-        found = baseline_version(name, written, tracking, first_version="pass")
+        found = baseline_version(model_name(models[0]), written, tracking, first_version="pass")
     except RegistryError:
         return None
     return None if found is None else found.uri

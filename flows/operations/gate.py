@@ -147,7 +147,11 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
         TrackingError: a version, or the baseline, has no evaluation on one of the splits under these settings.
     """
     settings = opened(settings)
-    gate_settings = require_gate(settings)
+    if settings.gate is None:
+        raise SettingsError(
+            "gate: the evaluation file has none; add one, for example\n"
+            "gate:\n  maximum: {cce_mean: 0.05}\n  baseline: champion"
+        )
     versions = {version.uri: version for pattern in settings.models for version in _selected(settings, pattern)}
     if not versions:
         raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
@@ -164,7 +168,7 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
         )
         for version in versions.values()
     ]
-    return _decide_all([candidate for candidate in candidates if candidate.splits], gate_settings, settings)
+    return _decide_all([candidate for candidate in candidates if candidate.splits], settings.gate, settings)
 
 
 def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcome]) -> list[GateDecision]:
@@ -209,16 +213,6 @@ def require_baselines(settings: EvaluationSettings) -> None:
 
 def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
     return with_retries(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
-
-
-def require_gate(settings: EvaluationSettings) -> GateSettings:
-    """The evaluation file's gate."""
-    if settings.gate is None:
-        raise SettingsError(
-            "gate: the evaluation file has none; add one, for example\n"
-            "gate:\n  maximum: {cce_mean: 0.05}\n  baseline: champion"
-        )
-    return settings.gate
 
 
 def _decide_all(
@@ -297,7 +291,11 @@ Sets = dict[tuple[str, str], MayBeBest | None]
 def _decide(
     candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings, sets: Sets
 ) -> GateDecision:
-    parts, apart = {}, _has_no_common_rows(candidate, gate_settings, settings)
+    parts = {}
+    # A version's predictions were stored, and on none of its splits is the baseline evaluated.
+    apart = all(
+        each.is_stored and not _is_of_common_rows(each, gate_settings, settings) for each in candidate.splits.values()
+    )
     named = {split.name: split for split in settings.splits}
     for split, version in candidate.splits.items():
         baseline_of = gate_settings
@@ -324,7 +322,11 @@ def _decide(
     first = replace(first, notes=(*first.notes, *corrected_on(candidate)))
     if len(parts) == 1 and not candidate.errors:
         return first
-    checks = [_on_split(check, split) for split, part in parts.items() for check in part.checks]
+    checks = [
+        replace(check, rule=f"{check.rule} on {split}", reason=f"on {split}, {check.reason}")
+        for split, part in parts.items()
+        for check in part.checks
+    ]
     checks += [
         GateCheck(f"evaluated on {split}", "failed", f"not evaluated on {split}: {error}", split=split)
         for split, error in candidate.errors.items()
@@ -365,12 +367,6 @@ def _is_of_common_rows(version: ComparedVersion, gate_settings: GateSettings, se
     return True
 
 
-def _has_no_common_rows(candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings) -> bool:
-    """Whether a version's predictions were stored and on none of its splits is the baseline evaluated."""
-    splits = candidate.splits.values()
-    return all(each.is_stored and not _is_of_common_rows(each, gate_settings, settings) for each in splits)
-
-
 def corrected_on(candidate: Candidate) -> list[str]:
     """What to know of a version that was corrected on labelled rows: where they are among the rows of a split."""
     version = next(iter(candidate.splits.values())).model
@@ -384,10 +380,6 @@ def corrected_on(candidate: Candidate) -> list[str]:
             "numbers flatter it; judge it on rows that it has not seen"
         ]
     return [f"{version.label} was corrected on {rows}; a split that holds these rows flatters it"]
-
-
-def _on_split(check: GateCheck, split: str) -> GateCheck:
-    return replace(check, rule=f"{check.rule} on {split}", reason=f"on {split}, {check.reason}")
 
 
 _COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}

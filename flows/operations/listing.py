@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from congruence.flows.cli.console import results
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.finished import ListedVersion, LoggedEvaluation, OpenEvaluation, list_evaluations
 from congruence.tasks.mlflow.pages import run_link, web_page
+from congruence.tasks.models.registry import model_name
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import tracking_uri
 from congruence.tasks.sentences.calibration import probability, significant
@@ -100,10 +100,11 @@ def report_address(version: str, split: str | None, settings: TrackingSettings) 
         remedy = f"it was on {where}" if where else f"run `congruence evaluate FILE -m {version}` first"
         raise SettingsError(f"{version}: not evaluated{f' on {split}' if split else ''}; {remedy}")
     label, latest = max(chosen, key=lambda pair: pair[1].ended)
-    base = web_page(settings)
-    if base is not None:
-        return run_link(base, latest.experiment, latest.run_id, f"artifacts/{REPORT_FILE}")
-    return _file(label, latest, settings).as_uri()
+    client = connect(settings)
+    held = with_retries("listing the run", lambda: client.list_artifacts(latest.run_id), settings)
+    if REPORT_FILE not in {item.path for item in held}:
+        raise SettingsError(f"{label} on {latest.split}: its run holds no report (tracking.report was false)")
+    return _page(latest.experiment, latest.run_id, REPORT_FILE, settings)
 
 
 def over_time_address(model: str, settings: TrackingSettings) -> str:
@@ -119,34 +120,23 @@ def over_time_address(model: str, settings: TrackingSettings) -> str:
     # Loaded here: what draws pages is of no use to a list.
     from congruence.tasks.monitor.page import OVER_TIME_FILE, over_time_run
 
-    name = re.split("[/@]", model.removeprefix("models:/"))[0]
-    found = over_time_run(name, settings)
+    found = over_time_run(model_name(model), settings)
     if found is None:
-        raise TrackingError(f"{name}: no look at it is logged; `congruence watch` makes them")
-    experiment, run_id = found
-    base = web_page(settings)
-    if base is not None:
-        return run_link(base, experiment, run_id, f"artifacts/{OVER_TIME_FILE}")
-    return _artifact(run_id, OVER_TIME_FILE, settings).as_uri()
+        raise TrackingError(f"{model_name(model)}: no look at it is logged; `congruence watch` makes them")
+    return _page(*found, OVER_TIME_FILE, settings)
 
 
-def _file(label: str, found: LoggedEvaluation, settings: TrackingSettings) -> Path:
-    """The report as a file."""
-    client = connect(settings)
-    held = with_retries("listing the run", lambda: client.list_artifacts(found.run_id), settings)
-    if REPORT_FILE not in {item.path for item in held}:
-        raise SettingsError(f"{label} on {found.split}: its run holds no report (tracking.report was false)")
-    return _artifact(found.run_id, REPORT_FILE, settings)
-
-
-def _artifact(run_id: str, name: str, settings: TrackingSettings) -> Path:
-    """A page as a file: MLflow's own where it lies on this machine, else a copy that lives as long as this process."""
+def _page(experiment: str, run_id: str, name: str, settings: TrackingSettings) -> str:
+    """A page of a run: in MLflow, else MLflow's own file on this machine, else a copy that lives as long as this."""
+    if (base := web_page(settings)) is not None:
+        return run_link(base, experiment, run_id, f"artifacts/{name}")
     client = connect(settings)
     root = urlparse(str(with_retries("reading the run", lambda: client.get_run(run_id), settings).info.artifact_uri))
     own = Path(url2pathname(root.path)) / name
     if root.scheme in ("", "file") and own.exists():
-        return own
-    return Path(with_retries(f"reading {name}", lambda: client.download_artifacts(run_id, name), settings))
+        return own.as_uri()
+    copy = with_retries(f"reading {name}", lambda: client.download_artifacts(run_id, name), settings)
+    return Path(copy).as_uri()
 
 
 def _value(found: LoggedEvaluation, name: str) -> str:

@@ -308,13 +308,10 @@ def _evaluate(
         look = next((each for each in account.looks if each.run_id == outcome.run_id), None)
         if look is not None:
             outcome = replace(outcome, split=f"{outcome.split}, {look.since} to {look.until}")
-            own = next(each for each in splits if addresses[names[outcome.label]] in each.stored and _is_of(each, look))
+            uri, dates = addresses[names[outcome.label]], (look.since, look.until)
+            own = next(each for each in splits if uri in each.stored and (str(each.since), str(each.until)) == dates)
             _look_at_inputs(asked, table, own, look, account, names[outcome.label], addresses)
         result.outcomes.append(outcome)
-
-
-def _is_of(split: SplitSettings, look: LoggedLook) -> bool:
-    return (str(split.since), str(split.until)) == (look.since, look.until)
 
 
 def _look_at_inputs(

@@ -45,7 +45,7 @@ from congruence.tasks.mlflow.corrected_versions import (
 )
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.registry import resolve
+from congruence.tasks.models.registry import model_name, resolve
 from congruence.tasks.recalibration.fit import FittedVersion, fit_version, halves_of
 from congruence.tasks.recalibration.model import DescribedEmbedding
 from congruence.tasks.runtime.errors import SettingsError
@@ -223,12 +223,10 @@ def asked_version(settings: EvaluationSettings, version: str | None) -> ModelVer
     if version is not None and ("/" in version or "@" in version or ":" in version):
         return resolve(version)
     if version is None:
-        if len(settings.models) == 1 and (
-            "/" in settings.models[0].removeprefix("models:/") or "@" in settings.models[0]
-        ):
+        if len(settings.models) == 1 and model_name(settings.models[0]) != settings.models[0].removeprefix("models:/"):
             return resolve(settings.models[0])
         raise SettingsError("--version: name the version to recalibrate, by number, alias or models:/name/3")
-    names = {pattern.removeprefix("models:/").partition("/")[0].partition("@")[0] for pattern in settings.models}
+    names = set(map(model_name, settings.models))
     if len(names) != 1:
         raise SettingsError(f"--version {version}: the file names {len(names)} models; write models:/NAME/{version}")
     (name,) = names
@@ -260,15 +258,13 @@ def _split_to_fit(settings: EvaluationSettings, fit: str | None) -> SplitSetting
         raise SettingsError(
             f"--fit {fit}: is the reference split, whose targets judge every version; fit on another split of the file"
         )
-    for split in settings.splits:
-        if split.name == fit:
-            if len(settings.splits) == 1:
-                raise SettingsError(
-                    f"--fit {fit}: is the file's only split, so none is left to judge by; leave --fit out: half of its "
-                    "rows are then held out"
-                )
-            return split
-    raise SettingsError(f"--fit: no split '{fit}'; there are {', '.join(split.name for split in settings.splits)}")
+    split = settings.split_named(fit, "--fit")
+    if len(settings.splits) == 1:
+        raise SettingsError(
+            f"--fit {fit}: is the file's only split, so none is left to judge by; leave --fit out: half of its rows "
+            "are then held out"
+        )
+    return split
 
 
 def _judged(

@@ -18,7 +18,6 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
 from congruence.kernels.trust.rule import WithholdingRule, held_out_rows
 from congruence.tasks.data.locations import combine
-from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import (
     in_words,
@@ -38,7 +37,6 @@ from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.report.comparison import REPORT_FILE, headlines, write_reliability
-from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.points import row_frame
@@ -124,7 +122,7 @@ def score(
     rule = WithholdingRule.of(settings.withhold if withhold is None else withhold)
     settings = settings.for_workers()
     use_tracking(settings.tracking)
-    labelled = _labelled(settings, split)
+    labelled = settings.statistics_split if split is None else settings.split_named(split, "--split")
     chosen = with_fitted_encoder(settings).model_copy(update={"metrics": ["cce"]})
     reference, fresh = (
         open_split(labelled, chosen.plans_folder),
@@ -228,15 +226,6 @@ def _pictures(
         return None
     store, most = ObjectStore(settings.store_uri, settings.store.storage_options), settings.encoder.max_pixels
     return pictures_of(known.split, store, most), pictures_of(asked.split, store, most)
-
-
-def _labelled(settings: EvaluationSettings, name: str | None) -> SplitSettings:
-    if name is None:
-        return settings.reference or settings.splits[0]
-    for split in settings.splits:
-        if split.name == name:
-            return split
-    raise SettingsError(f"--split: no split '{name}'; there are {', '.join(split.name for split in settings.splits)}")
 
 
 def _summary(rows: EvaluatedRows) -> SplitSummary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, count, islice
 from pathlib import Path
 
@@ -222,37 +223,30 @@ def _read(training: Path) -> Frame:
 def _trained(table: Frame, kinds: list[str]) -> dict[str, FramePredictor]:
     """The models of ``kinds`` in order; versions that share a network train it once."""
     x, y = pixels(table["image"].tolist()), table["target"].to_numpy(dtype=np.float64)
+    normal = cache(lambda: train(x, y, normal_nll, outputs=2))
+
+    def homoscedastic() -> NormalNetwork:
+        # The scale comes from rows the network has not seen: on its own rows it would be too small.
+        seen = int(0.8 * len(y))
+        network = train(x[:seen], y[:seen], squared_error, outputs=1, steps=200)
+        residuals = y[seen:] - network(x[seen:])[:, 0] * UNIT
+        return NormalNetwork(network, scale=float(np.std(residuals)))
+
+    def marginal() -> MarginalLaw:
+        from sklearn.mixture import GaussianMixture
+
+        fit = GaussianMixture(4, random_state=0).fit(y[:, None])
+        return MarginalLaw(fit.weights_, fit.means_[:, 0], np.sqrt(fit.covariances_[:, 0, 0]))
+
     makers: dict[str, Callable[[], FramePredictor]] = {
         "truth": TrueLaw,
-        "trained": lambda: NormalNetwork(_cached_normal()),
-        "overconfident": lambda: NormalNetwork(_cached_normal(), factor=0.5),
-        "homoscedastic": lambda: _homoscedastic(x, y),
+        "trained": lambda: NormalNetwork(normal()),
+        "overconfident": lambda: NormalNetwork(normal(), factor=0.5),
+        "homoscedastic": homoscedastic,
         "mixture": lambda: MixtureNetwork(train(x, y, mixture_nll, outputs=3 * COMPONENTS)),
-        "marginal": lambda: _marginal(y),
+        "marginal": marginal,
     }
-    networks: list[Network] = []
-
-    def _cached_normal() -> Network:
-        if not networks:
-            networks.append(train(x, y, normal_nll, outputs=2))
-        return networks[0]
-
     return {kind: makers[kind]() for kind in kinds}
-
-
-def _homoscedastic(x: NDArray[np.float32], y: NDArray[np.float64]) -> NormalNetwork:
-    # The scale comes from rows the network has not seen: on its own rows it would be too small.
-    seen = int(0.8 * len(y))
-    network = train(x[:seen], y[:seen], squared_error, outputs=1, steps=200)
-    residuals = y[seen:] - network(x[seen:])[:, 0] * UNIT
-    return NormalNetwork(network, scale=float(np.std(residuals)))
-
-
-def _marginal(y: NDArray[np.float64]) -> MarginalLaw:
-    from sklearn.mixture import GaussianMixture
-
-    fit = GaussianMixture(4, random_state=0).fit(y[:, None])
-    return MarginalLaw(fit.weights_, fit.means_[:, 0], np.sqrt(fit.covariances_[:, 0, 0]))
 
 
 def _register(kind: str, model: FramePredictor, table: Frame) -> None:

@@ -161,7 +161,14 @@ class _OnSplit:
         rows = rows_of(plan.settings, plan.split)
         reference = rows if plan.reference is None else rows_of(plan.settings, plan.reference)
         parts = [rows] if reference is rows else [rows, reference]
-        kept = {version.label: self._measurement(version) for version in plan.versions}
+        kept = {
+            label: MeasurementAddress(
+                plan.settings.store_uri,
+                f"measurements/{plan.split.digest[:16]}/{identity.digest}.npz",
+                plan.settings.store.storage_options,
+            )
+            for label, identity in plan.identities.items()
+        }
         served, failures = steps.check(rows, self.left)
         self._fail(failures)
         for part in parts if self.left else []:
@@ -208,8 +215,3 @@ class _OnSplit:
                     f"{len(left) - position} runs in MLflow stay open until the next attempt takes them up: {error}"
                 )
                 return
-
-    def _measurement(self, version: ModelVersion) -> MeasurementAddress:
-        settings, digest = self.plan.settings, self.plan.identities[version.label].digest
-        key = f"measurements/{self.plan.split.digest[:16]}/{digest}.npz"
-        return MeasurementAddress(settings.store_uri, key, settings.store.storage_options)

@@ -255,13 +255,11 @@ def _requested(settings: EvaluationSettings) -> tuple[list[ModelVersion], dict[s
     if not versions:
         raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
     labels = Counter(version.label for version in versions.values())
-    return [_told_apart(version) if labels[version.label] > 1 else version for version in versions.values()], entries
-
-
-def _told_apart(version: ModelVersion) -> ModelVersion:
-    """A logged model with the first characters of its id in its name, as another one has the same."""
-    told = (version.model_id or version.run_id or "").removeprefix("m-")[:8]
-    return version if version.version else replace(version, name=f"{version.name} ({told})")
+    for uri, version in versions.items():
+        if labels[version.label] > 1 and not version.version:  # two logged models of a name: told apart by their ids
+            told = (version.model_id or version.run_id or "").removeprefix("m-")[:8]
+            versions[uri] = replace(version, name=f"{version.name} ({told})")
+    return list(versions.values()), entries
 
 
 def _require_registry(settings: EvaluationSettings) -> None:

@@ -35,6 +35,11 @@ class RegistryError(CongruenceError, LookupError):
     """A model URI that the registry cannot resolve: names the URI, what is there instead, and the accepted forms."""
 
 
+def model_name(pattern: str) -> str:
+    """Returns the registered name in ``models:/name/3``, ``name@alias`` or ``name``."""
+    return re.split("[/@]", pattern.removeprefix("models:/"))[0]
+
+
 def resolve(uri: str) -> ModelVersion:
     """The version behind ``models:/name/3``, ``models:/name@champion``, ``models:/m-<id>`` or ``runs:/<run>/<path>``.
 

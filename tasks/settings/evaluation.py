@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from congruence.kernels.trust.rule import WithholdingRule
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.contract.settings import PredictionSettings, StoredPredictions
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import default_home, digest_of, tracking_uri
 from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
 from congruence.tasks.settings.parts import (
@@ -97,13 +99,9 @@ class EvaluationSettings(Strict):
     def _exposure_of_the_predictions(cls, given: Any) -> Any:
         """Predictions that name an exposure name it for every split that names none."""
         named = _field(_field(given, "predictions"), "exposure")
-        if named is None:
+        if named is None or not isinstance(given, dict):
             return given
-        splits = _field(given, "splits")
-        found = {"splits": [_with_exposure(split, named) for split in splits]} if isinstance(splits, list) else {}
-        if _field(given, "reference") is not None:
-            found["reference"] = _with_exposure(_field(given, "reference"), named)
-        return {**given, **found} if isinstance(given, dict) else given
+        return _with_splits(given, lambda split: _with_exposure(split, named))
 
     @model_validator(mode="before")
     @classmethod
@@ -156,13 +154,8 @@ class EvaluationSettings(Strict):
                 raise ValueError(f"models: {entry.uri} stands there twice; say all of it in one entry")
             entries[entry.uri] = entry
         asked = list(dict.fromkeys(name for entry in entries.values() for name in entry.model_inputs or ()))
-        splits = _field(given, "splits")
-        found: dict[str, Any] = {"models": list(entries), "model_entries": entries}
-        if asked and isinstance(splits, list):
-            found["splits"] = [_with_inputs(split, asked) for split in splits]
-        if asked and _field(given, "reference") is not None:
-            found["reference"] = _with_inputs(_field(given, "reference"), asked)
-        return {**given, **found}
+        found = {**given, "models": list(entries), "model_entries": entries}
+        return _with_splits(found, lambda split: _with_inputs(split, asked)) if asked else found
 
     @field_validator("withhold")
     @classmethod
@@ -236,6 +229,17 @@ class EvaluationSettings(Strict):
         """Those that are evaluated, and the reference."""
         return [*self.splits, *([self.reference] if self.reference is not None else [])]
 
+    def split_named(self, name: str, option: str) -> SplitSettings:
+        """Returns one of ``splits`` by its name.
+
+        Raises:
+            SettingsError: there is none of the name that ``option`` of a command gives; says which there are.
+        """
+        for split in self.splits:
+            if split.name == name:
+                return split
+        raise SettingsError(f"{option}: no split '{name}'; there are {', '.join(split.name for split in self.splits)}")
+
     @property
     def statistics_split(self) -> SplitSettings:
         """The split that statistics of the inputs are fitted to: the reference, else the first of ``splits``."""
@@ -274,6 +278,13 @@ class EvaluationSettings(Strict):
 
 def _field(given: Any, name: str) -> Any:
     return given.get(name) if isinstance(given, dict) else getattr(given, name, None)
+
+
+def _with_splits(given: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """The content of a file with all of its splits changed."""
+    splits, reference = given.get("splits"), given.get("reference")
+    found = {"splits": [change(split) for split in splits]} if isinstance(splits, list) else {}
+    return {**given, **found} | ({} if reference is None else {"reference": change(reference)})
 
 
 def _with_inputs(split: Any, asked: list[str]) -> Any:

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -191,14 +190,6 @@ def test_what_cannot_be_served_is_said_at_once(registry: Any) -> None:
         serve(settings, file)
     with pytest.raises(SettingsError, match="invalid cron expression 'hourly'"):
         served_deployments(file, "circle", "hourly")
-
-
-@pytest.mark.usefixtures("prefect_server")
-def test_the_storage_of_another_user_is_said(registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runner_storage").touch(0o600)  # what not even root can enter
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(SettingsError, match=r"TMPDIR: .*runner_storage.* is .*'s; .*export TMPDIR="):
-        serve(registry.settings(models=["angle"]), registry.file(models=["angle"]))
 
 
 @pytest.mark.usefixtures("prefect_server")
