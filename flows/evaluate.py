@@ -1,8 +1,8 @@
 """The main flow: registry versions on the splits of an evaluation file, logged to MLflow.
 
 Prefect sees an evaluation as a run, and each stage of a split (index, check, embed, predict, solve, score) as a task
-of it, with its progress. Shards and versions are pieces of work on Dask, which has a dashboard of its own. Every stage
-keeps what it finished, so a run after a crash continues and ends with the same numbers.
+of it. Shards and versions are pieces of work on Dask, which has a dashboard of its own. Every stage keeps what it
+finished, so a run after a crash continues and ends with the same numbers.
 
 Our own errors in Prefect's log say what is wrong and what to do about it, without a traceback through Prefect. On a
 run's page each stands once, as one line. A command prints it itself, so that its terminal shows it once, too.
@@ -11,14 +11,13 @@ run's page each stands once, as one line. A command prints it itself, so that it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
 from distributed import CancelledError, KilledWorker
 from prefect import flow, task
-from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.runtime import flow_run
@@ -33,7 +32,6 @@ from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.runtime.files import in_use
 from congruence.tasks.runtime.lines import know, log_fields, use_json_lines
-from congruence.tasks.scores.metrics.registry import shown
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 _LATER = (CancelledError, KilledWorker)  # which become a ClusterError, see dask_client
@@ -159,21 +157,10 @@ def _as_task(name: str, split: str, work: Callable[[], Any]) -> Any:
         return a_stage()
 
 
-def _table_artifact(split: str, outcomes: Sequence[VersionOutcome]) -> None:
-    """The outcomes as a table on the run's page."""
-    rows: list[dict[str, Any]] = [
-        {"version": outcome.label, "status": outcome.status}
-        | {name: str(metric) for name, metric in outcome.metrics.items() if name in shown("headlines")}
-        | ({"error": outcome.error} if outcome.error else {})
-        for outcome in outcomes
-    ]
-    create_table_artifact(table=rows, key="congruence-versions", description=f"Versions on split {split}")
-
-
 TERMINAL = Observer(say, stage)
 """Lines and progress at the terminal."""
 
-STAGES = Observer(say, stage, _as_task, _table_artifact)
+STAGES = Observer(say, stage, _as_task)
 """The same, and stages as tasks in Prefect."""
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from threading import Event, Thread
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
@@ -25,12 +24,6 @@ from congruence.tasks.scores.correction import percent
 from congruence.tasks.scores.evaluation import PROPER, ranked
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.sentences.calibration import probability, significant
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from rich.progress import Progress
-
 
 LOG_WIDTH = 160
 """Characters of a line where standard output is no terminal."""
@@ -61,7 +54,6 @@ def say(line: str) -> None:
         console.print(line, soft_wrap=True, markup=False)
 
 
-_ARTIFACT_SECONDS = 2.0
 _LOOK_SECONDS = 0.5
 
 Detail = Callable[[], str]
@@ -83,27 +75,25 @@ def stage(
         detail: what else there is to say of the work under way, "" for nothing; asked only where nothing else was said.
         at_once: how many units are worked on at a time: when the first ends, so many are about to.
     """
-    artifact = _Artifact(title, total, found)
     if console.is_terminal and not is_json():
-        with _bar() as bar:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        columns = TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console) as bar:
             task = bar.add_task(title, total=total)
             bar.advance(task, found)
-
-            def advance(done: int) -> None:
-                bar.advance(task, done)
-                artifact.advance(done)
-
-            yield advance
+            yield lambda done: bar.advance(task, done)
     else:
         lines = Lines(title, total, unit, say, found, at_once=at_once)
-
-        def advance(done: int) -> None:
-            lines.advance(done)
-            artifact.advance(done)
-
         with _never_silent(lines, detail):
-            yield advance
-    artifact.finish()
+            yield lines.advance
 
 
 @contextmanager
@@ -123,67 +113,6 @@ def _never_silent(lines: Lines, detail: Detail | None) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-def _bar() -> Progress:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        TextColumn("{task.description:<34}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-    )
-
-
-class _Artifact:
-    """A Prefect progress artifact, updated every few seconds; none outside a flow run."""
-
-    def __init__(self, title: str, total: int, found: int) -> None:
-        self.total = max(total, 1)
-        self.done = found
-        self.last = time.monotonic()
-        self.identity: UUID | None = None
-        if _in_a_flow():
-            from uuid import UUID
-
-            from prefect.artifacts import create_progress_artifact
-
-            created = create_progress_artifact(progress=100.0 * found / self.total, description=title)
-            self.identity = created if isinstance(created, UUID) else None
-
-    def advance(self, done: int) -> None:
-        self.done += done
-        if time.monotonic() - self.last > _ARTIFACT_SECONDS:
-            self._update()
-
-    def finish(self) -> None:
-        self._update()
-
-    def _update(self) -> None:
-        self.last = time.monotonic()
-        if self.identity is not None:
-            from prefect.artifacts import update_progress_artifact
-
-            update_progress_artifact(self.identity, progress=min(100.0, 100.0 * self.done / self.total))
-
-
-def _in_a_flow() -> bool:
-    if "prefect.context" not in sys.modules:  # then there is none, and Prefect need not be loaded to say so
-        return False
-    from prefect.context import FlowRunContext
-
-    return FlowRunContext.get() is not None
 
 
 STATUS = {"evaluated": "evaluated now", "found": "evaluated before"}

@@ -95,7 +95,6 @@ def evaluate(plan: Plan, executor: Callable[[], LocalExecutor], to: Observer) ->
     for part in plan.splits:
         made = _OnSplit(part, executor(), to).outcomes() if part.versions else []
         outcomes += part.outcomes + made
-        to.split_done(part.split.name, part.outcomes + made)
     return outcomes
 
 

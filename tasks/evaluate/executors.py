@@ -20,7 +20,6 @@ from congruence.kernels.errors import CongruenceError
 from congruence.tasks.dask.clusters import Workers, dask_client
 from congruence.tasks.dask.gpus import devices_in_words, worker_devices
 from congruence.tasks.data.shards import Shard
-from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.runtime.errors import ClusterError, SplitChangedError, mask_text
 from congruence.tasks.runtime.lines import Advance, Lines, fields_of_lines, listen, log_fields, use_json_lines
 from congruence.tasks.settings.parts import ClusterSettings
@@ -299,10 +298,8 @@ class Observer:
             done before, what else there is to say of the work (``detail``), and how many units are worked on
             ``at_once``; inside, its value is called with the number of units just done.
         stage: carries out a stage (index, check, embed, predict, solve or score) of a split, and returns what it gave.
-        split_done: is given the outcomes of all versions on a split.
     """
 
     say: Callable[[str], object] = lambda _line: None
     progress: Callable[..., AbstractContextManager[Advance]] = _unseen
     stage: Callable[[str, str, Callable[[], Any]], Any] = _plain
-    split_done: Callable[[str, Sequence[VersionOutcome]], object] = lambda _split, _outcomes: None
