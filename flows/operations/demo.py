@@ -40,7 +40,7 @@ from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_ve
 from congruence.tasks.mlflow.connection import point_mlflow_at
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.runtime.files import tracking_uri, whole_file
-from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
+from congruence.tasks.settings.evaluation import load_settings
 
 TRAIN_ROWS, TEST_ROWS, SHARD_ROWS = 4000, 4096, 512
 EVALUATION = {
@@ -225,15 +225,18 @@ def run_demo_over_time(home: Path) -> None:
     settings = load_settings(evaluation_file(folder, OVER_TIME_EVALUATION), {"home": str(home)})
     found, looks = None, 0
     for day in range(1, LOOKS + 1):
-        look = _look(folder, day, settings)
-        if look is None:
+        _write_day(folder, day)
+        result = check_once(settings)
+        if result.problems or result.failed:
+            raise CongruenceError("; ".join([*result.problems, *(str(outcome.error) for outcome in result.failed)]))
+        if not result.sentences:  # this day was looked at before
             continue
         looks += 1
-        if found is None and look.verdict != "right so far":
-            found = day
-            console.print(f"day {day}: {look.sentence}", style="bold", soft_wrap=True)
-        elif day % 5 == 0:
-            console.print(f"day {day}: {look.sentence}", soft_wrap=True)
+        (account,) = result.accounts.values()
+        is_told = found is None and account.monitor.verdict != "right so far"
+        found = day if is_told else found
+        if is_told or day % 5 == 0:
+            console.print(f"day {day}: {result.sentences[0]}", style="bold" if is_told else None, soft_wrap=True)
     seconds = time.monotonic() - started
     if not looks:
         console.print(f"took {seconds:.0f} s; the days were looked at before")
@@ -247,24 +250,6 @@ def run_demo_over_time(home: Path) -> None:
         )
     console.print(f"the page over time: {over_time_address(MODEL_IN_USE, settings.tracking)}")
     console.print(f"  congruence open {MODEL_IN_USE} --over-time --home {home}", style="bold")
-
-
-@dataclass(frozen=True)
-class _Look:
-    """What the account says after a look."""
-
-    sentence: str
-    verdict: str
-
-
-def _look(folder: Path, day: int, settings: EvaluationSettings) -> _Look | None:
-    """Let a day's file come, and look; None where it was looked at before."""
-    _write_day(folder, day)
-    result = check_once(settings)
-    if result.problems or result.failed:
-        raise CongruenceError("; ".join([*result.problems, *(str(outcome.error) for outcome in result.failed)]))
-    (account,) = result.accounts.values()
-    return next((_Look(sentence, account.monitor.verdict) for sentence in result.sentences), None)
 
 
 def _write_day(folder: Path, day: int) -> None:

@@ -193,22 +193,15 @@ def require_free(host: str, port: int) -> None:
     Raises:
         SettingsError: it is in use, or this user may not; names the next one that is free.
     """
-    why = _refusal(host, port)
-    if why is None:
-        return
-    following = range(port + 1, min(port + 1 + _LOOKED_AT, 2**16))
-    free = next((other for other in following if _refusal(host, other) is None), None)
-    offered = "choose another with --port" if free is None else f"use the next free one: congruence ui --port {free}"
-    raise SettingsError(f"--port: {host}:{port} cannot be listened on ({why}); {offered}")
-
-
-def _refusal(host: str, port: int) -> str | None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: one that ended is no obstacle
+    why, offered = "", "choose another with --port"
+    for tried in range(port, min(port + _LOOKED_AT, 2**16)):
         try:
-            listener.bind((host, port))
-            listener.listen()
+            socket.create_server((host, tried), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
         except OSError as error:
-            return (error.strerror or str(error)).lower()
-    return None
+            why = why or (os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)).lower()
+            continue
+        if tried == port:
+            return
+        offered = f"use the next free one: congruence ui --port {tried}"
+        break
+    raise SettingsError(f"--port: {host}:{port} cannot be listened on ({why}); {offered}")
