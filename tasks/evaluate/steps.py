@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from distributed import worker_client
 
@@ -43,8 +43,8 @@ from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement_store import MeasurementAddress
 from congruence.tasks.solving.solve import SolveWork, measure_group, solve_versions
 
-P = ParamSpec("P")
 R = TypeVar("R")
+Step = TypeVar("Step", bound=Callable[..., Any])
 
 GROUPS_PER_CARD = 8
 """Shards of one group follow each other without a pause; a card idles between two groups."""
@@ -97,17 +97,15 @@ def require_none(failures: Failures) -> None:
         raise CongruenceError(message)
 
 
-def _stage(
-    name: str,
-) -> Callable[[Callable[Concatenate[Steps, EvaluatedRows, P], R]], Callable[Concatenate[Steps, EvaluatedRows, P], R]]:
+def _stage(name: str) -> Callable[[Step], Step]:
     """Has the observer carry out a step on the rows of a split."""
 
-    def of(step: Callable[Concatenate[Steps, EvaluatedRows, P], R]) -> Callable[..., R]:
+    def of(step: Step) -> Step:
         @wraps(step)
-        def observed(self: Steps, rows: EvaluatedRows, *given: P.args, **named: P.kwargs) -> R:
-            return cast("R", self.to.stage(name, rows.split.name, partial(step, self, rows, *given, **named)))
+        def observed(self: Steps, rows: EvaluatedRows, *given: Any, **named: Any) -> Any:
+            return self.to.stage(name, rows.split.name, partial(step, self, rows, *given, **named))
 
-        return observed
+        return cast("Step", observed)
 
     return of
 
