@@ -6,8 +6,8 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -73,6 +73,20 @@ class WatchResult:
     def failed(self) -> list[VersionOutcome]:
         """The evaluations that failed."""
         return [outcome for outcome in self.outcomes if outcome.status == "failed"]
+
+    @contextmanager
+    def noting(self, what: str, *passed_on: type[Exception]) -> Iterator[None]:
+        """What is raised inside is a problem with ``what``, and the pass goes on; errors to be ``passed_on`` end it."""
+        try:
+            yield
+        except passed_on:
+            raise
+        except Exception as error:
+            said = str(error)
+            if not isinstance(error, CongruenceError):
+                log.exception("an evaluation ended")
+                said = f"{type(error).__name__}: {error}"
+            self.problems.append(f"{what}: {said}")
 
 
 def tell_verdicts(
@@ -227,6 +241,12 @@ def stored_versions(settings: EvaluationSettings) -> tuple[StoredTable, dict[str
     }
 
 
+def require_test(settings: EvaluationSettings) -> None:
+    """Raise SettingsError where the metrics lack the test that looks over time rest on."""
+    if "congruence_test" not in requested_metrics(settings.metrics):
+        raise SettingsError("metrics: looks over time rest on congruence_test; add it, or leave metrics out")
+
+
 def look_at_stored(
     settings: EvaluationSettings,
     evaluate: Evaluate,
@@ -245,10 +265,9 @@ def look_at_stored(
     Raises:
         TrackingError: MLflow does not answer.
     """
-    if "congruence_test" not in requested_metrics(settings.metrics):
-        raise SettingsError("metrics: looks over time rest on congruence_test; add it, or leave metrics out")
+    require_test(settings)
     result, split = WatchResult(), settings.splits[0]
-    try:
+    with result.noting(f"split '{split.name}'", TrackingError):
         table, found = stored_versions(settings)
         versions = {name: each for name, each in found.items() if model in (None, each.uri)}
         accounts = {each.label: read_account(each, split, settings) for each in versions.values()}
@@ -258,10 +277,7 @@ def look_at_stored(
             say(table.said())
             _evaluate(settings, table, due, versions, result, evaluate)
             accounts = {each.label: read_account(each, split, settings) for each in versions.values()}
-    except TrackingError:
-        raise
-    except CongruenceError as error:
-        result.problems.append(f"split '{split.name}': {error}")
+    if result.problems:
         return result
     made = {outcome.label for outcome in result.outcomes}
     for label, account in accounts.items():
@@ -270,12 +286,10 @@ def look_at_stored(
     result.accounts = {(label, split.name): account for label, account in accounts.items()}
     tell_verdicts(settings, split, list(versions.values()), accounts, result)
     if due and settings.gate is not None:
-        try:
+        with result.noting("the gate"):  # such as a baseline that has no labelled rows yet
             whole = outcomes_of(settings, int(table.chosen.sum()), evaluate)
             result.outcomes += whole
             result.decisions = gate_outcomes(settings, [each for each in whole if each.label in accounts])
-        except CongruenceError as error:  # such as a baseline that has no labelled rows yet
-            result.problems.append(f"the gate: {error}")
     return result
 
 

@@ -9,7 +9,6 @@ what was evaluated is in MLflow, and what people were told of it stands on the v
 from __future__ import annotations
 
 import fcntl
-import logging
 import threading
 import time
 from collections import Counter
@@ -28,10 +27,10 @@ from congruence.flows.operations.looks import (
     look_at_stored,
     outcomes_of,
     report,
+    require_test,
     stored_versions,
     tell_verdicts,
 )
-from congruence.kernels.errors import CongruenceError
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.locations import combine
@@ -45,11 +44,8 @@ from congruence.tasks.mlflow.pages import log_failure
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.monitor.account import Account, counted_keys, read_account
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.scores.metrics.registry import requested_metrics
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import FITTED_UNTIL, ModelVersion
-
-log = logging.getLogger(__name__)
 
 
 def check_once(
@@ -81,22 +77,16 @@ def check_once(
     chosen = [version for version in watched if model in (None, version.uri) and version.label not in skipped]
     result = WatchResult()
     for split in settings.splits if chosen else []:
-        try:
+        with result.noting(f"split '{split.name}'", TrackingError):  # the other splits go on, and so does the watch
             if split.new_dates_only:
                 _look(settings, split, watched, chosen, result, evaluate)
             else:
                 result.outcomes += _evaluated(settings, split, chosen, evaluate)
-        except TrackingError:
-            raise
-        except Exception as error:  # the other splits go on, and so does the watch
-            result.problems.append(f"split '{split.name}': {_said(error)}")
     by_label = {version.label: version for version in chosen}
     for outcome in result.failed:
         log_failure(by_label[outcome.label], outcome.split, str(outcome.error), settings.tracking)
-    try:
+    with result.noting("the gate"):  # such as a baseline that was not evaluated: judged at a later pass
         result.decisions = _judge(settings, chosen, result)
-    except CongruenceError as error:  # such as a baseline that was not evaluated: judged at a later pass
-        result.problems.append(f"the gate: {error}")
     return result
 
 
@@ -151,8 +141,7 @@ def _look(
     evaluate: Evaluate,
 ) -> None:
     """Evaluate versions on the dates that no look at them has seen, and tell what their accounts say then."""
-    if "congruence_test" not in requested_metrics(settings.metrics):
-        raise SettingsError("metrics: looks at new dates rest on congruence_test; add it, or leave metrics out")
+    require_test(settings)
     dates = dates_of(split)
     accounts = {version.label: read_account(version, split, settings) for version in watched}
     wanted: dict[str, tuple[SplitSettings, list[ModelVersion]]] = {}
@@ -217,13 +206,6 @@ def _judge(settings: EvaluationSettings, versions: list[ModelVersion], result: W
         if "cce_gate" not in version.tags and found[version.label] == len(settings.splits)
     }
     return gate_outcomes(settings, [outcome for outcome in result.outcomes if outcome.label in labels])
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, CongruenceError):
-        return str(error)
-    log.exception("an evaluation ended")
-    return f"{type(error).__name__}: {error}"
 
 
 def watch(settings: EvaluationSettings, *, every: float | None = None, stop: threading.Event | None = None) -> None:
