@@ -61,7 +61,7 @@ def evaluate(
     as_json: AsJson = False,
     form: GateFormat = Format.TEXT,
     home: Home = None,
-) -> None:
+) -> int:
     """Evaluate registry versions on the splits of an evaluation file, and judge them by its gate.
 
     Exit status: 0 where all went well, 1 where a version could not be evaluated, 2 where the file or the data cannot be

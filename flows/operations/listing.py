@@ -198,7 +198,7 @@ def require_free(host: str, port: int) -> None:
         try:
             socket.create_server((host, tried), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
         except OSError as error:
-            why = why or (os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)).lower()
+            why = why or (os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)).lower()
             continue
         if tried == port:
             return
