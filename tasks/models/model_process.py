@@ -2,11 +2,11 @@
 
 This file alone runs in the environment that was logged with a version, so it needs nothing but the standard library,
 MLflow and what MLflow needs. Over the socket FD (a ``Connection``) it is asked in pairs of JSON and bytes: {"input":
-KIND} and the input, a frame in Parquet, an array of NumPy or a pickle of ours. It answers {"ok": true, "output": what
-it is} with an .npz of columns by their number, or {"error": TEXT, "kind": CLASS}. The first message says that it was
-started, the next one whether the model was loaded. With "method", "as_spec" and "levels" the native model is asked,
-with "said" what is asked of it in words (``congruence.tasks.readers.read``), by the readers in "readers", which need
-NumPy alone and lie below ``READERS``.
+KIND, "output": PATH} and the input, a frame in Parquet, an array of NumPy or a pickle of ours. It writes the columns of
+its output by their number to PATH, an .npz, and answers {"ok": true, "output": what they are}, or {"error": TEXT,
+"kind": CLASS}. The first message says that it was started, the next one whether the model was loaded. With "method",
+"as_spec" and "levels" the native model is asked, with "said" what is asked of it in words
+(``congruence.tasks.readers.read``), by the readers in "readers", which need NumPy alone and lie below ``READERS``.
 
 The nursery, python model_process.py --nursery FD, has imported what most models need, and forks a supervisor for each
 that is asked for over FD: so a model is there in some tens of milliseconds, and no thread of ours is. A supervisor
@@ -100,9 +100,8 @@ def main(folder: str, end: int) -> None:
     connection = Connection(end)
     base = _base()
 
-    def send(content: dict[str, Any], data: bytes = b"") -> None:
+    def send(content: dict[str, Any]) -> None:
         connection.send_bytes(json.dumps(content).encode())
-        connection.send_bytes(data)
 
     sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.stdout, sys.stderr = (os.fdopen(place, "w", 1, closefd=False) for place in (1, 2))
@@ -126,8 +125,8 @@ def main(folder: str, end: int) -> None:
             if "said" in request:
                 send({"ok": True, "said": _reading(request).said_of(model)})
                 continue
-            output, content = stored(answered(model, request, read(request["input"], data)), base)
-            send({"ok": True, "output": output}, content)
+            output = answered(model, request, read(request["input"], data))
+            send({"ok": True, "output": store(output, request["output"], base)})
         except BaseException as error:
             send(failure(error))
 
@@ -182,22 +181,20 @@ def read(kind: str, data: bytes) -> Any:
     return pyarrow.parquet.read_table(io.BytesIO(data)).to_pandas()
 
 
-def stored(output: Any, base: Any) -> tuple[dict[str, Any], bytes]:
-    """What the model returned, by its names or as a ``Spec`` where it has such, and its columns as an .npz."""
+def store(output: Any, path: str, base: Any) -> dict[str, Any]:
+    """Write the columns of what the model returned; returns their names, or what a ``Spec`` made of them."""
     import numpy as np
 
+    said: dict[str, Any] = {}
     if type(output).__name__ == "Spec":
-        spec, found = output.flatten()
-        said, columns = {"spec": spec}, {str(place): values for place, values in enumerate(found)}
+        said["spec"], columns = output.flatten()
     elif hasattr(output, "iloc") or hasattr(output, "items"):
-        columns = base.columns_of(output)
-        said = {"names": list(columns)}
+        found = base.columns_of(output)
+        said["names"], columns = list(found), [without_objects(*column) for column in found.items()]
     else:
-        said, columns = {}, {"0": base.as_plain(output)}
-    stream = io.BytesIO()
-    plain = {str(place): without_objects(*column) for place, column in enumerate(columns.items())}
-    np.savez(stream, **plain)
-    return said, stream.getvalue()
+        columns = [without_objects("0", base.as_plain(output))]
+    np.savez(path, **{str(place): column for place, column in enumerate(columns)})
+    return said
 
 
 def without_objects(name: str, values: Any) -> Any:

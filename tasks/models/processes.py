@@ -229,13 +229,15 @@ class ModelProcess:
     def said(self) -> str:
         """The class of the native model and how it is asked, where its class tells; else ""."""
         with self._lock:
-            return str(self._ask(self._running(), {"said": True, "readers": installed_readers()})[0]["said"])
+            return str(self._ask(self._running(), {"said": True, "readers": installed_readers()})["said"])
 
     def _answer(self, data: pd.DataFrame | np.ndarray[Any, Any], asked: dict[str, Any]) -> Any:
         kind, given = _as_input(data, ours=self._python is None)
         with self._lock:
-            answer, columns = self._ask(self._running(), {"input": kind, **asked}, given)
-        return _as_output(answer["output"], columns)
+            process = self._running()
+            output = process.home / "output.npz"
+            answer = self._ask(process, {"input": kind, "output": str(output), **asked}, given)
+            return _as_output(answer["output"], output)
 
     def _running(self) -> _Process:
         if self._process is None:
@@ -248,9 +250,7 @@ class ModelProcess:
             self._process.end()
             self._process = None
 
-    def _ask(
-        self, process: _Process, request: dict[str, Any] | None, data: bytes = b""
-    ) -> tuple[dict[str, Any], bytes]:
+    def _ask(self, process: _Process, request: dict[str, Any] | None, data: bytes = b"") -> dict[str, Any]:
         """The answer to a request, or the first one, which says whether the model was loaded."""
         try:
             if request is None:
@@ -260,7 +260,7 @@ class ModelProcess:
                 with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, of which the answer tells
                     process.connection.send_bytes(json.dumps(request).encode())
                     process.connection.send_bytes(data)
-            answer, content = process.receive()
+            answer = process.receive()
         except (OSError, EOFError, ValueError) as error:
             _kill(process.socket)
             doing, tail = "loading" if request is None else "predicting", process.tail()
@@ -270,7 +270,7 @@ class ModelProcess:
             self._stop()
             raise ContractError(f"{doing} in a separate process {why}; its output ended with: {tail}") from None
         if "error" not in answer:
-            return answer, content
+            return answer
         raised = _as_raised(str(answer.get("kind")), str(answer["error"]), own=self._python is not None)
         if request is not None:
             raise raised
@@ -312,14 +312,15 @@ class _Process:
         with theirs:
             _start(self.home, theirs)
 
-    def receive(self) -> tuple[dict[str, Any], bytes]:
+    def receive(self) -> dict[str, Any]:
         """The next answer.
 
         Raises:
             EOFError, OSError: it has ended, or the time is up (``BlockingIOError``).
             ValueError: no answer.
         """
-        return json.loads(self.connection.recv_bytes()), self.connection.recv_bytes()
+        found: dict[str, Any] = json.loads(self.connection.recv_bytes())
+        return found
 
     def limit(self, seconds: float) -> None:
         """How long to wait whenever the process is to take or to give something."""
@@ -408,10 +409,11 @@ def _as_input(data: pd.DataFrame | np.ndarray[Any, Any], *, ours: bool) -> tuple
     return "npy", stream.getvalue()
 
 
-def _as_output(said: dict[str, Any], content: bytes) -> Any:
+def _as_output(said: dict[str, Any], path: Path) -> Any:
     """What the model returned; never a pickle, which could run what a model put there."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+    with np.load(path, allow_pickle=False) as file:
         columns = [file[str(index)] for index in range(len(file.files))]
+    path.unlink()
     columns = [values.astype(object) if values.dtype.kind == "U" else values for values in columns]
     if "spec" in said:
         return unflatten(said["spec"], columns)
