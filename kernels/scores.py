@@ -246,11 +246,11 @@ def covered(predictive: Distribution, y: Any, level: float, *, interval: tuple[A
     if predictive.stated != "all":
         _require_level(level)
         below, above = predictive.pit_range(targets)
-        lower, upper = (1.0 - level) / 2.0, (1.0 + level) / 2.0
+        first, last = (1.0 - level) / 2.0, (1.0 + level) / 2.0
         share = above - below
-        inside = np.maximum(np.minimum(above, upper) - np.maximum(below, lower), 0.0)
-        impossible = (lower <= below) & (below <= upper)  # a bin without mass has one place among the levels
-        return np.where(share > 0.0, inside / np.where(share > 0.0, share, 1.0), impossible)
+        inside = np.maximum(np.minimum(above, last) - np.maximum(below, first), 0.0)
+        point = (first <= below) & (below <= last)  # of a bin without mass, which has one place among the levels
+        return np.asarray(np.where(share > 0.0, inside / np.where(share > 0.0, share, 1.0), point))
     lower, upper = central_interval(predictive, level) if interval is None else interval
     return np.asarray((lower <= targets) & (targets <= upper), dtype=np.float64)
 
