@@ -92,8 +92,8 @@ if TYPE_CHECKING:
     from congruence.kernels.protocol import PREPRINT as PREPRINT
     from congruence.kernels.protocol import Downsampling as Downsampling
     from congruence.kernels.protocol import EvaluationProtocol as EvaluationProtocol
-    from congruence.kernels.resampling.aggregation import Estimate as Estimate
-    from congruence.kernels.resampling.aggregation import ScoreStatistics as ScoreStatistics
+    from congruence.kernels.resampling import Estimate as Estimate
+    from congruence.kernels.resampling import ScoreStatistics as ScoreStatistics
     from congruence.kernels.scores import absolute_error as absolute_error
     from congruence.kernels.scores import crps as crps
     from congruence.kernels.scores import interval_score as interval_score

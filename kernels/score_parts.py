@@ -50,6 +50,7 @@ from congruence.kernels.recalibration.recalibration_map import (
     fit_parts,
     normal_score_map,
 )
+from congruence.kernels.resampling import Estimate
 from congruence.kernels.rng import keyed_uniforms, stream
 from congruence.kernels.scores import empirical_crps, matched_targets, pinball
 
@@ -209,18 +210,13 @@ _ROUNDING = 1e-8
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of a mean difference of scores, negative where it favours the first version.
+class Part(Estimate):
+    """A part of a mean difference of scores, negative where it favours the first version, and its 95 % interval.
 
     Attributes:
-        value: the part.
-        low, high: its 95 % confidence interval over other rows.
         p_value: two-sided, of the hypothesis that it is 0.
     """
 
-    value: float
-    low: float
-    high: float
     p_value: float
 
 
@@ -387,21 +383,15 @@ def may_be_best(
     sums = centred if blocks is None else blocks.sums(centred)
     left, found, reached = list(range(len(names))), dict.fromkeys(names, 1.0), 0.0
     while len(left) > 1:
-        p_value, worst = _step(means[left], sums[:, left], seed)
-        reached = max(reached, p_value)
-        found[names[left.pop(worst)]] = reached
+        own = sums[:, left] - sums[:, left].mean(axis=1, keepdims=True)
+        errors = np.sqrt(np.sum(own**2, axis=0))
+        errors = np.where(errors > 0.0, errors, np.inf)
+        normals = stream(seed, "model confidence set").standard_normal((_DRAWS, len(sums)))
+        observed = (means[left] - means[left].mean()) / errors
+        beyond = np.count_nonzero(np.max(normals @ own / errors, axis=1) >= np.max(observed))
+        reached = max(reached, float((1 + beyond) / (_DRAWS + 1)))
+        found[names[left.pop(int(np.argmax(observed)))]] = reached
     return found
-
-
-def _step(means: Array, sums: Array, seed: int) -> tuple[float, int]:
-    """The p-value of equality among some versions, and the number of the worst of them."""
-    apart, own = means - means.mean(), sums - sums.mean(axis=1, keepdims=True)
-    errors = np.sqrt(np.sum(own**2, axis=0))
-    errors = np.where(errors > 0.0, errors, np.inf)
-    normals = stream(seed, "model confidence set").standard_normal((_DRAWS, len(sums)))
-    drawn = np.max(normals @ own / errors, axis=1)
-    observed = apart / errors
-    return float((1 + np.count_nonzero(drawn >= np.max(observed))) / (_DRAWS + 1)), int(np.argmax(observed))
 
 
 def _own_features(predictive: Distribution) -> Array:

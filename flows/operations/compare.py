@@ -11,7 +11,7 @@ from rich.table import Table
 
 from congruence.flows.cli.console import results
 from congruence.flows.cli.options import open_file, use_home_store
-from congruence.kernels.resampling.paired import RESAMPLES
+from congruence.kernels.resampling import PAIRED_RESAMPLES
 from congruence.kernels.score_parts import ScoreParts
 from congruence.tasks.comparison.differences import CCE, ComparedVersion, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, named_parts, recalibrated_label
@@ -285,7 +285,7 @@ def compare(
     *,
     baseline: str | None = None,
     conditions: Conditions = ANY,
-    resamples: int = RESAMPLES,
+    resamples: int = PAIRED_RESAMPLES,
     seed: int = 0,
     mark: bool = False,
 ) -> LoggedComparison:

@@ -125,12 +125,26 @@ class Wasserstein(PredictionKernel):
         if ratio is not None:
             stated = [part.parameters() for part in parts]
             return [np.column_stack([values["loc"], ratio * values["scale"]]) for values in stated]
+        advice = "; use MaximumMeanDiscrepancy() as the kernel on predictions"
         for part in parts:
-            _require_scalar_with_variance(part)
+            name, std = type(part).__name__, part.std()
+            if part.dimension > 1:
+                raise InvalidInputError(
+                    f"{name}: the Wasserstein distance of these vector-valued predictions has no closed form{advice}"
+                )
+            if not np.all(np.isfinite(std)):
+                row = int(np.argmin(np.isfinite(std)))
+                raise InvalidInputError(
+                    f"{name}: row {row} has the standard deviation {std[row]}, so its 2-Wasserstein distance to others "
+                    f"is not defined{advice}"
+                )
         members = [part.draws for part in parts if part.draws is not None]
         if len(members) == len(parts) and len({values.shape[1] for values in members}) == 1:
             return _compressed([np.sort(values, axis=1) / np.sqrt(values.shape[1]) for values in members])
-        return _compressed([_quantiles(part) * np.sqrt(_SHARES) for part in parts])
+        chunks = [
+            [part[rows].quantile(_LEVELS[None, :]) for rows in row_slices(len(part), _CHUNK_ROWS)] for part in parts
+        ]
+        return _compressed([np.concatenate(of_part) * np.sqrt(_SHARES) for of_part in chunks])
 
 
 # The standard deviation at scale 1 of families that are closed under location and scale.
@@ -140,27 +154,6 @@ _STANDARD_DEVIATIONS: dict[type[Distribution], float] = {
     Laplace: 2.0**0.5,
     Logistic: np.pi / 3.0**0.5,
 }
-
-
-def _require_scalar_with_variance(part: Distribution) -> None:
-    std = part.std()
-    if part.dimension > 1:
-        raise InvalidInputError(
-            f"{type(part).__name__}: the Wasserstein distance of these vector-valued predictions has no closed form; "
-            "use MaximumMeanDiscrepancy() as the kernel on predictions"
-        )
-    if not np.all(np.isfinite(std)):
-        row = int(np.argmin(np.isfinite(std)))
-        raise InvalidInputError(
-            f"{type(part).__name__}: row {row} has the standard deviation {std[row]}, so its 2-Wasserstein distance to "
-            "others is not defined; use MaximumMeanDiscrepancy() as the kernel on predictions"
-        )
-
-
-def _quantiles(part: Distribution) -> Array:
-    """Return the quantiles of each row, (n, 64)."""
-    chunks = [part[rows].quantile(_LEVELS[None, :]) for rows in row_slices(len(part), _CHUNK_ROWS)]
-    return np.concatenate(chunks)
 
 
 def _compressed(parts: list[Array]) -> list[Array]:

@@ -190,21 +190,10 @@ class ScoreSums:
         )
 
 
-@dataclass(frozen=True)
-class ScoreBet:
-    """One look's bet.
-
-    Attributes:
-        log_e: the logarithm of its e-value; 0 at a first look.
-        sums: for the next look.
-    """
-
-    log_e: float
-    sums: ScoreSums
-
-
-def score_bet(scores: Any, before: ScoreSums, blocks: Any = None) -> ScoreBet:
+def score_bet(scores: Any, before: ScoreSums, blocks: Any = None) -> tuple[float, ScoreSums]:
     """Bet on a look's scores by what the looks before it showed.
+
+    Returns the logarithm of the bet's e-value, 0 at a first look, and the sums for the next one.
 
     Args:
         scores: (rows, 4), of rows that no earlier look has seen.
@@ -229,7 +218,7 @@ def score_bet(scores: Any, before: ScoreSums, blocks: Any = None) -> ScoreBet:
         scores = np.stack([np.bincount(block, weights=column) / counts for column in scores.T], axis=1)
     wins = np.log(before.shares) + np.log1p(scores @ before.bets().T).sum(axis=0)
     log_e = float(np.logaddexp.reduce(wins))
-    return ScoreBet(log_e, before.after(scores, np.exp(wins - log_e)))
+    return log_e, before.after(scores, np.exp(wins - log_e))
 
 
 Verdict = Literal["right so far", "wrong", "changed"]

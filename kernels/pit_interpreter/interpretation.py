@@ -38,6 +38,7 @@ from congruence.kernels.pit_interpreter.shape import (
     unimodality_test,
     valley_depth,
 )
+from congruence.kernels.resampling import Estimate
 from congruence.kernels.rng import stream
 
 MEASURES = ("location", "spread", "skewness", "tails")
@@ -82,29 +83,6 @@ class Interpretation:
         """Total variation between histogram and reconstruction beyond what sampling explains."""
         return max(0.0, self.reconstruction_distance - 2.0 * self.sampling_distance)
 
-    def summary(self) -> dict[str, Any]:
-        """The verdict and its numbers as plain values, for JSON."""
-        return {
-            "rows": self.rows,
-            "label": self.verdict.label,
-            "probability": self.verdict.probability,
-            "reason": "" if self.verdict.reason is None else self.verdict.reason.value,
-            "abstained": self.verdict.abstained,
-            "uniformity_p_value": self.uniformity.p_value,
-            "unimodality_p_value": self.unimodality.p_value,
-            "calibrated_probability": self.calibrated_probability,
-            "fault_probabilities": dict(self.fault_probabilities),
-            "measures": {name: [item.value, item.low, item.high] for name, item in self.measures.items()},
-            "modes": list(self.modes),
-            "mixture": {
-                "weights": self.data_generating.weights[0].tolist(),
-                "means": [float(part.mean()[0]) for part in self.data_generating.components],
-                "scales": [float(part.std()[0]) for part in self.data_generating.components],
-            },
-            "reconstruction_distance": self.reconstruction_distance,
-            "sampling_distance": self.sampling_distance,
-        }
-
 
 def interpret_pit(
     values: Any,
@@ -128,6 +106,8 @@ def interpret_pit(
         InvalidInputError: no values, another shape than (n,), not finite, or outside [0, 1].
     """
     pit = require_pit(values)
+    from scipy.signal import find_peaks  # a second of imports that a refusal need not wait for
+
     counts = count(pit)
     estimate = resample(counts, resamples, seed)
     mixtures = estimate.weights, estimate.means, estimate.scales
@@ -139,37 +119,46 @@ def interpret_pit(
     sampling = 0.5 * float(np.sqrt(2.0 * probabilities * (1.0 - probabilities) / (np.pi * len(pit))).sum())
 
     tails = [(1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0]
-    measures = {name: _estimate(getattr(estimate.shape, name), tails) for name in MEASURES}
+    measures = {}
+    for name in MEASURES:
+        value, *resampled = getattr(estimate.shape, name)
+        measures[name] = Estimate(float(value), *np.quantile(resampled, tails).tolist())
     density = mixture_density(*mixtures, SUPPORT)
     density_low, density_high = np.quantile(density[1:], tails, axis=0)
-    evidence = Evidence(
-        rows=len(pit),
-        distinct=_distinct(pit),
-        uniformity=smooth_test(pit),
-        unimodality=estimate.unimodality,
-        fault_probabilities=estimate.fault_probabilities,
-        calibrated_probability=estimate.calibrated_probability,
-        misfit=max(0.0, distance - 2.0 * sampling),
+    # 0 and 1 are not counted as repeated: distribution functions underflow to them.
+    inner = pit[(pit > 0.0) & (pit < 1.0)]
+    distinct = len(np.unique(inner)) + len(pit) - len(inner)
+    unreadable = (
+        Reason.FEW_ROWS
+        if len(pit) < SMALLEST_ROWS
+        else Reason.REPEATED
+        if 2 * distinct < len(pit)
+        else Reason.MISFIT
+        if distance - 2.0 * sampling > MISFIT_LIMIT
+        else None
     )
+    uniformity = smooth_test(pit)
+    peaks, _ = find_peaks(density[0], prominence=VALLEY_TOLERANCE * float(density[0].max()))
+    components = [Normal(*part) for part in zip(estimate.means[0], estimate.scales[0], strict=True)]
     return Interpretation(
         rows=len(pit),
-        distinct=evidence.distinct,
+        distinct=distinct,
         histogram=histogram(counts),
         reconstruction=probabilities * HISTOGRAM_BINS,
         reconstruction_distance=distance,
         sampling_distance=sampling,
-        data_generating=_mixture(estimate),
+        data_generating=Mixture(estimate.weights[0], components),
         support=SUPPORT,
         density=density[0],
         density_low=density_low,
         density_high=density_high,
         measures=measures,
-        modes=_modes(density[0]),
-        uniformity=evidence.uniformity,
+        modes=tuple(SUPPORT[peaks].tolist()),
+        uniformity=uniformity,
         unimodality=estimate.unimodality,
         fault_probabilities=dict(zip(KINDS, estimate.fault_probabilities.tolist(), strict=True)),
-        calibrated_probability=evidence.calibrated_probability,
-        verdict=decide(evidence, level=level, confidence=confidence),
+        calibrated_probability=estimate.calibrated_probability,
+        verdict=_decided(estimate, uniformity, unreadable, level, confidence),
     )
 
 
@@ -217,29 +206,6 @@ def resample(counts: Array, resamples: int, seed: int, parameters: dict[str, Arr
     return Resampled(*mixtures, shape, pooled[:-1], float(pooled[-1]), unimodality)
 
 
-def _distinct(pit: Array) -> int:
-    """Distinct values, where 0 and 1 are not counted as repeated: distribution functions underflow to them."""
-    inner = pit[(pit > 0.0) & (pit < 1.0)]
-    return len(np.unique(inner)) + len(pit) - len(inner)
-
-
-def _estimate(values: Array, tails: list[float]) -> Estimate:
-    low, high = np.quantile(values[1:], tails)
-    return Estimate(float(values[0]), float(low), float(high))
-
-
-def _mixture(estimate: Resampled) -> Mixture:
-    components = [Normal(*part) for part in zip(estimate.means[0], estimate.scales[0], strict=True)]
-    return Mixture(estimate.weights[0], components)
-
-
-def _modes(density: Array) -> tuple[float, ...]:
-    from scipy.signal import find_peaks  # a second of imports that a refusal need not wait for
-
-    peaks, _ = find_peaks(density, prominence=VALLEY_TOLERANCE * float(density.max()))
-    return tuple(float(SUPPORT[peak]) for peak in peaks)
-
-
 CALIBRATED = "no evidence of miscalibration"
 ABSTAINED = "abstained"
 
@@ -260,33 +226,11 @@ class Reason(Enum):
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A measure of the data-generating distribution with the ends of its resampling interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Finding:
     """One of shape.KINDS, and the probability that it is there beyond its tolerance."""
 
     kind: str
     probability: float
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a verdict rests on: the tests, the probabilities, and how well the reconstruction fits."""
-
-    rows: int
-    distinct: int
-    uniformity: UniformityTest
-    unimodality: UnimodalityTest
-    fault_probabilities: Array
-    calibrated_probability: float
-    misfit: float
 
 
 @dataclass(frozen=True)
@@ -304,25 +248,21 @@ class Verdict:
         return self.label == ABSTAINED
 
 
-def decide(evidence: Evidence, *, level: float, confidence: float) -> Verdict:
-    """The verdict: faults are named only where the test rejects uniformity at ``level``.
-
-    A fault needs a probability of at least ``confidence``, and another mode the test's rejection of one mode at
-    ``level``; without one, and where the values or the fit do not allow a
-    reading, the interpreter abstains and says why.
-    """
-    calibrated, p_value = evidence.calibrated_probability, evidence.uniformity.p_value
-    unreadable = _unreadable(evidence)
+def _decided(
+    estimate: Resampled, uniformity: UniformityTest, unreadable: Reason | None, level: float, confidence: float
+) -> Verdict:
+    """The verdict; see ``interpret_pit``. Where values or fit do not allow a reading it is none, and says why."""
+    calibrated = estimate.calibrated_probability
     if unreadable is not None:
         return Verdict(ABSTAINED, 0.0, unreadable)
-    if p_value >= level:
+    if uniformity.p_value >= level:
         if calibrated >= 0.5:
             return Verdict(CALIBRATED, calibrated, Reason.NOT_REJECTED)
         return Verdict(ABSTAINED, calibrated, Reason.WEAK)
     findings = tuple(
         Finding(kind, float(probability))
-        for probability, kind in sorted(zip(evidence.fault_probabilities, KINDS, strict=True), key=_leading)
-        if probability >= confidence and (kind != "more modes" or evidence.unimodality.p_value < level)
+        for probability, kind in sorted(zip(estimate.fault_probabilities, KINDS, strict=True), key=_leading)
+        if probability >= confidence and (kind != "more modes" or estimate.unimodality.p_value < level)
     )
     if findings:
         return Verdict(findings[0].kind, findings[0].probability, None, findings)
@@ -335,11 +275,3 @@ def _leading(item: tuple[float, str]) -> tuple[float, int]:
     # A missing mode explains spread, skewness and tails; a wrong shape explains spread. So at (nearly) equal
     # probability the later kind leads.
     return -round(float(item[0]), 2), -KINDS.index(item[1])
-
-
-def _unreadable(evidence: Evidence) -> Reason | None:
-    if evidence.rows < SMALLEST_ROWS:
-        return Reason.FEW_ROWS
-    if 2 * evidence.distinct < evidence.rows:
-        return Reason.REPEATED
-    return Reason.MISFIT if evidence.misfit > MISFIT_LIMIT else None

@@ -23,8 +23,7 @@ from congruence.kernels.engine.difference import LEVEL, difference_of_influences
 from congruence.kernels.engine.results import CongruenceInfluence
 from congruence.kernels.errors import ProtocolError
 from congruence.kernels.pit import pit_scores
-from congruence.kernels.resampling.aggregation import LARGEST_BLOCK, too_large_block
-from congruence.kernels.resampling.paired import PairedResampling, PointMetric
+from congruence.kernels.resampling import LARGEST_BLOCK, PairedResampling, PointMetric, too_large_block
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns, MetricValue, SplitSummary, logged_verdict
 from congruence.tasks.scores.metrics.metric import Metric

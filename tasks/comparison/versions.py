@@ -12,7 +12,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import TooFewBlocksError
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import require_same
-from congruence.kernels.resampling.paired import RESAMPLES
+from congruence.kernels.resampling import PAIRED_RESAMPLES
 from congruence.tasks.comparison.differences import (
     CCE,
     SQUARED_CCE,
@@ -161,7 +161,7 @@ def compare_versions(
     versions: Sequence[ComparedVersion],
     *,
     baseline: str | None = None,
-    resamples: int = RESAMPLES,
+    resamples: int = PAIRED_RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
     """Compare every version with the baseline on the same rows.
@@ -208,7 +208,7 @@ def require_comparable(versions: Sequence[ComparedVersion]) -> None:
 
 
 def compare_pair(
-    first: ComparedVersion, second: ComparedVersion, *, resamples: int = RESAMPLES, seed: int = 0
+    first: ComparedVersion, second: ComparedVersion, *, resamples: int = PAIRED_RESAMPLES, seed: int = 0
 ) -> PairedComparison:
     """Two versions by what their reference rows contribute to CCE, and on the points that are valid in both.
 

@@ -123,8 +123,7 @@ def read_account(version: ModelVersion, split: SplitSettings, settings: Evaluati
         p_value, log_bet = verdict_of(look.metrics).p_value, None
         pit = kept(look, "pit", settings) if bets else np.empty(0)
         if len(pit):
-            made = score_bet(pit_scores(pit), sums)
-            log_bet, sums = made.log_e, made.sums
+            log_bet, sums = score_bet(pit_scores(pit), sums)
         when = dates_in_words(f"{look.since}/{look.until}")
         tests = () if p_value is None else tuple(look.metrics[name].value for name in _TESTS if name in look.metrics)
         monitor = monitor.with_look(

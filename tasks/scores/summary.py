@@ -27,7 +27,7 @@ from congruence.kernels.engine.results import (
     excess_interval,
     excess_over,
 )
-from congruence.kernels.resampling.aggregation import (
+from congruence.kernels.resampling import (
     LARGEST_BLOCK,
     Estimate,
     ScoreStatistics,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from congruence.kernels.pit_interpreter.interpretation import MISFIT_LIMIT, Estimate, Interpretation, Reason
+from congruence.kernels.pit_interpreter.interpretation import MISFIT_LIMIT, Interpretation, Reason
 from congruence.kernels.pit_interpreter.shape import SMALLEST_ROWS
+from congruence.kernels.resampling import Estimate
 
 
 def interpretation_sentence(found: Interpretation) -> str:

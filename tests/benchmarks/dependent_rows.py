@@ -32,7 +32,7 @@ from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.marginal_calibration import even_levels
 from congruence.kernels.pit import pit_scores, pit_values
-from congruence.kernels.resampling.aggregation import ScoreStatistics
+from congruence.kernels.resampling import ScoreStatistics
 from congruence.kernels.scores import point_scores
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair

@@ -98,9 +98,8 @@ def bets(pit: Array) -> Array:
     """log e of bets on the PIT values of looks, (looks, rows)."""
     found, sums = [], ScoreSums()
     for rows in pit:
-        bet = score_bet(scores(rows), sums)
-        sums = bet.sums
-        found.append(bet.log_e)
+        log_e, sums = score_bet(scores(rows), sums)
+        found.append(log_e)
     return np.array(found)
 
 

@@ -16,8 +16,7 @@ from simulations import AT, head, machine, row
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Normal, Poisson
 from congruence.kernels.pit import pit_values
-from congruence.kernels.resampling.aggregation import ScoreStatistics
-from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
+from congruence.kernels.resampling import PairedResampling, PointMetric, ScoreStatistics, mean_of, root_of
 
 LEVELS = np.linspace(1e-5, 1.0 - 1e-5, 50)
 CENTERS = {f"pit_{j}": float(level) for j, level in enumerate(LEVELS)}

@@ -23,7 +23,7 @@ from congruence.kernels import RBF, Poisson, prepare
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.dependence.blocks import TooFewBlocksError, enlargement
 from congruence.kernels.dependence.correlation import version_blocks
-from congruence.kernels.resampling.aggregation import ScoreStatistics
+from congruence.kernels.resampling import ScoreStatistics
 from congruence.kernels.scores import point_scores
 from congruence.tasks.scores.points import blocks_of_means
 

@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 from congruence.kernels.distributions import Normal, Poisson
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
-from congruence.kernels.resampling.aggregation import ScoreStatistics, sliced_statistics
+from congruence.kernels.resampling import ScoreStatistics, sliced_statistics
 
 RNG = np.random.default_rng(3)
 SCORES = {"crps": RNG.gamma(2, 1, 5000), "squared_error": RNG.gamma(1, 4, 5000)}

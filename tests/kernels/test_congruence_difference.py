@@ -9,7 +9,7 @@ from congruence.kernels.engine import uncertainty
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.output_features import output_features
-from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
+from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 SPLITS = 80

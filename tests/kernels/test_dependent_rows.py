@@ -33,7 +33,7 @@ from congruence.kernels.dependence.blocks import (
 from congruence.kernels.dependence.correlation import correlations, version_blocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_scores
-from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
+from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of
 
 FEW = CalibrationSettings(draws=199, directions=20, own_directions=5)
 LAW = Normal(np.zeros(500), 1.0)

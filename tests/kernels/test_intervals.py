@@ -5,8 +5,7 @@ import pytest
 
 from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.resampling.aggregation import ScoreStatistics
-from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
+from congruence.kernels.resampling import PairedResampling, PointMetric, ScoreStatistics, mean_of
 
 
 def interval_of(values, **rows):

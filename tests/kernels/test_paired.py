@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
+from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of, root_of
 
 
 def mean_metric(first, second):

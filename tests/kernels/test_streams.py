@@ -13,7 +13,7 @@ from congruence.kernels.distributions import Normal, Poisson, Samples
 from congruence.kernels.engine.targets import drawn_targets, features_of_split
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
-from congruence.kernels.resampling.aggregation import ScoreStatistics
+from congruence.kernels.resampling import ScoreStatistics
 from congruence.kernels.rng import keyed_uniforms, stream
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from congruence.kernels.engine.measure import measure_held
 from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import EXACT, PREPRINT
-from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of
+from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of
 from congruence.tasks.comparison.differences import ComparedVersion, point_differences
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison

@@ -27,8 +27,7 @@ from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
-from congruence.kernels.resampling.aggregation import ScoreStatistics
-from congruence.kernels.resampling.paired import PairedResampling, PointMetric, mean_of, root_of
+from congruence.kernels.resampling import PairedResampling, PointMetric, ScoreStatistics, mean_of, root_of
 from congruence.kernels.rng import hashed_keys
 from congruence.kernels.scores import point_scores
 from congruence.tasks.plots import pit_histogram

@@ -11,7 +11,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, mean_over
 from congruence.kernels.marginal_calibration import even_levels, poisson_deviances
 from congruence.kernels.pit import ORDERS, chi_square, cramer_von_mises, kolmogorov_smirnov
-from congruence.kernels.resampling.paired import root_of
+from congruence.kernels.resampling import root_of
 from congruence.kernels.scores import covered, marginal_log_score, resolution, sharpness_of
 from congruence.tasks.scores.metrics.metric import COVERAGE_LEVELS, Metric, Rows
 

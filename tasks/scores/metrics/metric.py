@@ -14,7 +14,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
 from congruence.kernels.marginal_calibration import has_total
-from congruence.kernels.resampling.paired import mean_of
+from congruence.kernels.resampling import mean_of
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import central_intervals, resolution
 

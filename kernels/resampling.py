@@ -1,22 +1,34 @@
-"""Means over a split from mergeable statistics of its shards, with confidence intervals for all of them.
+"""What a mean of scores is worth: intervals from mergeable statistics of shards, and tests of paired differences.
 
 Rows fall into buckets by a hash of their key; a shard gives the sums of its scores per bucket, and shards merge by
 addition, in any order. Intervals leave out each bucket in turn: random groups of rows, so the spread of their sums is
 that of rows, at a cost that does not grow with n. A metric is a function of means (rmse of the mean squared error). A
 mean of absolute values (a calibration error) has no derivative where its terms are zero, and needs an interval of
 another kind: ``mean_absolute_deviation``.
+
+Is a difference between two models on the same points real? Paired bootstrap and paired permutation.
+
+A metric here is a function of the means of some columns over the points: the mean CRPS is the mean of one column, RMSE
+the root of one, a calibration error a function of fifty. Both models' columns are resampled with the same weights, so
+what is common to them (hard points) cancels.
+
+The points are taken as independent, as those of NLL, CRPS, absolute and squared errors and PIT values are. CCE values
+are not: all of them are estimated from the targets of one reference split, whose noise they share, and neither an
+interval nor a p-value from their resampling knows of it. The difference of two mean CCEs belongs to
+``congruence_difference``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, too_few_rows
+from congruence.kernels.arrays import Array, require_matrix, too_few_rows
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks, widening, without_each
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rng import keyed_uniforms, stream
@@ -27,9 +39,10 @@ def group_sums(groups: Array, columns: Iterable[Array], count: int) -> Array:
     return np.stack([np.bincount(groups, weights=column, minlength=count) for column in columns], axis=1)
 
 
-def bootstrap_weights(count: int, resamples: int, rng: np.random.Generator) -> Array:
+@lru_cache(maxsize=2)
+def _bootstrap_weights(count: int, resamples: int, seed: int, purpose: str) -> Array:
     """How often each of ``count`` groups is drawn in each bootstrap sample, (resamples, count)."""
-    return rng.multinomial(count, np.full(count, 1.0 / count), size=resamples).astype(np.float64)
+    return stream(seed, purpose).multinomial(count, np.full(count, 1.0 / count), size=resamples).astype(np.float64)
 
 
 BUCKETS = 1024
@@ -121,17 +134,6 @@ class ScoreStatistics:
         """The mean of every score."""
         return dict(zip(self.names, (self.sums.sum(axis=0) / self.counts.sum()).tolist(), strict=True))
 
-    def resampled_means(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Array]:
-        """The mean of every score in each bootstrap sample, (resamples,): one set of samples for all."""
-        filled = self.counts > 0
-        total = int(filled.sum())
-        weights = _bootstrap_weights(total, resamples, seed)
-        rows = weights @ self.counts[filled]
-        infinite = np.isinf(self.sums).any(axis=0)
-        means = weights @ np.where(infinite, 0.0, self.sums[filled]) / rows[:, None]
-        means[:, infinite] = self.sums.sum(axis=0)[infinite]
-        return dict(zip(self.names, means.T, strict=True))
-
     def too_few(self, blocks: DependentBlocks | None = None) -> str:
         """Why these rows have no interval; "" where they do. See ``weights.too_few_rows``."""
         if blocks is not None and self.largest > LARGEST_BLOCK:
@@ -154,7 +156,7 @@ class ScoreStatistics:
             InvalidInputError: no rows, or a level outside (0, 1).
         """
         self._require_rows(level)
-        chosen = {name: _mean_of(name) for name in self.names} if functions is None else functions
+        chosen = {name: itemgetter(name) for name in self.names} if functions is None else functions
         means, result = self.means(), {}
         counts = self.counts[self.counts > 0]
         others = self._means_without_each() if len(counts) > 1 else None
@@ -212,8 +214,10 @@ class ScoreStatistics:
         if not np.isfinite(deviation).all():
             name = list(centers)[int(np.argmin(np.isfinite(deviation)))]
             raise InvalidInputError(f"{name}: has infinite values; a deviation from {centers[name]} is not defined")
-        resampled = self.resampled_means(resamples=resamples, seed=seed)
-        noise = np.stack([resampled[name] - means[name] for name in centers], axis=1)
+        filled = self.counts > 0
+        drawn = _bootstrap_weights(int(filled.sum()), resamples, seed, "bootstrap of buckets")
+        sums = self.sums[np.ix_(filled, [self.names.index(name) for name in centers])]
+        noise = drawn @ sums / (drawn @ self.counts[filled])[:, None] - [means[name] for name in centers]
         noise *= 1.0 if blocks is None else widening(blocks.count)
         value = float(np.mean(np.abs(deviation)))
         errors = np.std(noise, axis=0)
@@ -252,12 +256,6 @@ def too_large_block(share: float, kind: str) -> str:
     return f"one {'group' if kind == 'groups' else 'run of time'} holds {100 * share:.0f} % of the rows"
 
 
-@lru_cache(maxsize=2)
-def _bootstrap_weights(buckets: int, resamples: int, seed: int) -> Array:
-    """How often each bucket is drawn in each bootstrap sample, (resamples, buckets)."""
-    return bootstrap_weights(buckets, resamples, stream(seed, "bootstrap of buckets"))
-
-
 def _checked(scores: Mapping[str, Any]) -> dict[str, Array]:
     """The scores as arrays of one length without NaN; booleans stay what they are until they are summed."""
     if not scores:
@@ -285,10 +283,6 @@ def _buckets_of(keys: Any | None, rows: int, buckets: int) -> Array:
     if len(bucket) != rows:
         raise InvalidInputError(f"keys: {len(bucket)} keys for {rows} rows; give one key per row")
     return np.asarray(bucket)
-
-
-def _mean_of(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda means: means[name]
 
 
 def sliced_statistics(
@@ -328,3 +322,129 @@ def _added(
                for column in columns.values())  # fmt: skip
     counts = np.bincount(bucket, weights, buckets)
     return group_sums(bucket, counted, buckets), counts, np.stack([rows, np.bincount(bucket, weights**2, buckets)])
+
+
+GROUPS = 2000
+PAIRED_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class PointMetric:
+    """A metric as a function of column means: ``columns`` (n, m) for each model, ``summary`` maps (..., m) to (...)."""
+
+    first: Array
+    second: Array
+    summary: Callable[[Array], Array]
+
+    def __post_init__(self) -> None:
+        first, second = require_matrix(self.first, "first"), require_matrix(self.second, "second")
+        if first.shape != second.shape:
+            raise InvalidInputError(f"first: shape {first.shape}, second: {second.shape}; the points must be the same")
+        object.__setattr__(self, "first", first)
+        object.__setattr__(self, "second", second)
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """A metric of two models on the same points.
+
+    Attributes:
+        difference: first - second: negative where the first is better, if lower is better.
+        low, high: 95 % interval of the difference: of a function of one mean that of ``SumOfBlocks``, of several
+            percentiles of the bootstrap.
+        p_value: two-sided, of the hypothesis that the metric is the same for both. For a function of one mean by paired
+            permutation (which of the two models gave which value is a coin toss at every point). For a function of
+            several means by the bootstrap: twice the share of resampled differences on the far side of zero.
+    """
+
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class PairedResampling:
+    """Resampling weights for n points, made once and used for every metric.
+
+    Above ``GROUPS`` points, random groups of equal size are resampled instead of single points: the same intervals, at
+    a cost that does not grow with n. Of points that depend on each other within ``blocks`` each block is left out in
+    turn, and interval and p-value are those of ``SumOfBlocks``.
+    """
+
+    n: int
+    resamples: int = PAIRED_RESAMPLES
+    seed: int = 0
+    weights: Array | None = field(default=None, repr=False)
+    """What each point counts in means, (n,), of mean 1; equal by default."""
+    blocks: DependentBlocks | None = None
+
+    def __post_init__(self) -> None:
+        if self.n < 2:
+            raise InvalidInputError(f"n: {self.n} points; a paired comparison needs at least two")
+        if self.resamples < 20:
+            raise InvalidInputError(f"resamples: {self.resamples}; at least 20 are needed for a 95 % interval")
+
+    @cached_property
+    def _groups(self) -> Array:
+        count = self.n if self.blocks is None else self.blocks.count
+        order, most = stream(self.seed, "paired groups").permutation(count), min(count, GROUPS)
+        return np.asarray(np.argsort(order) % most if self.blocks is None else (order % most)[self.blocks.labels])
+
+    @cached_property
+    def _sizes(self) -> Array:
+        return np.bincount(self._groups, self.weights).astype(np.float64)
+
+    @cached_property
+    def _swaps(self) -> Array:
+        rng = stream(self.seed, "paired permutation")
+        return rng.integers(0, 2, size=(self.resamples, len(self._sizes))).astype(np.float64)
+
+    def compare(self, metric: PointMetric) -> PairedDifference:
+        """The difference of one metric with its interval and p-value.
+
+        Raises:
+            InvalidInputError: another number of points, or values not finite.
+        """
+        if len(metric.first) != self.n:
+            raise InvalidInputError(f"metric: {len(metric.first)} points, but the resampling was made for {self.n}")
+        counted = 1.0 if self.weights is None else self.weights[:, None]
+        columns = ((each * counted).T for each in (metric.first, metric.second))
+        first, second = (group_sums(self._groups, each, len(self._sizes)) for each in columns)
+        values = [float(metric.summary(sums.sum(axis=0) / self.n)) for sums in (first, second)]
+        difference = values[0] - values[1]
+        if self.blocks is not None or first.shape[1] == 1:
+            one, two = (metric.summary(without_each(sums, self._sizes)) for sums in (first, second))
+            found = SumOfBlocks.by_jackknife(one - two, self._sizes)
+            low, high = found.interval(difference)
+            if self.blocks is not None:
+                return PairedDifference(values[0], values[1], difference, low, high, found.p_value(difference))
+            # Of several means, exchanged columns are those of a mixture of the two models: a model biased up and one
+            # biased down by as much have the same calibration error, and their mixture almost none, so that permutation
+            # would call the chance difference of the two significant nine times in ten.
+            swapped = self._swaps @ (first - second)
+            one, two = (first.sum(axis=0) - swapped) / self.n, (second.sum(axis=0) + swapped) / self.n
+            null = metric.summary(one) - metric.summary(two)
+            # Rounding must not make a tie with the observed difference look smaller than it.
+            reached = int(np.count_nonzero(np.abs(null) >= abs(difference) * (1.0 - 1e-12)))
+        else:
+            weights = _bootstrap_weights(len(self._sizes), self.resamples, self.seed, "paired bootstrap")
+            size = (weights @ self._sizes)[:, None]
+            drawn = metric.summary(weights @ first / size) - metric.summary(weights @ second / size)
+            low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
+            reached = 1 + 2 * int(min(np.count_nonzero(drawn <= 0.0), np.count_nonzero(drawn >= 0.0)))
+        return PairedDifference(
+            values[0], values[1], difference, low, high, min(1.0, float((1 + reached) / (self.resamples + 1)))
+        )
+
+
+def mean_of(values: Array) -> Array:
+    """The summary of a metric that is the mean of one column."""
+    return np.asarray(values[..., 0])
+
+
+def root_of(values: Array) -> Array:
+    """The summary of a metric that is the root of the mean of one column."""
+    return np.asarray(np.sqrt(values[..., 0]))
