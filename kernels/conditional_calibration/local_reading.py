@@ -161,6 +161,30 @@ class ScoreSmoothing:
             members,
         )
 
+    @classmethod
+    def of_rows(
+        cls,
+        smoother: SpectralSmoother,
+        scores: Array,
+        variance: Array | None = None,
+        blocks: DependentBlocks | None = None,
+    ) -> ScoreSmoothing:
+        """Of the scores (n, 4) of a smoother's rows, and their variances where these are not 1; by blocks."""
+        vectors, weighted, mean_variance = smoother.analysis, None, None
+        if blocks is not None:
+            weighted, mean_variance = block_moments(vectors, scores, blocks)
+        elif variance is not None:
+            mean_variance = variance.mean(axis=0)
+            weighted = np.stack([vectors.T @ (vectors * v[:, None].astype(vectors.dtype)) for v in variance.T])
+        return cls.of(
+            Directions.of_smoother(smoother),
+            np.asarray(vectors.T @ scores.astype(vectors.dtype), dtype=np.float64),
+            scores.mean(axis=0),
+            np.sum(scores**2, axis=0),
+            weighted=None if weighted is None else np.asarray(weighted, dtype=np.float64),
+            variance=mean_variance,
+        )
+
     def smoothed(self, vectors: Array) -> tuple[Array, Array]:
         """s_j, (m, 4), and their standard deviations under the truth, (m, 4), where U is ``vectors`` (m, k)."""
         scores = (vectors @ self.coefficients.astype(vectors.dtype)).astype(np.float64)
@@ -331,27 +355,15 @@ def local_reading(smoother: SpectralSmoother, pit: Any, blocks: DependentBlocks 
     Raises:
         InvalidInputError: values that are no probabilities, or another number of rows.
     """
-    values = scores_of_rows(pit, len(smoother.analysis))
-    projected = np.asarray(smoother.analysis.T @ values.astype(np.float32), dtype=np.float64)
-    directions = Directions.of_smoother(smoother)
-    weighted = variance = None
-    if blocks is not None:
-        weighted, variance = block_moments(smoother.analysis, values, blocks)
-    smoothing = ScoreSmoothing.of(
-        directions, projected, values.mean(axis=0), np.sum(values**2, axis=0), weighted=weighted, variance=variance
-    )
-    return LocalReading.at(smoothing, smoother.synthesis)
+    values = pit_scores(_of_rows(smoother, require_pit(pit)))
+    return LocalReading.at(ScoreSmoothing.of_rows(smoother, values, blocks=blocks), smoother.synthesis)
 
 
-def scores_of_rows(pit: Any, n: int) -> Array:
-    """PIT scores (n, 4).
-
-    Raises:
-        InvalidInputError: values that are no probabilities, or another number of them than n.
-    """
-    values = pit_scores(pit)
-    if len(values) != n:
-        raise InvalidInputError(f"pit: {len(values)} values for {n} reference rows; give one PIT value per row")
+def _of_rows(smoother: SpectralSmoother, values: Array) -> Array:
+    if len(values) != len(smoother.analysis):
+        raise InvalidInputError(
+            f"pit: {len(values)} values for {len(smoother.analysis)} reference rows; give one PIT value per row"
+        )
     return values
 
 
@@ -386,11 +398,7 @@ def local_distribution(smoother: SpectralSmoother, pit: Any, levels: Any = LEVEL
     Raises:
         InvalidInputError: values that are no probabilities, or another number of rows.
     """
-    values, at = require_pit(pit), require_pit(levels)
-    if len(values) != len(smoother.analysis):
-        raise InvalidInputError(
-            f"pit: {len(values)} values for {len(smoother.analysis)} reference rows; give one PIT value per row"
-        )
+    values, at = _of_rows(smoother, require_pit(pit)), require_pit(levels)
     below = (values[:, None] <= at).astype(np.float32)
     projected = np.asarray(smoother.analysis.T @ below, dtype=np.float64)
     mean = np.asarray(np.mean(below, axis=0, dtype=np.float64))

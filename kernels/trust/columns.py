@@ -175,10 +175,6 @@ class ColumnRanges:
         parts += [np.where(table[list(names)].sum(axis=1).to_numpy() != 1, np.inf, 0.0) for names in self.one_hot]
         return np.stack(parts, axis=1) if parts else np.zeros((len(table), 0))
 
-    def outside(self, table: pd.DataFrame) -> Array:
-        """Which columns of each row hold what no row of the split comes near, (m, columns + runs) booleans."""
-        return np.asarray(self.beyond(table) > 0.0)
-
     def named(self, name: str) -> Column:
         """A column by its name."""
         return next(column for column in self.columns if column.name == name)

@@ -96,31 +96,6 @@ _ONE_SIDED = 1.96  # 2.5 % for each of two losses
 
 
 @dataclass(frozen=True)
-class LabelledVersion:
-    """A version on a labelled split, in the directions of the split's Gram matrix.
-
-    Attributes:
-        smoother: k(x)' A^-1 at the rows themselves.
-        y: targets.
-        predictive: what the version predicts.
-        errors: Delta under the kernel of the CCE.
-        scores: of the PIT values; None of vector targets.
-        inputs: in the encoder's space before it is normalised, (n, d).
-        blocks: of rows that may depend on each other; None for independent rows.
-        seed: of folds and draws.
-    """
-
-    smoother: SpectralSmoother = field(repr=False)
-    y: Array = field(repr=False)
-    predictive: Distribution = field(repr=False)
-    errors: TargetErrors = field(repr=False)
-    scores: RowScores | None = field(repr=False)
-    inputs: Array = field(repr=False)
-    blocks: DependentBlocks | None = field(repr=False)
-    seed: int = 0
-
-
-@dataclass(frozen=True)
 class LossJudgement:
     """Mean loss of the rows that the rule would withhold, and of the rest; z: the difference in standard errors."""
 
@@ -156,11 +131,32 @@ class WithholdingJudgement:
         return any(self.losses[name].z >= _ONE_SIDED for name in BEYOND if name in self.losses)
 
 
-def judged_withholding(version: LabelledVersion, rule: WithholdingRule) -> WithholdingJudgement:
-    """Judge a rule by cross-fitting; see the module."""
-    rng = stream(version.seed, "folds that judge withholding")
-    n = len(version.y)
-    groups = np.arange(n) if version.blocks is None else version.blocks.labels
+def judged_withholding(
+    rule: WithholdingRule,
+    smoother: SpectralSmoother,
+    y: Array,
+    predictive: Distribution,
+    errors: TargetErrors,
+    scores: RowScores | None,
+    inputs: Array,
+    blocks: DependentBlocks | None,
+    seed: int = 0,
+) -> WithholdingJudgement:
+    """Judge a rule by cross-fitting of a version on a labelled split; see the module.
+
+    Args:
+        rule: what is withheld.
+        smoother: k(x)' A^-1 at the rows themselves, in the directions of the split's Gram matrix.
+        y: targets.
+        predictive: what the version predicts.
+        errors: Delta under the kernel of the CCE.
+        scores: of the PIT values; None of vector targets.
+        inputs: in the encoder's space before it is normalised, (n, d).
+        blocks: of rows that may depend on each other; None for independent rows.
+        seed: of folds and draws.
+    """
+    rng, n = stream(seed, "folds that judge withholding"), len(y)
+    groups = np.arange(n) if blocks is None else blocks.labels
     fold_of = rng.permutation(np.arange(int(groups.max()) + 1) % FOLDS)[groups]
     judged = np.sort(rng.permutation(n)[:JUDGED_ROWS])
     excess, distance, wrong = np.zeros(n), np.zeros(n), np.zeros(n, bool)
@@ -168,46 +164,38 @@ def judged_withholding(version: LabelledVersion, rule: WithholdingRule) -> Withh
         rows, others = judged[fold_of[judged] == fold], np.flatnonzero(fold_of != fold)
         if not len(rows) or len(others) <= NEIGHBOUR:
             continue
-        at = _smoother_between(version.smoother, others, rows)
-        smoothed = np.asarray(at(version.errors.delta[others].astype(np.float32)), dtype=np.float64)
-        excess[rows] = np.sum(smoothed**2, axis=1) - at.squared_weights(version.errors.variance[others])
-        of_others = version.scores, version.errors, at, version.inputs, others, version.seed
-        faults = local_faults(*of_others, version.blocks)
-        wrong[rows] = faults.wrong(at.synthesis, version.inputs[rows], rule.wrong)
-        near = rng.permutation(others)[: most_rows(version.inputs.shape[1])]
-        white = Whitening.of(version.inputs[near])
-        index = NeighbourIndex.of(white(version.inputs[near]))
-        distance[rows] = index.nearest(white(version.inputs[rows]), NEIGHBOUR)[0][:, -1]
-    law, y = version.predictive[judged], version.y[judged]
+        vectors, scale = smoother.analysis, np.float32(np.sqrt(n / len(others)))
+        at = SpectralSmoother(vectors[others] * scale, smoother.filters, vectors[rows] * scale)
+        smoothed = np.asarray(at(errors.delta[others].astype(np.float32)), dtype=np.float64)
+        excess[rows] = np.sum(smoothed**2, axis=1) - at.squared_weights(errors.variance[others])
+        faults = local_faults(scores, errors, at, inputs, others, seed, blocks)
+        wrong[rows] = faults.wrong(at.synthesis, inputs[rows], rule.wrong)
+        near = rng.permutation(others)[: most_rows(inputs.shape[1])]
+        white = Whitening.of(inputs[near])
+        index = NeighbourIndex.of(white(inputs[near]))
+        distance[rows] = index.nearest(white(inputs[rows]), NEIGHBOUR)[0][:, -1]
+    law, y = predictive[judged], y[judged]
     spread = np.asarray(law.std())
     criteria = {
         CCE: excess[judged],
         SPREAD: spread if spread.ndim == 1 else np.linalg.norm(spread, axis=1),
         SUPPORT: distance[judged],
     }
-    losses = excess_losses(y, law, seed=version.seed)
+    losses = excess_losses(y, law, seed=seed)
     curves = {
         loss: {
             name: rejection_curve(by, values) for name, by in criteria.items() if np.isfinite(by).all() and len(by) > 1
         }
         for loss, values in losses.items()
     }
-    chosen = wrong[judged] if rule.share is None else _largest(excess[judged], rule.share)
+    chosen = wrong[judged]
+    if rule.share is not None:
+        largest = np.argsort(-excess[judged], kind="stable")[: round(rule.share * len(judged))]
+        chosen = np.isin(np.arange(len(judged)), largest)
     found: dict[str, LossJudgement] = {}
     if _FEWEST <= chosen.sum() <= len(chosen) - _FEWEST:
-        found = {name: _compared(values, chosen, judged, version.blocks) for name, values in losses.items()}
+        found = {name: _compared(values, chosen, judged, blocks) for name, values in losses.items()}
     return WithholdingJudgement(len(judged), int(chosen.sum()), found, curves, impossible_targets(y, law))
-
-
-def _smoother_between(smoother: SpectralSmoother, others: Array, rows: Array) -> SpectralSmoother:
-    vectors, scale = smoother.analysis, np.float32(np.sqrt(len(smoother.analysis) / len(others)))
-    return SpectralSmoother(vectors[others] * scale, smoother.filters, vectors[rows] * scale)
-
-
-def _largest(values: Array, share: float) -> Array:
-    chosen = np.zeros(len(values), bool)
-    chosen[np.argsort(-values, kind="stable")[: round(share * len(values))]] = True
-    return chosen
 
 
 def _compared(loss: Array, chosen: Array, judged: Array, blocks: DependentBlocks | None) -> LossJudgement:

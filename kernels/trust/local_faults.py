@@ -16,9 +16,9 @@ Inputs are withheld by the levels at which they are unusual and wrong, or a shar
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import gammaincc, ndtr
@@ -26,7 +26,6 @@ from scipy.special import gammaincc, ndtr
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.local_reading import (
-    Directions,
     LocalReading,
     ScoreSmoothing,
     block_moments,
@@ -65,70 +64,34 @@ class RowScores:
             return cls(counts.values, counts.variance)
         return cls(pit_scores(pit_values(y, predictive, seed=seed, keys=keys)), None)
 
-    def smoothing(
-        self, smoother: SpectralSmoother, rows: Array | slice = slice(None), blocks: DependentBlocks | None = None
-    ) -> ScoreSmoothing:
-        """What a smoother makes of the scores of the rows that it is of, which may depend on each other in blocks."""
-        vectors, scores = smoother.analysis, self.scores[rows]
-        weighted = variance = None
-        if blocks is not None:
-            weighted, variance = block_moments(vectors, scores, blocks)
-        elif self.variance is not None:
-            kept = self.variance[rows]
-            variance = kept.mean(axis=0)
-            weighted = np.stack([vectors.T @ (vectors * v[:, None].astype(vectors.dtype)) for v in kept.T])
-        projected = np.asarray(vectors.T @ scores.astype(vectors.dtype), dtype=np.float64)
-        return ScoreSmoothing.of(
-            Directions.of_smoother(smoother),
-            projected,
-            scores.mean(axis=0),
-            np.sum(scores**2, axis=0),
-            weighted=None if weighted is None else np.asarray(weighted, dtype=np.float64),
-            variance=variance,
-        )
-
 
 @dataclass(frozen=True)
-class Surroundings:
-    """How large a fault is around labelled rows, by which an input next to them is known to share it or not.
+class Faults(ABC):
+    """Where a version is wrong.
 
     Attributes:
-        index: some labelled rows, in the encoder's space before it is normalised.
-        sizes: of the fault at each of them, (p,).
+        smoother: of the labelled rows.
+        index: some of these, in the encoder's space before it is normalised.
         share: of all labelled rows that these are.
+        around: size of the fault at each of them, (p,), by which an input next to them is known to share it or not.
     """
 
+    smoother: SpectralSmoother = field(repr=False)
     index: NeighbourIndex = field(repr=False)
-    sizes: Array = field(repr=False)
     share: float
+    around: Array = field(repr=False)
 
-    @classmethod
-    def of(cls, inputs: Array, size_at: Callable[[Array], Array], seed: int) -> Surroundings:
-        """Of labelled rows ``inputs`` (n, d); ``size_at`` gives the size of the fault at some, by their numbers."""
-        some = np.sort(stream(seed, "rows of local faults").permutation(len(inputs))[:_AROUND])
-        return cls(NeighbourIndex.of(inputs[some]), size_at(some), len(some) / len(inputs))
+    @abstractmethod
+    def _at(self, vectors: Array, level: float) -> tuple[Array, Array]:
+        """Size of the fault, and whether there is one at a false discovery rate of ``level``, (m,) each."""
 
-    def share_fault(self, inputs: Array, sizes: Array, errors: Array, window: Array, level: float) -> Array:
-        """Which inputs are in the region that is wrong, at a false discovery rate of ``level``, (m,) booleans.
+    @abstractmethod
+    def _errors(self, vectors: Array) -> tuple[Array, Array]:
+        """Standard errors of sizes, and how many labelled rows are around, (m,) each."""
 
-        Args:
-            inputs: (m, d).
-            sizes: of the fault at each, (m,).
-            errors: their standard errors, (m,).
-            window: how many labelled rows are around each, (m,).
-            level: the rate.
-        """
-        if not len(inputs):
-            return np.zeros(0, bool)
-        counts = np.clip(np.rint(window * self.share), _FEWEST_AROUND, _MOST_AROUND).astype(np.intp)
-        nearest = self.index.nearest(inputs, int(counts.max()))[1]
-        around = np.where(np.arange(nearest.shape[1]) < counts[:, None], self.sizes[nearest], np.nan)
-        half = np.nanquantile(around, _LARGE, axis=1) / 2.0
-        return fewest_false(ndtr((half - sizes) / np.maximum(_ERRORS * errors, np.finfo(float).tiny)), level)
-
-
-class Faults(Protocol):
-    """Where a version is wrong."""
+    def reading(self, vectors: Array) -> LocalReading | None:  # noqa: ARG002
+        """What is wrong at some inputs; None where no more is known than that something is."""
+        return None
 
     def wrong(self, vectors: Array, inputs: Array, level: float) -> Array:
         """Inputs at which the version is wrong at a false discovery rate of ``level`` and by enough to matter, (m,).
@@ -138,9 +101,24 @@ class Faults(Protocol):
             inputs: these in the space of the labelled rows', (m, d).
             level: the rate.
         """
+        sizes, found = self._at(vectors, level)
+        wrong = found & (sizes >= MATTERS)
+        if wrong.any():
+            errors, window = self._errors(vectors[wrong])
+            counts = np.clip(np.rint(window * self.share), _FEWEST_AROUND, _MOST_AROUND).astype(np.intp)
+            nearest = self.index.nearest(inputs[wrong], int(counts.max()))[1]
+            around = np.where(np.arange(nearest.shape[1]) < counts[:, None], self.around[nearest], np.nan)
+            half = np.nanquantile(around, _LARGE, axis=1) / 2.0
+            chances = ndtr((half - sizes[wrong]) / np.maximum(_ERRORS * errors, np.finfo(float).tiny))
+            wrong[wrong] = fewest_false(chances, level)
+        return np.asarray(wrong)
 
-    def reading(self, vectors: Array) -> LocalReading | None:
-        """What is wrong at some inputs; None where no more is known than that something is."""
+    def _known(self, seed: int) -> Self:
+        """It with sizes at some of the rows of ``index``, which alone are kept."""
+        rows = self.index.rows
+        some = np.sort(stream(seed, "rows of local faults").permutation(len(rows))[:_AROUND])
+        sizes = self._at(self.smoother.analysis[some], 1.0)[0]
+        return replace(self, index=NeighbourIndex.of(rows[some]), share=len(some) / len(rows), around=sizes)
 
 
 @dataclass(frozen=True)
@@ -150,12 +128,10 @@ class ScoreFaults(Faults):
     Attributes:
         smoothing: of the scores of the labelled rows.
         variance: of the scores of one row of a true version, (4,): the unit of sizes.
-        around: the labelled rows.
     """
 
     smoothing: ScoreSmoothing = field(repr=False)
     variance: Array
-    around: Surroundings = field(repr=False)
 
     @classmethod
     def of(
@@ -168,71 +144,44 @@ class ScoreFaults(Faults):
         blocks: DependentBlocks | None = None,
     ) -> ScoreFaults:
         """Of the rows of a smoother, by their numbers ``rows`` in ``scores`` and ``inputs`` (n, d); their blocks."""
-        smoothing = scores.smoothing(smoother, rows, blocks)
-        variance = np.ones(len(ORDERS)) if scores.variance is None else scores.variance[rows].mean(axis=0)
+        kept = None if scores.variance is None else scores.variance[rows]
+        smoothing = ScoreSmoothing.of_rows(smoother, scores.scores[rows], kept, blocks)
+        variance = np.ones(len(ORDERS)) if kept is None else kept.mean(axis=0)
+        return cls(smoother, NeighbourIndex(inputs[rows], None), 1.0, np.empty(0), smoothing, variance)._known(seed)
 
-        def size_at(some: Array) -> Array:
-            return _sizes(LocalReading.at(smoothing, smoother.analysis[some]), variance)
-
-        return cls(smoothing, variance, Surroundings.of(inputs[rows], size_at, seed))
-
-    def wrong(self, vectors: Array, inputs: Array, level: float) -> Array:
+    def _at(self, vectors: Array, level: float) -> tuple[Array, Array]:
         reading = LocalReading.at(self.smoothing, vectors)
-        sizes = _sizes(reading, self.variance)
-        wrong = reading.significant(level) & (sizes >= MATTERS)
-        squares = self.smoothing.local_variances(vectors[wrong])
-        window = np.mean(self.smoothing.variance) / np.mean(squares, axis=1)
-        errors = np.sqrt((squares / self.variance)[np.arange(len(squares)), reading.dominant[wrong]])
-        wrong[wrong] = self.around.share_fault(inputs[wrong], sizes[wrong], errors, window, level)
-        return np.asarray(wrong)
+        return np.abs(reading.strength) / np.sqrt(self.variance)[reading.dominant], reading.significant(level)
 
-    def reading(self, vectors: Array) -> LocalReading | None:
+    def _errors(self, vectors: Array) -> tuple[Array, Array]:
+        squares, dominant = self.smoothing.local_variances(vectors), self.reading(vectors).dominant
+        errors = np.sqrt((squares / self.variance)[np.arange(len(squares)), dominant])
+        return errors, np.mean(self.smoothing.variance) / np.mean(squares, axis=1)
+
+    def reading(self, vectors: Array) -> LocalReading:
         return LocalReading.at(self.smoothing, vectors)
-
-
-@dataclass(frozen=True)
-class SmoothedErrors:
-    """The CCE of a version of vector laws around any input.
-
-    Sizes are its square beyond a true version's, in variances of a target's features. Under the truth the square is
-    close to a Gamma variable with the mean and variance of its covariance.
-
-    Attributes:
-        coefficients: what the smoother keeps of Delta, (k, r).
-        floor: of the variances of Delta, (k, k).
-        variance: their mean.
-        freedom: (tr C)^2 / tr C^2 of the covariance C of Delta.
-    """
-
-    coefficients: Array = field(repr=False)
-    floor: Array = field(repr=False)
-    variance: float
-    freedom: float
-
-    def at(self, vectors: Array) -> tuple[Array, Array]:
-        """Size and p-value at inputs, (m,) each, from the smoother's directions there, (m, k)."""
-        smoothed = np.asarray(vectors @ self.coefficients, dtype=np.float64)
-        square, floor = np.sum(smoothed**2, axis=1), quadratic(vectors, self.floor)
-        shape = self.freedom / 2.0
-        p_values = gammaincc(shape, shape * square / np.maximum(floor, np.finfo(float).tiny))
-        return np.sqrt(np.maximum(square - floor, 0.0) / self.variance), np.clip(p_values, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class ErrorFaults(Faults):
     """Faults of vector laws, read off the CCE.
 
+    Sizes are its square beyond a true version's, in variances of a target's features. Under the truth the square is
+    close to a Gamma variable with the mean and variance of its covariance C.
+
     Attributes:
-        smoother: of the labelled rows.
-        errors: what it makes of them.
+        coefficients: what the smoother keeps of Delta, (k, r).
+        floor: of the variances of Delta, (k, k).
+        variance: their mean.
+        freedom: (tr C)^2 / tr C^2 of the covariance C of Delta.
         largest: the largest eigenvalue of C over tr C: of the variance, what lies in one direction at most.
-        around: the labelled rows.
     """
 
-    smoother: SpectralSmoother = field(repr=False)
-    errors: SmoothedErrors
+    coefficients: Array = field(repr=False)
+    floor: Array = field(repr=False)
+    variance: float
+    freedom: float
     largest: float
-    around: Surroundings = field(repr=False)
 
     @classmethod
     def of(
@@ -247,28 +196,27 @@ class ErrorFaults(Faults):
         """Of the rows of a smoother, by their numbers ``rows`` in ``errors`` and ``inputs`` (n, d); their blocks."""
         delta, variance = errors.delta[rows], errors.variance[rows]
         vectors, filters = smoother.analysis, smoother.filters
-        covariance = delta.T @ delta / len(delta)
-        eigenvalues = np.maximum(np.linalg.eigvalsh(covariance), np.finfo(float).tiny)
+        eigenvalues = np.maximum(np.linalg.eigvalsh(delta.T @ delta / len(delta)), np.finfo(float).tiny)
         freedom = float(eigenvalues.sum() ** 2 / np.sum(eigenvalues**2))
         if blocks is None:
             spread = vectors.T @ (vectors * variance[:, None].astype(vectors.dtype))
         else:
             spread = np.sum([block_moments(vectors, column[:, None], blocks)[0][0] for column in delta.T], axis=0)
-        kept = np.asarray(smoother.coefficients(delta.astype(vectors.dtype)))
-        found = SmoothedErrors(kept, filters[:, None] * spread * filters, float(variance.mean()), freedom)
-        around = Surroundings.of(inputs[rows], lambda some: found.at(vectors[some])[0], seed)
-        return cls(smoother, found, float(eigenvalues[-1] / eigenvalues.sum()), around)
+        kept, floor = smoother.coefficients(delta.astype(vectors.dtype)), filters[:, None] * spread * filters
+        shape = float(variance.mean()), freedom, float(eigenvalues[-1] / eigenvalues.sum())
+        return cls(smoother, NeighbourIndex(inputs[rows], None), 1.0, np.empty(0), kept, floor, *shape)._known(seed)
 
-    def wrong(self, vectors: Array, inputs: Array, level: float) -> Array:
-        sizes, p_values = self.errors.at(vectors)
-        wrong = (benjamini_hochberg(p_values) <= level) & (sizes >= MATTERS)
-        window = effective_rows(self.smoother.at(vectors[wrong]))
-        spread = np.sqrt(self.largest * quadratic(vectors[wrong], self.errors.floor) / self.errors.variance)
-        wrong[wrong] = self.around.share_fault(inputs[wrong], sizes[wrong], spread, window, level)
-        return np.asarray(wrong)
+    def _at(self, vectors: Array, level: float) -> tuple[Array, Array]:
+        smoothed = np.asarray(vectors @ self.coefficients, dtype=np.float64)
+        square, floor = np.sum(smoothed**2, axis=1), quadratic(vectors, self.floor)
+        shape = self.freedom / 2.0
+        p_values = gammaincc(shape, shape * square / np.maximum(floor, np.finfo(float).tiny))
+        sizes = np.sqrt(np.maximum(square - floor, 0.0) / self.variance)
+        return sizes, benjamini_hochberg(np.clip(p_values, 0.0, 1.0)) <= level
 
-    def reading(self, vectors: Array) -> LocalReading | None:  # noqa: ARG002
-        return None
+    def _errors(self, vectors: Array) -> tuple[Array, Array]:
+        errors = np.sqrt(self.largest * quadratic(vectors, self.floor) / self.variance)
+        return errors, effective_rows(self.smoother.at(vectors))
 
 
 def local_faults(
@@ -297,7 +245,3 @@ def fewest_false(chances: Array, level: float) -> Array:
     chosen = np.zeros(len(chances), bool)
     chosen[order[: np.count_nonzero(means <= level)]] = True
     return chosen
-
-
-def _sizes(reading: LocalReading, variance: Array) -> Array:
-    return np.asarray(np.abs(reading.strength) / np.sqrt(variance)[reading.dominant])

@@ -27,7 +27,7 @@ from congruence.kernels.engine.targets import features_of_split, output_kernel_o
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.threads import single_threaded_blas
-from congruence.kernels.trust.judgement import LabelledVersion, WithholdingJudgement, judged_withholding
+from congruence.kernels.trust.judgement import WithholdingJudgement, judged_withholding
 from congruence.kernels.trust.local_faults import Faults, RowScores, local_faults
 from congruence.kernels.trust.rule import WithholdingRule
 from congruence.kernels.trust.support import Support, SupportReading, effective_rows
@@ -148,8 +148,9 @@ class InputScorer:
         raw = to_numpy(query if raw is None else require_matrix(raw, "raw"))
         if len(raw) != len(query):
             raise InvalidInputError(f"raw: {len(raw)} rows for {len(query)} inputs; give the same rows")
-        with single_threaded_blas():
-            vectors = self._vectors_at(query)
+        with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+            found = self.spectrum.vectors(query.astype(self.spectrum.landmarks.dtype), len(self.smoother.filters))
+            vectors = np.nan_to_num(found.astype(np.float32), posinf=0.0, neginf=0.0)
         support = self.support.at(raw, columns)
         rows = effective_rows(self.smoother.at(vectors))
         with single_threaded_blas():
@@ -163,7 +164,9 @@ class InputScorer:
         unusual = support.unusual(self.rule.unusual)
         known = ~unusual & (rows >= FEWEST_ROWS)
         excess = np.where(known, cce**2 - expected**2, -np.inf)
-        wrong = self._wrong(vectors, raw, known)
+        wrong = np.zeros(len(known), bool)
+        if known.any():  # false discoveries are counted where anything is known
+            wrong[known] = self.faults.wrong(vectors[known], raw[known], self.rule.wrong)
         withhold = self._withheld(support, unusual, wrong, excess)
         usual = withhold & ~unusual
         faults = self.faults.reading(vectors[usual]) if usual.any() else None
@@ -176,19 +179,6 @@ class InputScorer:
             key, support, rows, cce + nothing, expected + nothing, p_values + nothing, withhold, reasons, wrong, faults,
             self.rule, self.judgement,
         )  # fmt: skip
-
-    def _vectors_at(self, query: Any) -> Array:
-        query = query.astype(self.spectrum.landmarks.dtype)
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = self.spectrum.vectors(query, len(self.smoother.filters)).astype(np.float32)
-        return np.asarray(np.nan_to_num(found, posinf=0.0, neginf=0.0))
-
-    def _wrong(self, vectors: Array, raw: Array, known: Array) -> Array:
-        """Where the version is wrong by enough to matter; false discoveries are counted where anything is known."""
-        wrong = np.zeros(len(known), bool)
-        if known.any():
-            wrong[known] = self.faults.wrong(vectors[known], raw[known], self.rule.wrong)
-        return wrong
 
     def _withheld(self, support: SupportReading, unusual: Array, wrong: Array, excess: Array) -> Array:
         if self.rule.share is None:
@@ -257,11 +247,10 @@ def input_scorer(
     with single_threaded_blas():
         errors = target_errors(y, predictive, kernel)
     scores = RowScores.of(y, predictive, keys=keys, seed=seed)
-    version = LabelledVersion(smoother, y, predictive, errors, scores, raw, blocks, seed)
     tested = smoother.leading(tested_directions(smoother.filters, n))
     count = null_draw_count(n, draws)
     features = features_of_split(y, predictive, kernel)
     coefficients = coefficients_of_split(tested, y, predictive, features, draws=count, seed=seed, blocks=blocks)
     faults = local_faults(scores, errors, smoother, raw, slice(None), seed, blocks)
-    judgement = judged_withholding(version, rule)
+    judgement = judged_withholding(rule, smoother, y, predictive, errors, scores, raw, blocks, seed)
     return InputScorer(support, judgement, rule, smoother, spectrum, coefficients, faults)

@@ -8,7 +8,7 @@ import pytest
 from scipy.signal import lfilter
 
 from congruence.kernels import RBF, InvalidInputError, MultivariateNormal, Normal, Poisson, Samples, Uniform, prepare
-from congruence.kernels.conditional_calibration.local_reading import LocalReading
+from congruence.kernels.conditional_calibration.local_reading import LocalReading, ScoreSmoothing
 from congruence.kernels.dependence.blocks import RowDependence, blocks_of_groups
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.engine.targets import target_errors
@@ -271,12 +271,13 @@ def test_where_rows_of_a_group_are_alike_a_true_version_is_not_called_wrong_ther
     smoother = prepare(x, input_kernel=RBF(0.5), regularization=1e-3).smoother
     vectors = smoother.synthesis
     alone = by_group = found = withheld = 0.0
+    read = ScoreSmoothing.of_rows
     for seed in range(6):
         y = np.sqrt(0.8) * rng.normal(size=400)[group] + np.sqrt(0.2) * rng.normal(size=1200)
         scores, errors = RowScores.of(y, law), target_errors(y, law, RBF(0.5))
         assert scores is not None
         alone, by_group = (
-            share + LocalReading.at(scores.smoothing(smoother, blocks=some), vectors).significant(0.05).mean() / 6
+            share + LocalReading.at(read(smoother, scores.scores, blocks=some), vectors).significant(0.05).mean() / 6
             for share, some in ((alone, None), (by_group, blocks))
         )
         for of in (scores, None):
