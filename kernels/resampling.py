@@ -7,7 +7,6 @@ mean of absolute values (a calibration error) has no derivative where its terms 
 another kind: ``mean_absolute_deviation``.
 
 Is a difference between two models on the same points real? Paired bootstrap and paired permutation.
-
 A metric here is a function of the means of some columns over the points: the mean CRPS is the mean of one column, RMSE
 the root of one, a calibration error a function of fifty. Both models' columns are resampled with the same weights, so
 what is common to them (hard points) cancels.
@@ -156,7 +155,8 @@ class ScoreStatistics:
             InvalidInputError: no rows, or a level outside (0, 1).
         """
         self._require_rows(level)
-        chosen = {name: itemgetter(name) for name in self.names} if functions is None else functions
+        own: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {name: itemgetter(name) for name in self.names}
+        chosen = own if functions is None else functions
         means, result = self.means(), {}
         counts = self.counts[self.counts > 0]
         others = self._means_without_each() if len(counts) > 1 else None

@@ -382,11 +382,12 @@ def may_be_best(
     centred = (table - means) / n
     sums = centred if blocks is None else blocks.sums(centred)
     left, found, reached = list(range(len(names))), dict.fromkeys(names, 1.0), 0.0
+    shape = (_DRAWS, len(sums) if len(left) > 1 else 0)
+    normals = stream(seed, "model confidence set").standard_normal(shape)  # the same for every step
     while len(left) > 1:
         own = sums[:, left] - sums[:, left].mean(axis=1, keepdims=True)
         errors = np.sqrt(np.sum(own**2, axis=0))
         errors = np.where(errors > 0.0, errors, np.inf)
-        normals = stream(seed, "model confidence set").standard_normal((_DRAWS, len(sums)))
         observed = (means[left] - means[left].mean()) / errors
         beyond = np.count_nonzero(np.max(normals @ own / errors, axis=1) >= np.max(observed))
         reached = max(reached, float((1 + beyond) / (_DRAWS + 1)))

@@ -22,10 +22,10 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
@@ -307,7 +307,8 @@ def count_reading(rows: CountRows, chosen: Any | None = None, blocks: DependentB
         spread = float(np.sum(variance))
         if own is not None:
             # Sums of a slice without a claim hardly vary from block to block, and say nothing of a right version.
-            spread = max(spread, _variance_by_blocks(found - expected, own))
+            apart, is_known = found - expected, own.count >= FEWEST_BLOCKS
+            spread = max(spread, own.error_of_sum(apart - apart.mean()) ** 2 if is_known else np.inf)
         return Tally(float(np.sum(found)), float(np.sum(expected)), spread, count)
 
     def rows_with(found: Array, chance: Array) -> Tally:
@@ -326,22 +327,7 @@ def count_reading(rows: CountRows, chosen: Any | None = None, blocks: DependentB
     )
 
 
-def count_readings(
-    rows: CountRows, groups: Mapping[str, Any], blocks: DependentBlocks | None = None
-) -> tuple[dict[str, CountReading], dict[str, float]]:
-    """``count_reading`` of named groups of rows, and q-values over them; groups without rows are left out."""
-    return by_group(lambda chosen: count_reading(rows, chosen, blocks), groups, 1)
-
-
-R = TypeVar("R", bound="GroupRead")
-
-
-class GroupRead(Protocol):
-    """The reading of a group of rows."""
-
-    @property
-    def p_value(self) -> float:
-        """Of the group."""
+R = TypeVar("R")
 
 
 def by_group(
@@ -351,15 +337,10 @@ def by_group(
     rows = {name: np.asarray(chosen) for name, chosen in groups.items()}
     rows = {name: np.flatnonzero(chosen) if chosen.dtype == bool else chosen for name, chosen in rows.items()}
     readings = {name: read(chosen) for name, chosen in rows.items() if len(chosen) >= fewest}
-    p_values = np.array([reading.p_value for reading in readings.values()])
+    found: Iterable[Any] = readings.values()
+    p_values = np.array([reading.p_value for reading in found])
     q_values = benjamini_hochberg(p_values) if readings else p_values
     return readings, dict(zip(readings, map(float, q_values), strict=True))
-
-
-def _variance_by_blocks(differences: Array, blocks: DependentBlocks) -> float:
-    if blocks.count < FEWEST_BLOCKS:
-        return float(np.inf)
-    return blocks.error_of_sum(differences - differences.mean()) ** 2
 
 
 def _ratio_interval(part: CountRows, total: Tally, blocks: DependentBlocks | None) -> tuple[float, float]:

@@ -11,15 +11,14 @@ if q_k is right, and rows whose quantile is such a value do not count for its le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.counts import JumpScores, Tally, by_group
-from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading
+from congruence.kernels.conditional_calibration.counts import JumpScores, Tally
+from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions.cells import Cells
 
@@ -101,28 +100,17 @@ class LevelReading:
     """How predicted quantiles cover the targets in a group of rows.
 
     Attributes:
-        group: the reading of its scores: rows, share, p-value.
+        rows: how many they are.
+        share: of the split.
+        p_value: of the group over all levels, by its scores.
         levels, intervals: their coverage, intervals the widest first. Those that no row counts for are left out.
     """
 
-    group: GroupReading = field(repr=False)
+    rows: int
+    share: float
+    p_value: float
     levels: tuple[Coverage, ...]
     intervals: tuple[Coverage, ...]
-
-    @property
-    def rows(self) -> int:
-        """How many they are."""
-        return self.group.rows
-
-    @property
-    def share(self) -> float:
-        """Of the split."""
-        return self.group.share
-
-    @property
-    def p_value(self) -> float:
-        """Of the group over all levels."""
-        return self.group.p_value
 
     @property
     def faults(self) -> tuple[Coverage, ...]:
@@ -174,14 +162,8 @@ def level_reading(rows: LevelRows, chosen: Any | None = None, blocks: DependentB
         name = f"the {percent_of(probability)} interval"
         intervals.append(_coverage(name, probability, inside, counts, own, is_interval=True))
     read = group_reading(rows.jumps, chosen, blocks=blocks)
-    return LevelReading(read, *(tuple(each for each in some if each.tally.rows) for some in (levels, intervals)))
-
-
-def level_readings(
-    rows: LevelRows, groups: Mapping[str, Any], blocks: DependentBlocks | None = None
-) -> tuple[dict[str, LevelReading], dict[str, float]]:
-    """``level_reading`` of named groups of rows, and q-values over them; groups of one row are left out."""
-    return by_group(lambda chosen: level_reading(rows, chosen, blocks), groups, 2)
+    counted = (tuple(each for each in some if each.tally.rows) for some in (levels, intervals))
+    return LevelReading(read.rows, read.share, read.p_value, *counted)
 
 
 def percent_of(share: float) -> str:
@@ -203,12 +185,8 @@ def _coverage(
         # Rows that depend on each other say as much as fewer that do not: where nothing varies, as the blocks.
         apart = n * share * (1.0 - share)
         effective *= min(1.0, (apart + 1.0) / (squared + max(n, 1) / max(blocks.count, 1)))
-    low, high = _wilson(share, max(effective, 1e-9), reach)
+    effective = max(effective, 1e-9)
+    spread = reach**2 / effective
+    half = reach * float(np.sqrt(share * (1.0 - share) / effective + spread / (4.0 * effective)))
+    low, high = (max(0.0, min(1.0, (share + spread / 2.0 + end) / (1.0 + spread))) for end in (-half, half))
     return Coverage(name, probability, Tally(observed, n * probability, variance, n), low, high, is_interval)
-
-
-def _wilson(share: float, n: float, reach: float) -> tuple[float, float]:
-    spread = reach**2 / n
-    middle = (share + spread / 2.0) / (1.0 + spread)
-    half = reach * float(np.sqrt(share * (1.0 - share) / n + spread / (4.0 * n))) / (1.0 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)

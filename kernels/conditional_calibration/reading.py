@@ -30,7 +30,7 @@ import numpy as np
 import scipy.special
 from scipy.special import ndtr, ndtri, owens_t
 
-from congruence.kernels.arrays import Array, require_matrix, row_slices, to_numpy
+from congruence.kernels.arrays import Array, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.counts import JumpScores, by_group
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile, two_sided_p_value
 from congruence.kernels.errors import InvalidInputError
@@ -65,7 +65,6 @@ _LEVELS = np.clip(ndtr(_NORMAL), 1e-15, 1.0 - 1e-15)
 _TINY = 1e-12
 _TURNS = 32
 _LARGEST_BIAS = np.sqrt(3.0)
-_BLOCK_ROWS = 2**16
 
 
 @dataclass(frozen=True)
@@ -235,6 +234,15 @@ def _neutral(z: Array) -> Array:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A slice, region or target, and what its rows say; ``q_value`` over all places that were read."""
+
+    name: str
+    q_value: float
+    reading: Any
+
+
+@dataclass(frozen=True)
 class GroupReading:
     """What is wrong in a group of labelled rows: a slice, a region, a whole split.
 
@@ -244,7 +252,9 @@ class GroupReading:
         p_value: of the group over all four orders.
         order_p_values: of each order, (4,).
         score_errors: standard errors of the mean scores as they are, true model or not, (4,).
-        fault: one place: dominant fault, shift, factor.
+        dominant: the name of the dominant fault.
+        strength, shift, factor: see ``Faults``.
+        unexplained: the mean scores less what the dominant fault explains, (4,).
         shift_interval, factor_interval: 95 %.
     """
 
@@ -253,33 +263,17 @@ class GroupReading:
     p_value: float
     order_p_values: Array
     score_errors: Array
-    fault: Faults
+    dominant: str
+    strength: float
+    shift: float
+    factor: float
+    unexplained: Array
     shift_interval: tuple[float, float]
     factor_interval: tuple[float, float]
 
-    @property
-    def dominant(self) -> str:
-        """The name of the dominant fault."""
-        return self.fault.names[0]
-
-    @property
-    def strength(self) -> float:
-        """See ``Faults``."""
-        return float(self.fault.strength[0])
-
-    @property
-    def shift(self) -> float:
-        """See ``Faults``."""
-        return float(self.fault.shift[0])
-
-    @property
-    def factor(self) -> float:
-        """See ``Faults``."""
-        return float(self.fault.factor[0])
-
     def second(self) -> str | None:
         """Another fault that the dominant one leaves unexplained by more than 3.3 standard errors, if any."""
-        left = np.abs(self.fault.unexplained[0]) / self.score_errors
+        left = np.abs(self.unexplained) / self.score_errors
         left[ORDERS.index(self.dominant)] = 0.0
         return ORDERS[int(np.argmax(left))] if left.max() > 3.3 else None
 
@@ -312,18 +306,18 @@ def group_reading(
     count = len(some)
     if count < 2:
         raise InvalidInputError(f"rows: a group of {count} rows; a reading needs at least 2, and some 30 to say much")
-    mean, sample_covariance = _moments(some)
-    quantile = t_quantile(None)
+    scores = some.values if isinstance(some, JumpScores) else pit_scores(some)
+    mean, quantile = scores.mean(axis=0), t_quantile(None)
     if blocks is None:
         if_true = np.ones(len(ORDERS))
         if isinstance(some, JumpScores):
             if_true = np.maximum(some.variance.mean(axis=0), _TINY)
         p_values = 2.0 * ndtr(-np.abs(mean) * np.sqrt(count / if_true))
         # Of few rows that happen to agree, the sample spread says nothing: then the truth's.
-        covariance = (sample_covariance * (count - 1.0) + 4.0 * np.diag(if_true)) / (count + 3.0) / count
+        squares = scores.T @ scores - count * np.outer(mean, mean)
+        covariance = (squares + 4.0 * np.diag(if_true)) / (count + 3.0) / count
     else:
         own = blocks if rows is None else blocks.of_rows(np.asarray(rows))
-        scores = some.values if isinstance(some, JumpScores) else pit_scores(some)
         covariance = mean_covariance(scores, own)
         known = own.count >= FEWEST_BLOCKS
         ratios = np.abs(mean) / np.sqrt(np.diag(covariance))
@@ -335,23 +329,16 @@ def group_reading(
     return GroupReading(
         count,
         count / len(values),
-        float(combined_p_values(p_values[None, :])[0]),
+        float(sidak(np.min(p_values), len(ORDERS))),
         p_values,
         np.sqrt(np.diag(covariance)),
-        fault,
+        fault.names[0],
+        float(fault.strength[0]),
+        float(fault.shift[0]),
+        float(fault.factor[0]),
+        fault.unexplained[0],
         *_intervals(fault, covariance[:2, :2], quantile, members),
     )
-
-
-def _moments(some: Array | JumpScores) -> tuple[Array, Array]:
-    """Mean and sample covariance of the scores, (4,) and (4, 4); of many rows those of a block at a time are made."""
-    count, total, products = len(some), np.zeros(len(ORDERS)), np.zeros((len(ORDERS), len(ORDERS)))
-    for rows in row_slices(count, _BLOCK_ROWS):
-        scores = some.values[rows] if isinstance(some, JumpScores) else pit_scores(some[rows])
-        total += scores.sum(axis=0)
-        products += scores.T @ scores
-    mean = total / count
-    return mean, (products - count * np.outer(mean, mean)) / (count - 1.0)
 
 
 def mean_covariance(values: Array, blocks: DependentBlocks) -> Array:
@@ -392,11 +379,6 @@ def _intervals(
     return ends[0], ends[1]
 
 
-def combined_p_values(p_values: Array) -> Array:
-    """1 - (1 - min p)^k of k uncorrelated p-values (n, k) each (Sidak 1967): (n,)."""
-    return sidak(np.min(p_values, axis=1), p_values.shape[1])
-
-
-def sidak(smallest: Array, count: int) -> Array:
+def sidak(smallest: Any, count: int) -> Array:
     """1 - (1 - p)^count of p-values, each the smallest of ``count`` uncorrelated ones (Sidak 1967)."""
     return np.asarray(-np.expm1(count * np.log1p(-np.minimum(smallest, 1.0 - 1e-16))))

@@ -14,7 +14,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.bases import sample_positions
-from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings, shift_and_factor
+from congruence.kernels.conditional_calibration.reading import Place, group_readings, shift_and_factor
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rng import stream
@@ -43,6 +43,11 @@ class Regions:
     medoids: Array
     names: tuple[str, ...]
 
+    @classmethod
+    def of(cls, labels: Array, medoids: Array) -> Regions:
+        """Returns them unnamed."""
+        return cls(labels, medoids, tuple(f"region {k + 1}" for k in range(len(medoids))))
+
     def __len__(self) -> int:
         return len(self.medoids)
 
@@ -63,16 +68,6 @@ class Regions:
         labels = self.labels if rows is None else self.labels[np.asarray(rows)]
         names = _names(labels, len(self), _numeric(features, len(labels)))
         return Regions(self.labels, self.medoids, names)
-
-
-@dataclass(frozen=True)
-class RegionReading:
-    """What is wrong in one region."""
-
-    name: str
-    medoid: int
-    q_value: float
-    reading: GroupReading
 
 
 def number_of_regions(rows: int) -> int:
@@ -99,7 +94,7 @@ def regions(x: Any, *, number: int | None = None, features: Mapping[str, Any] | 
         raise InvalidInputError(f"number: {count} regions of {len(points)} rows; give 1 to {len(points)}")
     positions = sample_positions(len(points), seed)
     centers = RegionCenters.of(points[positions], positions, count, seed)
-    return centers.regions(centers.labels(points)).named(features or {})
+    return Regions.of(centers.labels(points), centers.medoids).named(features or {})
 
 
 @dataclass(frozen=True)
@@ -137,18 +132,13 @@ class RegionCenters:
         distances = np.sum(self.centers**2, axis=1) - 2.0 * np.asarray(x, dtype=np.float32) @ self.centers.T
         return np.asarray(np.argmin(distances, axis=1))
 
-    def regions(self, labels: Array) -> Regions:
-        """Of all rows, whose labels are known; unnamed."""
-        return Regions(labels, self.medoids, tuple(f"region {k + 1}" for k in range(len(self.medoids))))
-
 
 def read_regions(
     found: Regions, pit: Any, blocks: DependentBlocks | None = None, members: int | None = None
-) -> list[RegionReading]:
+) -> list[Place]:
     """The reading of each region with two or more rows, the most wrong first: by strength times share of the rows."""
     readings, q_values = group_readings(pit, found.rows(), blocks, members)
-    medoids = dict(zip(found.names, found.medoids.tolist(), strict=True))
-    read = [RegionReading(name, medoids[name], q_values[name], reading) for name, reading in readings.items()]
+    read = [Place(name, q_values[name], reading) for name, reading in readings.items()]
     return sorted(read, key=lambda region: -(region.reading.strength**2) * region.reading.share)
 
 
@@ -182,62 +172,21 @@ def _ranges(members: Array, features: Mapping[str, Array], whole: Mapping[str, A
         inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
         width = (inside_high - inside_low) / (high - low) if high > low else 1.0
         if width <= _NARROW:
+            margin, text = 0.05 * (high - low), f"{name} {inside_low:.3g} to {inside_high:.3g}"
             if np.all((known := values[np.isfinite(values)]) == np.floor(known)) and inside_low == inside_high:
-                ranges.append((width, f"{name} is {inside_low:.6g}"))
-            else:
-                ranges.append((width, _range(name, inside_low, inside_high, low, high)))
+                text = f"{name} is {inside_low:.6g}"
+            elif inside_low <= low + margin:
+                text = f"{name} up to {inside_high:.3g}"
+            elif inside_high >= high - margin:
+                text = f"{name} from {inside_low:.3g}"
+            ranges.append((width, text))
     return [text for _, text in sorted(ranges)[:_NAMED]]
-
-
-def _range(name: str, low: float, high: float, lowest: float, highest: float) -> str:
-    margin = 0.05 * (highest - lowest)
-    if low <= lowest + margin:
-        return f"{name} up to {high:.3g}"
-    if high >= highest - margin:
-        return f"{name} from {low:.3g}"
-    return f"{name} {low:.3g} to {high:.3g}"
-
-
-@dataclass(frozen=True)
-class Band:
-    """A number in each of g groups, its 95 % interval, and where 95 of 100 versions that are right have it."""
-
-    value: Array = field(repr=False)
-    low: Array = field(repr=False)
-    high: Array = field(repr=False)
-    null_low: Array = field(repr=False)
-    null_high: Array = field(repr=False)
-
-
-@dataclass(frozen=True)
-class GroupCalibrations:
-    """What is wrong in each of g groups of rows.
-
-    Attributes:
-        rows: in each, (g,).
-        target: mean target, (g,).
-        mean: mean of the predictive means, (g,).
-        bias: target less mean, in the unit of the target.
-        spread: the targets' spread over the predicted one; 1 if right.
-        skew, tails: mean PIT scores of orders 3 and 4; 0 if right.
-        explained: what the groups explain of the variance of the four PIT scores together: the variance of their means
-            over the rows, less what chance gives. 0 if right, whatever the number of groups.
-    """
-
-    rows: Array
-    target: Array = field(repr=False)
-    mean: Array = field(repr=False)
-    bias: Band = field(repr=False)
-    spread: Band = field(repr=False)
-    skew: Band = field(repr=False)
-    tails: Band = field(repr=False)
-    explained: float
 
 
 def calibration_by_group(
     codes: Array, groups: int, targets: Array, mean: Array, std: Array, scores: Array
-) -> GroupCalibrations:
-    """``GroupCalibrations`` of n rows.
+) -> tuple[float, dict[str, Array]]:
+    """What is wrong in each of g groups of n rows.
 
     Args:
         codes: the group of each row, 0 to groups - 1, each of which has a row, (n,).
@@ -245,42 +194,45 @@ def calibration_by_group(
         targets: (n,).
         mean, std: of the predictions, (n,).
         scores: PIT scores, (n, 4).
+
+    Returns:
+        What the groups explain of the variance of the four PIT scores together (the variance of their means over the
+        rows, less what chance gives; 0 if right, whatever the number of groups), and by name
+
+        - ``rows``, ``target``, ``mean``: in each group their number, mean target and mean predicted mean, (g,);
+        - ``bias`` (target less mean, in the unit of the target), ``spread`` (the targets' spread over the predicted
+          one), ``skew`` and ``tails`` (mean PIT scores of orders 3 and 4): (5, g), the value, the ends of its 95 %
+          interval, and between which ends 95 of 100 versions that are right have it.
     """
     rows = np.bincount(codes, minlength=groups).astype(float)
-    error = targets - mean
-    bias, bias_error = _mean_and_error(codes, rows, error)
-    noise = _REACH * np.sqrt(np.bincount(codes, std**2, groups)) / rows
-    means = np.column_stack([np.bincount(codes, column, groups) / rows for column in scores.T])
-    errors = np.column_stack([_mean_and_error(codes, rows, column)[1] for column in scores.T])
-    chance = _REACH / np.sqrt(rows)
-    overall = rows @ means / rows.sum()
-    between = float(np.sum(rows[:, None] * (means - overall) ** 2)) - scores.shape[1] * (groups - 1)
-    skew, tails = (
-        Band(means[:, j], means[:, j] - errors[:, j], means[:, j] + errors[:, j], -chance, chance) for j in (2, 3)
-    )
-    return GroupCalibrations(
-        rows,
-        np.bincount(codes, targets, groups) / rows,
-        np.bincount(codes, mean, groups) / rows,
-        Band(bias, bias - bias_error, bias + bias_error, -noise, noise),
-        _factors(means, errors[:, 1], chance),
-        skew,
-        tails,
-        max(0.0, between / float(rows.sum())),
-    )
 
+    def means(values: Array) -> Array:
+        return np.bincount(codes, values, groups) / rows
 
-def _mean_and_error(codes: Array, rows: Array, values: Array) -> tuple[Array, Array]:
-    """Means by group, and 1.96 of their standard errors; a row alone has no error of its own and takes the whole's."""
-    mean = np.bincount(codes, values, len(rows)) / rows
-    squares = np.bincount(codes, (values - mean[codes]) ** 2, len(rows))
-    variance = np.where(rows > 1, squares / np.maximum(rows - 1, 1), np.var(values))
-    return mean, _REACH * np.sqrt(variance / rows)
+    def mean_and_error(values: Array) -> tuple[Array, Array]:
+        """Means by group, and 1.96 of their standard errors; a row alone has none of its own and takes the whole's."""
+        mean = means(values)
+        squares = np.bincount(codes, (values - mean[codes]) ** 2, groups)
+        variance = np.where(rows > 1, squares / np.maximum(rows - 1, 1), np.var(values))
+        return mean, _REACH * np.sqrt(variance / rows)
 
+    def band(value: Array, error: Array, right: Array) -> Array:
+        return np.stack([value, value - error, value + error, -right, right])
 
-def _factors(means: Array, error: Array, chance: Array) -> Band:
-    """Spread factors by the bias and spread scores; the interval moves the spread score by its error."""
-    bias, spread = means[:, 0], means[:, 1]
-    value, low, high = (shift_and_factor(bias, spread + move)[1] for move in (0.0 * error, -error, error))
-    right = [shift_and_factor(0.0, move)[1] for move in (-chance, chance)]
-    return Band(value, low, high, *right)
+    chance, noise = _REACH / np.sqrt(rows), _REACH * np.sqrt(means(std**2) / rows)
+    of_scores = [mean_and_error(column) for column in scores.T]
+    (bias, _), (spread, error), skew, tails = of_scores
+    # The interval of the spread factor moves the spread score by its error.
+    factors = [shift_and_factor(bias, spread + move)[1] for move in (0.0 * error, -error, error)]
+    factors += [shift_and_factor(0.0, move)[1] for move in (-chance, chance)]
+    apart = sum(rows @ (value - rows @ value / rows.sum()) ** 2 for value, _ in of_scores)
+    explained = max(0.0, float(apart - len(of_scores) * (groups - 1)) / float(rows.sum()))
+    return explained, {
+        "rows": rows,
+        "target": means(targets),
+        "mean": means(mean),
+        "bias": band(*mean_and_error(targets - mean), noise),
+        "spread": np.stack(factors),
+        "skew": band(*skew, chance),
+        "tails": band(*tails, chance),
+    }

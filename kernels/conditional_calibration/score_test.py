@@ -86,8 +86,7 @@ class VersionCalibration:
         """A partition of the rows, unnamed; None without a reading."""
         if self.medoids is None or not self.by_row:
             return None
-        names = tuple(f"region {k + 1}" for k in range(len(self.medoids)))
-        return Regions(self.by_row[f"{PREFIX}region"].astype(np.int16), self.medoids, names)
+        return Regions.of(self.by_row[f"{PREFIX}region"].astype(np.int16), self.medoids)
 
     @property
     def influence(self) -> Array | None:

@@ -192,12 +192,32 @@ class SearchedRows:
         )
 
 
+@dataclass(frozen=True)
+class _Sums:
+    """What forms of any rows need of all: centred scores (n, 4, ...), and what they and their variances sum to."""
+
+    centred: Array
+    total: Array
+    ratio: Array
+
+    @classmethod
+    def of(cls, scores: Array, variance: Array) -> _Sums:
+        total = variance.sum(axis=0).reshape(-1, *(1,) * (scores.ndim - 2))
+        centred = scores - scores.mean(axis=0)
+        return cls(centred, total, np.sum(centred**2, axis=0) / total)
+
+    def forms(self, sums: Array, variance: Array) -> Array:
+        """z^2 of each order from sums of scores and of variances, (q, 4, ...) each."""
+        spread = variance.reshape(*variance.shape, *(1,) * (sums.ndim - 2))
+        return np.asarray(sums**2 / np.maximum(spread * (1.0 - spread / self.total) * self.ratio, _TINY))
+
+
 class _Search:
     """Forms of every range of all features, for scores as observed or drawn."""
 
     def __init__(self, features: Sequence[Feature], variance: Array) -> None:
         rows = np.ones((len(variance), 1))
-        self.features, self.total = [], variance.sum(axis=0)
+        self.features, self.variance = list[Feature](), variance
         self._parts: list[tuple[Array, Array]] = []
         self._classes: list[Array] = []
         for feature in features:
@@ -212,22 +232,20 @@ class _Search:
                 self._classes.append(np.log2(smaller / FEWEST).astype(int))
         self.classes = np.unique(np.concatenate(self._classes)) if self._classes else np.empty(0, dtype=int)
 
-    def forms(self, number: int, scores: Array) -> Array:
+    def forms(self, number: int, whole: _Sums) -> Array:
         """z^2 of every range of a feature, (q, 5, D), for scores (n, 4, D): of each order, and of all together."""
-        n, orders, draws = scores.shape
+        n, orders, draws = whole.centred.shape
         usable, variance = self._parts[number]
-        centred = scores - scores.mean(axis=0)
-        ratio = np.sum(centred**2, axis=0) / self.total[:, None]
-        sums = self.features[number].sums(centred.reshape(n, -1))[usable].reshape(-1, orders, draws)
-        spread = (variance * (1.0 - variance / self.total))[:, :, None] * ratio
-        squares = sums**2 / np.maximum(spread, _TINY)
+        sums = self.features[number].sums(whole.centred.reshape(n, -1))[usable].reshape(-1, orders, draws)
+        squares = whole.forms(sums, variance)
         return np.concatenate([squares, squares.sum(axis=1, keepdims=True)], axis=1)
 
     def largest(self, scores: Array) -> Array:
         """The largest form of each size class, (classes, 5, D)."""
         found = np.zeros((len(self.classes), len(ORDERS) + 1, scores.shape[2]))
+        whole = _Sums.of(scores, self.variance)
         for number, classes in enumerate(self._classes):
-            forms = self.forms(number, scores)
+            forms = self.forms(number, whole)
             for place, size in enumerate(self.classes):
                 if np.any(classes == size):
                     found[place] = np.maximum(found[place], forms[classes == size].max(axis=0))
@@ -235,9 +253,9 @@ class _Search:
 
     def best(self, scores: Array, place: int, order: int) -> tuple[int, int]:
         """Number of the feature, and of its range, whose form of an order is the largest of a size class."""
-        found = (-1.0, 0, 0)
+        found, whole = (-1.0, 0, 0), _Sums.of(scores[:, :, None], self.variance)
         for number, classes in enumerate(self._classes):
-            forms = self.forms(number, scores[:, :, None])[:, order, 0]
+            forms = self.forms(number, whole)[:, order, 0]
             forms[classes != self.classes[place]] = -1.0
             part = int(np.argmax(forms))
             found = max(found, (float(forms[part]), number, int(self._parts[number][0][part])))
@@ -295,19 +313,19 @@ def _segment(
         chosen = other
     if feature.is_ordered:
         chosen = _sharpened(feature, chosen, scores, variance)
-    inside, whole = feature.holds(chosen), _Sums.of_all(scores, variance)
+    inside, whole = feature.holds(chosen), _Sums.of(scores, variance)
     held = inside[:, None] * np.hstack([np.ones((len(scores), 1)), whole.centred, variance])
     total = held.sum(axis=0)
     gains: list[tuple[float, Range | None, Array]] = [(0.0, None, inside)]
     for second in (each for each in search.features if each is not feature):
         for complement in (False,) if second.is_ordered else (False, True):
             sums = total - second.sums(held) if complement else second.sums(held)
-            forms = whole.forms(*np.split(sums[:, 1:], 2, axis=1))
+            forms = whole.forms(*np.split(sums[:, 1:], 2, axis=1)).sum(axis=1)
             forms[(sums[:, 0] < FEWEST) | (sums[:, 0] > _MOST_KEPT * total[0])] = 0.0
             part = int(np.argmax(forms))
             within = second.range_of(part, complement=complement)
             gains.append((float(forms[part]), within, inside & second.holds(within)))
-    alone = float(whole.forms(*np.split(total[None, 1:], 2, axis=1))[0])
+    alone = float(whole.forms(*np.split(total[None, 1:], 2, axis=1)).sum())
     largest, narrower, both = max(gains, key=lambda each: each[0])
     if narrower is None or largest - alone < _NARROWER or _is_wrong_alike(scores, inside, both):
         return (chosen,), inside
@@ -346,28 +364,9 @@ def _is_wrong_alike(scores: Array, inside: Array, both: Array) -> bool:
     return along > _BEYOND_CHANCE and float(left[order] / kept[order]) > _ALIKE
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """What forms of any rows need of all: centred scores (n, 4), and what they and their variances sum to."""
-
-    centred: Array
-    total: Array
-    ratio: Array
-
-    @classmethod
-    def of_all(cls, scores: Array, variance: Array) -> _Sums:
-        centred, total = scores - scores.mean(axis=0), variance.sum(axis=0)
-        return cls(centred, total, np.sum(centred**2, axis=0) / total)
-
-    def forms(self, sums: Array, variance: Array) -> Array:
-        """z^2 of all orders together, (q,), from sums of scores and variances, (q, 4) each."""
-        spread = variance * (1.0 - variance / self.total) * self.ratio
-        return np.asarray(np.sum(sums**2 / np.maximum(spread, _TINY), axis=1))
-
-
 def _sharpened(feature: Feature, chosen: Range, scores: Array, variance: Array) -> Range:
     """The range with each end that it has moved to where the form is largest."""
-    whole = _Sums.of_all(scores, variance)
+    whole = _Sums.of(scores, variance)
     for is_low in (True, False):
         if np.isinf(chosen.above if is_low else chosen.up_to):
             continue
@@ -375,7 +374,7 @@ def _sharpened(feature: Feature, chosen: Range, scores: Array, variance: Array) 
         rows = np.flatnonzero(feature.holds(free))
         rows = rows[np.argsort(feature.values[rows] * (-1.0 if is_low else 1.0), kind="stable")]
         values = feature.values[rows]
-        forms = whole.forms(np.cumsum(whole.centred[rows], axis=0), np.cumsum(variance[rows], axis=0))[:-1]
+        forms = whole.forms(np.cumsum(whole.centred[rows], axis=0), np.cumsum(variance[rows], axis=0)).sum(axis=1)[:-1]
         forms[: FEWEST - 1] = 0.0
         forms[max(len(scores) - FEWEST, 0) :] = 0.0
         forms[values[1:] == values[:-1]] = 0.0

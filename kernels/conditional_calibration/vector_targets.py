@@ -123,7 +123,9 @@ def vector_test(
     """
     targets = matched_targets(predictive, y)
     whitened = whitened_targets(targets, predictive, seed=seed)
-    own = _own_basis(_standardised(whitened.said), settings, seed) if settings.levels else None
+    spread = np.std(whitened.said, axis=0)
+    said = (whitened.said - np.mean(whitened.said, axis=0)) / np.where(spread > 0, spread, 1.0)
+    own = _own_basis(said, settings, seed) if settings.levels else None
     bases = bases if own is None else [*bases, own]
     draws = settings.draws or _DRAWS[len(targets) > _ROWS_OF_MANY_DRAWS]
     by_scale = [_evidence(bases, whitened, scale, draws, seed, blocks) for scale in SCALES.values()]
@@ -189,8 +191,3 @@ def _energies(bases: Sequence[Directions], delta: Array) -> list[Array]:
             total += vectors[rows].T @ flat[rows]
         found.append(np.sum(total.reshape(-1, draws, rank) ** 2, axis=2))
     return found
-
-
-def _standardised(columns: Array) -> Array:
-    spread = np.std(columns, axis=0)
-    return np.asarray((columns - np.mean(columns, axis=0)) / np.where(spread > 0, spread, 1.0))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.regions import GroupCalibrations, calibration_by_group
+from congruence.kernels.conditional_calibration.regions import calibration_by_group
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.marginal_calibration import actual_over_expected, has_total
 from congruence.kernels.pit import ORDERS, pit_scores
@@ -292,20 +292,18 @@ def along_each(
         codes, labels, edges = bins_of(columns[name])
         if len(labels) < 2:
             continue
-        read = calibration_by_group(codes, len(labels), targets, mean, std, scores)
-        record = {"name": str(name), "bins": labels, "edges": edges, **_record(read)}
+        explained, read = calibration_by_group(codes, len(labels), targets, mean, std, scores)
+        record: dict[str, Any] = {
+            "name": str(name),
+            "bins": labels,
+            "edges": edges,
+            "explained": float(f"{explained:.4g}"),
+        }
+        for part, values in read.items():
+            record[part] = [rounded(each) for each in values] if values.ndim > 1 else rounded(values)
         if counts and has_total(targets, mean):
-            record["ratio"] = _ends(actual_over_expected(codes, len(labels), targets, mean, std), "ratio")
+            ratio = actual_over_expected(codes, len(labels), targets, mean, std)
+            ends = ("ratio", "low", "high", "null_low", "null_high")
+            record["ratio"] = [rounded(getattr(ratio, part)) for part in ends]
         found.append(record)
     return sorted(found, key=lambda each: -each["explained"])
-
-
-def _record(read: GroupCalibrations) -> dict[str, Any]:
-    bands = {name: _ends(getattr(read, name), "value") for name in ("bias", "spread", "skew", "tails")}
-    plain = {name: rounded(getattr(read, name)) for name in ("rows", "target", "mean")}
-    return {"explained": float(f"{read.explained:.4g}"), **plain, **bands}
-
-
-def _ends(found: object, value: str) -> list[list[float | None]]:
-    """Value, low, high, and the ends of a right version's, by bin."""
-    return [rounded(getattr(found, name)) for name in (value, "low", "high", "null_low", "null_high")]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading
+from congruence.kernels.conditional_calibration.reading import GroupReading, Place, group_reading
 from congruence.kernels.conditional_calibration.regions import Regions, read_regions
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.dependence.blocks import DependentBlocks
@@ -19,7 +19,7 @@ from congruence.kernels.engine.results import BlocksInference, benjamini_hochber
 from congruence.kernels.pit import pit_values
 from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
-from congruence.tasks.scores.rows_read import SCORES, Place, RowsRead
+from congruence.tasks.scores.rows_read import SCORES, RowsRead
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import Segment, WhatIsWrong
 from congruence.tasks.sentences.calibration import LEVEL, capital, correlation_clause, inference_sentence, no_fault
@@ -97,7 +97,7 @@ def read_what_is_wrong(
         found,
         method=method_of(calibration),
         region=worst.name,
-        row=int(numbers[worst.medoid]),
+        row=int(numbers[regions.medoids[place]]),
         curve=replace(curves, shares=curves.shares[there], lower=curves.lower[there], upper=curves.upper[there]),
     )
 

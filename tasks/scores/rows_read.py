@@ -19,11 +19,11 @@ from congruence.kernels.conditional_calibration.counts import (
     CountReading,
     CountRows,
     JumpScores,
+    by_group,
     count_reading,
-    count_readings,
 )
-from congruence.kernels.conditional_calibration.coverage import LevelReading, LevelRows, level_reading, level_readings
-from congruence.kernels.conditional_calibration.reading import GroupReading, group_reading, group_readings
+from congruence.kernels.conditional_calibration.coverage import LevelReading, LevelRows, level_reading
+from congruence.kernels.conditional_calibration.reading import GroupReading, Place, group_reading, group_readings
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.sentences.calibration import LEVEL, NEGLIGIBLE, short_name
@@ -237,15 +237,6 @@ class RowsRead:
         return sorted(found, key=lambda place: (not kind.is_named(place, LEVEL), -kind.size(place.reading)))
 
 
-@dataclass(frozen=True)
-class Place:
-    """A slice, region or target, and what its rows say; ``q_value`` over all places that were read."""
-
-    name: str
-    q_value: float
-    reading: Any
-
-
 R = TypeVar("R")
 
 
@@ -327,7 +318,7 @@ SCORES: Kind[GroupReading] = Kind(
 )
 LEVELS: Kind[LevelReading] = Kind(
     lambda rows, chosen: level_reading(_known(rows.levels), chosen, rows.blocks),
-    lambda rows, groups: level_readings(_known(rows.levels), groups, rows.blocks),
+    lambda rows, groups: by_group(lambda chosen: level_reading(_known(rows.levels), chosen, rows.blocks), groups, 2),
     lambda reading: reading.is_off,
     lambda reading: reading.size,
     level_fault,
@@ -336,7 +327,7 @@ LEVELS: Kind[LevelReading] = Kind(
 )
 COUNTS: Kind[CountReading] = Kind(
     lambda rows, chosen: count_reading(_known(rows.counts), chosen, rows.blocks),
-    lambda rows, groups: count_readings(_known(rows.counts), groups, rows.blocks),
+    lambda rows, groups: by_group(lambda chosen: count_reading(_known(rows.counts), chosen, rows.blocks), groups, 1),
     lambda reading: reading.is_off,
     lambda reading: reading.size,
     count_fault,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from congruence.kernels.conditional_calibration.reading import GroupReading
-from congruence.kernels.conditional_calibration.regions import RegionReading
+from congruence.kernels.conditional_calibration.reading import GroupReading, Place
 from congruence.kernels.dependence.blocks import p_value_kind
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.engine.results import BlocksInference
@@ -68,7 +67,7 @@ def reading_clause(reading: GroupReading) -> str:
 
 def second_clause(reading: GroupReading, second: str) -> str:
     """Another fault of the same rows, after the first."""
-    left = float(reading.fault.unexplained[0][ORDERS.index(second)])
+    left = float(reading.unexplained[ORDERS.index(second)])
     return f"; {_SECOND[second][left > 0]}, too"
 
 
@@ -85,7 +84,7 @@ def is_off(reading: GroupReading, level: float = LEVEL) -> bool:
     return reading.p_value <= level and abs(reading.strength) >= NEGLIGIBLE
 
 
-def is_named(region: RegionReading, level: float) -> bool:
+def is_named(region: Place, level: float) -> bool:
     """Whether the fault of a place that is read is beyond chance over all places, and worth naming."""
     return region.q_value <= level and abs(region.reading.strength) >= NEGLIGIBLE
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from congruence.kernels.conditional_calibration.reading import GroupReading
-from congruence.kernels.conditional_calibration.regions import RegionReading
+from congruence.kernels.conditional_calibration.reading import GroupReading, Place
 from congruence.tasks.sentences.calibration import (
     LEVEL,
     capital,
@@ -218,7 +217,7 @@ def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes
     )
 
 
-def what_is_wrong(overall: GroupReading, found: Sequence[RegionReading] = ()) -> list[str]:
+def what_is_wrong(overall: GroupReading, found: Sequence[Place] = ()) -> list[str]:
     """The sentences on a version that is wrong by the reading of all its rows and of regions, in predicted spreads."""
     places = [group_finding(region.reading, region.name) for region in found if is_named(region, LEVEL)]
     return told(group_finding(overall) if is_off(overall) else None, places, len(found))[0]

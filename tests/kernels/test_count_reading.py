@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from congruence.kernels import Normal, Poisson
-from congruence.kernels.conditional_calibration.counts import CountRows, Tally, count_reading, count_readings
+from congruence.kernels.conditional_calibration.counts import CountRows, Tally, by_group, count_reading
 from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.tasks.sentences.counts import count_finding
 from congruence.tasks.sentences.findings import told
@@ -22,7 +22,7 @@ GROUPS = {f"Region R{number}": np.flatnonzero(number == REGION) for number in ra
 def said(y: np.ndarray, law: Poisson) -> list[str]:
     rows = CountRows.of(y, law)
     assert rows is not None
-    readings, q_values = count_readings(rows, GROUPS)
+    readings, q_values = by_group(lambda chosen: count_reading(rows, chosen), GROUPS, 1)
     places = [count_finding(found, name) for name, found in readings.items() if q_values[name] <= 0.05 and found.is_off]
     overall = count_reading(rows)
     is_wrong = overall.is_off and overall.p_value <= 0.05

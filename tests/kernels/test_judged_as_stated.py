@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 
 from congruence.kernels import RBF, Histogram, Normal, Quantiles, Samples, prepare
-from congruence.kernels.conditional_calibration.counts import JumpScores
-from congruence.kernels.conditional_calibration.coverage import LevelRows, level_reading, level_readings
+from congruence.kernels.conditional_calibration.counts import JumpScores, by_group
+from congruence.kernels.conditional_calibration.coverage import LevelRows, level_reading
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.dependence.blocks import blocks_of_groups
@@ -110,7 +110,7 @@ def test_level_and_power_of_three_levels(truth, power: float) -> None:
 def said(y: np.ndarray, law: Quantiles, groups: dict[str, np.ndarray]) -> list[str]:
     rows = LevelRows.of(law.quantile_levels, JumpScores.of(y, law))
     assert rows is not None
-    readings, q_values = level_readings(rows, groups)
+    readings, q_values = by_group(lambda chosen: level_reading(rows, chosen), groups, 2)
     places = [level_finding(found, name) for name, found in readings.items() if q_values[name] <= 0.05 and found.is_off]
     overall = level_reading(rows)
     return told(level_finding(overall) if overall.is_off else None, places, len(groups))[0]

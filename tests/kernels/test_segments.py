@@ -13,6 +13,7 @@ from congruence.kernels.conditional_calibration.segments import (
     Feature,
     SearchedRows,
     _Search,
+    _Sums,
     faulty_segments,
 )
 from congruence.kernels.dependence.blocks import blocks_of_groups
@@ -36,7 +37,7 @@ def test_forms_are_squared_sums_over_the_rows_of_a_range_in_their_standard_error
     centred = rows.scores - rows.scores.mean(axis=0)
     ratio = np.sum(centred**2, axis=0) / rows.variance.sum(axis=0)
     for number, feature in enumerate(search.features):
-        forms = search.forms(number, rows.scores[:, :, None])[:, :, 0]
+        forms = search.forms(number, _Sums.of(rows.scores[:, :, None], rows.variance))[:, :, 0]
         usable = search._parts[number][0]
         assert len(usable) >= 2
         for part, found in zip(usable, forms, strict=True):

@@ -161,15 +161,17 @@ def test_bins_have_the_intervals_of_their_own_rows_and_of_a_version_that_is_righ
     mean = np.zeros(8_000)
     y = rng.normal(size=8_000) * np.where(codes, 2.0, 1.0) + np.where(codes, 0.0, 0.5)
     law = Normal(mean, np.ones(8_000))
-    found = calibration_by_group(codes, 2, y, mean, law.std(), pit_scores(law.cdf(y)))
-    assert found.bias.value[0] == pytest.approx(0.5, abs=3.5 / np.sqrt(4_000))
-    assert found.bias.high[0] - found.bias.value[0] == pytest.approx(1.96 / np.sqrt(4_000), rel=0.05)
-    assert found.bias.null_high[0] == pytest.approx(1.96 / np.sqrt(4_000), rel=1e-3)
-    assert found.spread.value[1] == pytest.approx(2.0, abs=0.1)
-    assert found.spread.null_low[1] < 1.0 < found.spread.null_high[1]
-    assert found.explained > 0.05
+    explained, found = calibration_by_group(codes, 2, y, mean, law.std(), pit_scores(law.cdf(y)))
+    value, _, high, _, null_high = found["bias"][:, 0]
+    assert value == pytest.approx(0.5, abs=3.5 / np.sqrt(4_000))
+    assert high - value == pytest.approx(1.96 / np.sqrt(4_000), rel=0.05)
+    assert null_high == pytest.approx(1.96 / np.sqrt(4_000), rel=1e-3)
+    value, _, _, null_low, null_high = found["spread"][:, 1]
+    assert value == pytest.approx(2.0, abs=0.1)
+    assert null_low < 1.0 < null_high
+    assert explained > 0.05
     right = law.sample(1, seed=6)[:, 0]
-    assert calibration_by_group(codes, 2, right, mean, law.std(), pit_scores(law.cdf(right))).explained < 0.002
+    assert calibration_by_group(codes, 2, right, mean, law.std(), pit_scores(law.cdf(right)))[0] < 0.002
 
 
 def test_counts_are_drawn_by_their_masses_and_others_by_their_quantiles() -> None:

@@ -20,8 +20,7 @@ from scipy import stats
 
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
-from congruence.kernels.conditional_calibration.regions import RegionReading
+from congruence.kernels.conditional_calibration.reading import Place, group_reading, group_readings
 from congruence.kernels.pit import pit_values
 from congruence.kernels.rng import hashed_keys
 from congruence.kernels.verdict import NO_FAULT
@@ -339,7 +338,7 @@ def test_the_largest_fault_comes_first_by_size_and_share_of_the_rows() -> None:
     pit = stats.norm.cdf(z + np.where(names == "a", 0.6, -0.6))
     groups = {f"shop {name}": names == name for name in "ab"}
     readings, q_values = group_readings(pit, groups)
-    places = [RegionReading(name, 0, q_values[name], reading) for name, reading in readings.items()]
+    places = [Place(name, q_values[name], reading) for name, reading in readings.items()]
     said = what_is_wrong(group_reading(pit), places)
     assert re.match(r"On shop [ab] \(1,000 rows, 50 %\) the targets lie 0\.[56]", said[0])
     assert any(re.match(r"On shop [ab] \(1,000 rows, 50 %\) the targets lie 0\.[56]", each) for each in said[1:])
