@@ -9,7 +9,7 @@ model is a difference first and a norm second: no cancellation, and never the ro
 * The same between whole numbers: a table, and E psi(Y) is a sum of masses.
 * Polynomials of one target: monomials, and E psi(Y) are moments.
 * Vector targets, and kernels of another shape: nodes, by a pivoted Cholesky. Errors of few vectors are exact, see
-  ``output_features``.
+  ``finite_features``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array, row_slices
+from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.expectations import coefficients
 from congruence.kernels.errors import BudgetError
@@ -40,6 +40,8 @@ SHORT = 256  # frequencies that cost next to nothing
 SMALLEST_TAIL = 1e-12
 TAILS = (1e-9, 1e-6, 1e-4, 1e-3)
 FRESH_DRAWS = 8
+MOST_COUNTS = 512
+REFUSED_SHARE = 0.05  # of the squared errors that features may miss
 _ROUNDING = 16.0 * float(np.finfo(np.float64).eps)
 
 
@@ -243,7 +245,7 @@ class FourierFeatures(FeatureMap):
 
     def missed(self, y: Array, distribution: Distribution) -> Missed:
         """See FeatureMap: with a mass p_i outside, where k is off by at most its maximum, 2 k p_i is missed."""
-        outside = _mass_outside(distribution, self.low, self.high) + ((y < self.low) | (y > self.high))
+        outside = mass_outside(distribution, self.low, self.high) + ((y < self.low) | (y > self.high))
         outside = np.where(outside < 1e-15, 0.0, outside)
         error = self.error
         if distribution[:1].translated(0.0) is None:
@@ -281,89 +283,6 @@ def fourier_features(terms: Sequence[Density], low: float, high: float, toleranc
         dropped, kept = np.cumsum(np.maximum(energy, 0.0)), energy > tolerance / 10.0
     lost = float(dropped[~kept][-1]) if not kept.all() else 0.0
     return replace(whole, error=whole.error + lost, projection=np.ascontiguousarray(directions[:, kept][:, ::-1]))
-
-
-@dataclass(frozen=True)
-class CountFeatures(FeatureMap):
-    """psi(y) = row y - first of T (s, r), with T T' = k_Y between the counts first, ..., first + s - 1.
-
-    At other values psi(y) is the projection on what those counts span: ``inverse`` (s, r) maps k_Y(y, counts) to it.
-    """
-
-    kernel: Kernel
-    first: float
-    table: Array = field(repr=False)
-    inverse: Array = field(repr=False)
-    error: float
-
-    @property
-    def rank(self) -> int:
-        return int(self.table.shape[1])
-
-    @property
-    def range(self) -> tuple[float, float]:
-        return self.first, self.first + len(self.table) - 1
-
-    def __call__(self, y: Any) -> Array:
-        y = np.asarray(y, dtype=np.float64)
-        inside = self._is_listed(y)
-        features = self.table[np.where(inside, y - self.first, 0.0).astype(np.intp)]
-        if not np.all(inside):
-            features[~inside] = self.kernel(y[~inside], self._counts) @ self.inverse
-        return np.asarray(features)
-
-    def expectation(self, distribution: Distribution) -> Array:
-        """See FeatureMap: sums over the masses of counts, means over draws, else the kernel's expectation."""
-        if distribution.mixture is not None:
-            weights, components = distribution.mixture
-            parts = (self.expectation(component) for component in components)
-            return np.asarray(sum(weight[:, None] * part for weight, part in zip(weights.T, parts, strict=True)))
-        if distribution.counts is not None:
-            return distribution.counts.sum_over(self.first, self.table)
-        if (draws := distribution.draws) is not None:
-            return np.concatenate([self(draws[rows]).mean(axis=1) for rows in row_slices(len(draws), 1024)])
-        return np.asarray(distribution.kernel_expectation(self.kernel, self._counts) @ self.inverse)
-
-    def missed(self, y: Array, distribution: Distribution) -> Missed:
-        """See FeatureMap: the mass outside of counts; what targets and draws project away."""
-        maximum = float(np.max(self.kernel.diagonal(np.array([self.first]))))
-        rows, outside = 4.0 * self.error + self._power(y), np.zeros(len(y))
-        if distribution.is_discrete:
-            outside = _mass_outside(distribution, *self.range)
-            outside = (2.0 * maximum * np.where(outside < 1e-15, 0.0, outside)) ** 2
-        else:
-            draws = fresh_draws(distribution) if distribution.draws is None else distribution.draws
-            of_draws = np.sqrt(self._power(draws.ravel())).reshape(draws.shape).mean(axis=1)
-            rows = 4.0 * self.error + (np.sqrt(self._power(y)) + of_draws) ** 2
-        return Missed(rows, outside)
-
-    @property
-    def _counts(self) -> Array:
-        return np.arange(self.range[0], self.range[1] + 1.0)
-
-    def _power(self, y: Array) -> Array:
-        """Returns k(t, t) - |psi(t)|^2 at values t (m,): what is projected away, 0 at the counts of the table, (m,)."""
-        power, other = np.zeros(len(y)), ~self._is_listed(y)
-        if np.any(other):
-            power[other] = np.maximum(self.kernel.diagonal(y[other]) - np.sum(self(y[other]) ** 2, axis=1), 0.0)
-        return power
-
-    def _is_listed(self, y: Array) -> Array:
-        return np.asarray((y == np.floor(y)) & (y >= self.range[0]) & (y <= self.range[1]))
-
-
-def count_features(kernel: Kernel, first: float, last: float, tolerance: float) -> CountFeatures:
-    """Returns features on first, ..., last in the directions that the kernel uses there."""
-    counts = np.arange(first, last + 1.0)
-    energy, directions = np.linalg.eigh(np.asarray(kernel(counts, counts), dtype=np.float64))
-    kept = energy > tolerance / 10.0
-    # What was dropped of an entry is at most what was dropped of the diagonal; half of the tolerance is for rounding.
-    dropped = directions[:, ~kept] ** 2 @ np.maximum(energy[~kept], 0.0)
-    error = tolerance / 2.0 + float(np.max(dropped, initial=0.0))
-    directions, roots = directions[:, kept][:, ::-1], np.sqrt(energy[kept][::-1])
-    return CountFeatures(
-        kernel, first, np.ascontiguousarray(directions * roots), np.ascontiguousarray(directions / roots), error
-    )
 
 
 @dataclass(frozen=True)
@@ -439,7 +358,7 @@ class StackedFeatures(FeatureMap):
         return self.first.missed(y, distribution).plus(self.second.missed(y, distribution))
 
 
-def _mass_outside(distribution: Distribution, low: float, high: float) -> Array:
+def mass_outside(distribution: Distribution, low: float, high: float) -> Array:
     """Returns P(Y < low) + P(Y > high), (n,)."""
     return np.maximum(distribution.cdf_left(low) + (1.0 - distribution.cdf(high)), 0.0)
 
@@ -447,3 +366,24 @@ def _mass_outside(distribution: Distribution, low: float, high: float) -> Array:
 def fresh_draws(distribution: Distribution) -> Array:
     """Returns eight draws of each row, by which what was chosen is checked, (n, 8) or (n, 8, q)."""
     return np.asarray(distribution.sample(FRESH_DRAWS, seed=stream(0, "fresh draws")))
+
+
+def few_counts(y: Array, distribution: Distribution | None) -> tuple[float, float] | None:
+    """Returns the least and largest count of targets and predictions of whole numbers, where these are few."""
+    if distribution is None or not distribution.is_discrete or np.any(y != np.floor(y)):
+        return None
+    for tail in (SMALLEST_TAIL, TAILS[0]):
+        low, high = target_range(y, distribution, tail)
+        if high - low < MOST_COUNTS:
+            return float(np.floor(low)), float(np.ceil(high))
+    return None
+
+
+def require_share(missed: float, whole: float, rows: int, rank: int) -> None:
+    """Raise BudgetError where features chosen on sampled rows miss more than a twentieth of the squared errors."""
+    if missed > REFUSED_SHARE * whole:
+        raise BudgetError(
+            f"the output kernel's {rank} features, chosen on sampled rows, miss {missed / whole:.3g} of the errors of "
+            f"{rows:,} targets: they fill a volume that is wide for the kernel. Use a wider output kernel, or fewer "
+            "targets at once"
+        )

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 from congruence.kernels.engine.results import BoundKind
-from congruence.kernels.engine.targets import output_kernel_or_marginal
-from congruence.kernels.output_features import output_features
+from congruence.kernels.engine.targets import output_features, output_kernel_or_marginal
 from congruence.kernels.split import prepare
 
 

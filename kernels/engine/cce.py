@@ -22,7 +22,7 @@ from congruence.kernels.engine.plan import PlannedVersion
 from congruence.kernels.engine.results import BoundKind, ErrorBounds
 from congruence.kernels.engine.spectrum import product, projected, squares_at, weighted_squares
 from congruence.kernels.engine.system import System, SystemInputs, residual_bounds
-from congruence.kernels.engine.targets import TargetErrors, require_share
+from congruence.kernels.engine.targets import TargetErrors
 from congruence.kernels.engine.uncertainty import (
     SUMMED_ROWS,
     InfluenceWeights,
@@ -32,6 +32,7 @@ from congruence.kernels.engine.uncertainty import (
     add_residuals,
     mean_points,
 )
+from congruence.kernels.features import require_share
 from congruence.kernels.rng import row_signs
 
 PROBES = 16

@@ -33,18 +33,18 @@ from congruence.kernels.engine.targets import (
     NullFeatures,
     TargetErrors,
     drawn_features,
+    features_of_errors,
     kernel_at_scale,
+    output_features,
     pilot_rows,
-    require_share,
     row_draws,
     stated_kernel,
     target_errors,
 )
 from congruence.kernels.engine.uncertainty import FittedRows
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.features import TAILS, FeatureMap
+from congruence.kernels.features import TAILS, FeatureMap, require_share
 from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, gamma_of_variance
-from congruence.kernels.output_features import error_features, output_features
 from congruence.kernels.protocol import EvaluationProtocol
 
 ALL_TAILS = (1e-12, *TAILS)
@@ -278,12 +278,12 @@ class SeenSplit:
         y, features = self.targets.rows("pilot targets"), plan.features
         if y.ndim == 2 and len(y) == self.n:
             drawn = samples.of(self.predictions[plan.name].rows("pilot"), np.arange(self.n))
-            features = error_features(plan.kernel, y, drawn)
+            features = features_of_errors(plan.kernel, y, drawn)
         return replace(plan, samples=samples, features=features, label=f"{plan.name}, repeat {samples.repeat}")
 
     def _features(self, kernel: Kernel, y: Array, pilot: Distribution, reach: Any) -> FeatureMap:
         if y.ndim == 2:
-            return error_features(kernel, y, pilot) if len(y) == self.n else output_features(kernel, y, pilot)
+            return features_of_errors(kernel, y, pilot) if len(y) == self.n else output_features(kernel, y, pilot)
         return output_features(kernel, np.concatenate([y, self.ends]), reach)
 
     def _drawn(self, kernel: Kernel, y: Array, pilot: Distribution, reach: Any) -> FeatureMap:

@@ -22,13 +22,31 @@ from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.features import FeatureMap, Missed
-from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, require_kernel, scaled_rbf, variance_gamma
-from congruence.kernels.output_features import error_features, output_features
+from congruence.kernels.features import (
+    TOLERANCE,
+    Density,
+    FeatureMap,
+    Missed,
+    MonomialFeatures,
+    StackedFeatures,
+    few_counts,
+    fourier_features,
+    fourier_range,
+)
+from congruence.kernels.finite_features import count_features, error_features, scalar_features, vector_features
+from congruence.kernels.kernel_functions import (
+    RBF,
+    Kernel,
+    OutputScale,
+    Polynomial,
+    Sum,
+    require_kernel,
+    scaled_rbf,
+    variance_gamma,
+)
 from congruence.kernels.rng import row_choices, row_uniforms, stream
 from congruence.kernels.threads import map_on_threads
 
-REFUSED_SHARE = 0.05  # of the squared errors that features may miss
 FINEST = 1e-4  # of var(y): a residual variance below it is taken as this much
 _CHUNK_ROWS = 4096
 
@@ -87,6 +105,47 @@ def stated_kernel(within: float, between: float, scale: OutputScale) -> Kernel |
         return None
     gamma = 1.0 / (2.0 * variance)
     return scaled_rbf(gamma) if scale == "multiscale" else RBF(gamma)
+
+
+def output_features(
+    kernel: Kernel, y: Array, distribution: Distribution | None = None, *, tolerance: float = TOLERANCE
+) -> FeatureMap:
+    """Returns features of ``kernel`` that hold for the targets y and for what the model predicts.
+
+    Args:
+        kernel: the output kernel k_Y.
+        y: targets, (n,) or (n, q), which fix the range together with the predictions.
+        distribution: predictive distributions; the range covers all but 1e-12 or 1e-9 of their mass per side, or for
+            tails so heavy that this would need too many features, all but up to 1e-3, or else what 1,024 frequencies
+            hold around the targets. ``FeatureMap.missed`` counts the mass outside.
+        tolerance: largest error of k_Y on the range, of kernels with a fast spectrum.
+
+    Raises:
+        BudgetError: the kernel needs more than 2,048 features on the range of the targets alone (bandwidth far below).
+    """
+    if y.ndim == 2:
+        return vector_features(kernel, y, distribution, tolerance)
+    polynomials = tuple(term for term in kernel.terms if isinstance(term, Polynomial))
+    if polynomials:
+        monomials = MonomialFeatures.of(polynomials, y)
+        rest = tuple(term for term in kernel.terms if not isinstance(term, Polynomial))
+        if not rest:
+            return monomials
+        return StackedFeatures(output_features(Sum(rest), y, distribution, tolerance=tolerance), monomials)
+    counts = few_counts(y, distribution)
+    if counts is not None and kernel.is_stationary:
+        return count_features(kernel, *counts, tolerance)
+    spectra = [Density.of(term) for term in kernel.terms]
+    if any(spectrum is None for spectrum in spectra):
+        return scalar_features(kernel, y, distribution, tolerance)
+    terms = tuple(spectrum for spectrum in spectra if spectrum is not None)
+    return fourier_features(terms, *fourier_range(terms, y, distribution, tolerance))
+
+
+def features_of_errors(kernel: Kernel, y: Array, predictive: Distribution) -> FeatureMap:
+    """Returns features for the errors of these rows: exact ones of few vectors, else those of ``output_features``."""
+    exact = error_features(kernel, y, predictive) if y.ndim == 2 else None
+    return output_features(kernel, y, predictive) if exact is None else exact
 
 
 @dataclass(frozen=True)
@@ -149,7 +208,7 @@ def target_errors(
             f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
         )
     require_dimension(predictive, y)
-    features = error_features(kernel, y, predictive) if features is None else features
+    features = features_of_errors(kernel, y, predictive) if features is None else features
     delta, squared_means = np.empty((len(y), features.rank)), np.empty(len(y))
 
     def fill(rows: slice) -> None:
@@ -166,16 +225,6 @@ def target_errors(
     # Of a variance (1 + 1/l) s, the mean of l draws gives s/l.
     chance = None if predictive.members is None else variance / (predictive.members + 1)
     return TargetErrors(delta, variance, missed, chance)
-
-
-def require_share(missed: float, whole: float, rows: int, rank: int) -> None:
-    """Raise BudgetError where features chosen on sampled rows miss more than a twentieth of the squared errors."""
-    if missed > REFUSED_SHARE * whole:
-        raise BudgetError(
-            f"the output kernel's {rank} features, chosen on sampled rows, miss {missed / whole:.3g} of the errors of "
-            f"{rows:,} targets: they fill a volume that is wide for the kernel. Use a wider output kernel, or fewer "
-            "targets at once"
-        )
 
 
 def _require_no_overflow(y: Array, delta: Array, spread: Array) -> None:

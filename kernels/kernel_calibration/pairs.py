@@ -29,10 +29,9 @@ from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
 from congruence.kernels.engine.targets import output_kernel_or_marginal, target_errors
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.features import Density, rbf_gammas, target_range
+from congruence.kernels.features import Density, few_counts, rbf_gammas, target_range
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import Kernel, Sum
-from congruence.kernels.output_features import few_counts
 
 ORDER = 12  # nodes of a cell
 _TAIL = 1e-13  # of every prediction on each side of the line

@@ -24,9 +24,9 @@ from congruence.kernels.distributions import (
     MultivariateNormal,
     Normal,
 )
+from congruence.kernels.engine.targets import output_features
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.output_features import output_features
 from congruence.kernels.rng import stream
 
 _DIRECT_COLUMNS = 16

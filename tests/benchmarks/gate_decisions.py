@@ -22,7 +22,7 @@ from simulations import head, machine, row
 
 from congruence.kernels import EXACT, RBF, Normal, negative_log_likelihood, prepare
 from congruence.kernels.engine.difference import difference_of_influences
-from congruence.kernels.output_features import output_features
+from congruence.kernels.engine.targets import output_features
 from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of
 from congruence.kernels.scores import resolution
 from congruence.kernels.split import Split as PreparedSplit

@@ -28,7 +28,7 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.engine.results import excess_interval, excess_over
-from congruence.kernels.output_features import output_features
+from congruence.kernels.engine.targets import output_features
 
 Draw = Callable[[], np.ndarray]
 Pair = Callable[[], tuple[Distribution, Distribution]]

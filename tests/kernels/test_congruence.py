@@ -19,7 +19,7 @@ from congruence.kernels import (
     prepare,
     variance_gamma,
 )
-from congruence.kernels.output_features import output_features
+from congruence.kernels.engine.targets import output_features
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 

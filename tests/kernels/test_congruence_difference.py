@@ -7,8 +7,8 @@ from scipy.special import ndtri
 from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, Split, prepare
 from congruence.kernels.engine import uncertainty
 from congruence.kernels.engine.difference import difference_of_influences
+from congruence.kernels.engine.targets import output_features
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.output_features import output_features
 from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)

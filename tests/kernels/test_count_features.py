@@ -14,9 +14,9 @@ from congruence.kernels import (
     ZeroInflated,
 )
 from congruence.kernels.distributions.counts import Count
-from congruence.kernels.engine.targets import target_errors
-from congruence.kernels.features import CountFeatures, Density, FourierFeatures, fourier_features
-from congruence.kernels.output_features import output_features
+from congruence.kernels.engine.targets import output_features, target_errors
+from congruence.kernels.features import Density, FourierFeatures, fourier_features
+from congruence.kernels.finite_features import CountFeatures
 
 ROWS = 300
 RNG = np.random.default_rng(3)

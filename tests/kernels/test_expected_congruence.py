@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, congruence_test, prepare
-from congruence.kernels.engine.targets import model_output_kernel
+from congruence.kernels.engine.targets import model_output_kernel, output_features
 from congruence.kernels.kernel_functions import Sum
-from congruence.kernels.output_features import output_features
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from congruence.kernels import RBF, Kernel, Laplacian, Matern, Normal, Poisson, Polynomial, multiscale_rbf
+from congruence.kernels.engine.targets import output_features
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.features import FourierFeatures
-from congruence.kernels.output_features import output_features
 
 RNG = np.random.default_rng(0)
 Y = RNG.normal(3.0, 35.0, size=400)

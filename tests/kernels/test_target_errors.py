@@ -34,10 +34,9 @@ from congruence.kernels import (
     prepare,
     variance_gamma,
 )
-from congruence.kernels.engine.targets import features_of_split, target_errors
+from congruence.kernels.engine.targets import features_of_split, output_features, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Sum
-from congruence.kernels.output_features import output_features
 
 INPUT_KERNEL = RBF(0.3)
 KERNELS: dict[str, Callable[[np.ndarray], Kernel]] = {

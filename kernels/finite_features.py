@@ -1,4 +1,4 @@
-"""Which features of an output kernel serve: of one target, of vectors by nodes, and of few vectors exactly.
+"""Output features that finitely many points make: the counts of a table, nodes, and the errors of few vectors.
 
 In a volume that is wide for the kernel no short list of features holds all targets and predictions. But n errors
 D_i = k_Y(y_i, .) - E k_Y(Y_i, .) span n directions, whatever the volume: normals, ensembles and their mixtures are
@@ -24,21 +24,14 @@ from congruence.kernels.distributions.expectations import (
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.features import (
     FRESH_DRAWS,
-    SMALLEST_TAIL,
     TAILS,
-    TOLERANCE,
-    Density,
     FeatureMap,
     Missed,
-    MonomialFeatures,
-    StackedFeatures,
-    count_features,
-    fourier_features,
-    fourier_range,
     fresh_draws,
+    mass_outside,
     target_range,
 )
-from congruence.kernels.kernel_functions import Kernel, Matern, Polynomial, Sum
+from congruence.kernels.kernel_functions import Kernel, Matern
 from congruence.kernels.rng import stream
 from congruence.kernels.threads import map_on_threads
 
@@ -47,7 +40,6 @@ NODE_TOLERANCE = 1e-9
 _SEEN = 4096  # values among which nodes are chosen, and at which features are checked
 _GRID = 1024
 _MEANS_CHECKED = 64  # rows
-MOST_COUNTS = 512
 MOST_ROWS = 2048
 BUDGET = 1e9  # operations of the Gram matrix of the errors: some seconds
 _FACTOR_TOLERANCE = 1e-11  # of the largest |D_i|^2 that a factor may miss of any row
@@ -57,40 +49,87 @@ _OWN_ATOMS = 16
 _ROUNDING = 32.0 * float(np.finfo(np.float64).eps)
 
 
-def output_features(
-    kernel: Kernel, y: Array, distribution: Distribution | None = None, *, tolerance: float = TOLERANCE
-) -> FeatureMap:
-    """Returns features of ``kernel`` that hold for the targets y and for what the model predicts.
+@dataclass(frozen=True)
+class CountFeatures(FeatureMap):
+    """psi(y) = row y - first of T (s, r), with T T' = k_Y between the counts first, ..., first + s - 1.
 
-    Args:
-        kernel: the output kernel k_Y.
-        y: targets, (n,) or (n, q), which fix the range together with the predictions.
-        distribution: predictive distributions; the range covers all but 1e-12 or 1e-9 of their mass per side, or for
-            tails so heavy that this would need too many features, all but up to 1e-3, or else what 1,024 frequencies
-            hold around the targets. ``FeatureMap.missed`` counts the mass outside.
-        tolerance: largest error of k_Y on the range, of kernels with a fast spectrum.
-
-    Raises:
-        BudgetError: the kernel needs more than 2,048 features on the range of the targets alone (bandwidth far below).
+    At other values psi(y) is the projection on what those counts span: ``inverse`` (s, r) maps k_Y(y, counts) to it.
     """
-    if y.ndim == 2:
-        return _vector_features(kernel, y, distribution, tolerance)
-    polynomials = tuple(term for term in kernel.terms if isinstance(term, Polynomial))
-    if polynomials:
-        monomials = MonomialFeatures.of(polynomials, y)
-        rest = tuple(term for term in kernel.terms if not isinstance(term, Polynomial))
-        if not rest:
-            return monomials
-        return StackedFeatures(output_features(Sum(rest), y, distribution, tolerance=tolerance), monomials)
-    counts = few_counts(y, distribution)
-    if counts is not None and kernel.is_stationary:
-        return count_features(kernel, *counts, tolerance)
-    spectra = [Density.of(term) for term in kernel.terms]
-    if any(spectrum is None for spectrum in spectra):
-        low, high = target_range(y, distribution, TAILS[0])
-        return node_features(kernel, _candidates(y, low, high), max(tolerance, NODE_TOLERANCE))
-    terms = tuple(spectrum for spectrum in spectra if spectrum is not None)
-    return fourier_features(terms, *fourier_range(terms, y, distribution, tolerance))
+
+    kernel: Kernel
+    first: float
+    table: Array = field(repr=False)
+    inverse: Array = field(repr=False)
+    error: float
+
+    @property
+    def rank(self) -> int:
+        return int(self.table.shape[1])
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return self.first, self.first + len(self.table) - 1
+
+    def __call__(self, y: Any) -> Array:
+        y = np.asarray(y, dtype=np.float64)
+        inside = self._is_listed(y)
+        features = self.table[np.where(inside, y - self.first, 0.0).astype(np.intp)]
+        if not np.all(inside):
+            features[~inside] = self.kernel(y[~inside], self._counts) @ self.inverse
+        return np.asarray(features)
+
+    def expectation(self, distribution: Distribution) -> Array:
+        """See FeatureMap: sums over the masses of counts, means over draws, else the kernel's expectation."""
+        if distribution.mixture is not None:
+            weights, components = distribution.mixture
+            parts = (self.expectation(component) for component in components)
+            return np.asarray(sum(weight[:, None] * part for weight, part in zip(weights.T, parts, strict=True)))
+        if distribution.counts is not None:
+            return distribution.counts.sum_over(self.first, self.table)
+        if (draws := distribution.draws) is not None:
+            return np.concatenate([self(draws[rows]).mean(axis=1) for rows in row_slices(len(draws), 1024)])
+        return np.asarray(distribution.kernel_expectation(self.kernel, self._counts) @ self.inverse)
+
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
+        """See FeatureMap: the mass outside of counts; what targets and draws project away."""
+        maximum = float(np.max(self.kernel.diagonal(np.array([self.first]))))
+        rows, outside = 4.0 * self.error + self._power(y), np.zeros(len(y))
+        if distribution.is_discrete:
+            outside = mass_outside(distribution, *self.range)
+            outside = (2.0 * maximum * np.where(outside < 1e-15, 0.0, outside)) ** 2
+        else:
+            draws = fresh_draws(distribution) if distribution.draws is None else distribution.draws
+            of_draws = np.sqrt(self._power(draws.ravel())).reshape(draws.shape).mean(axis=1)
+            rows = 4.0 * self.error + (np.sqrt(self._power(y)) + of_draws) ** 2
+        return Missed(rows, outside)
+
+    @property
+    def _counts(self) -> Array:
+        return np.arange(self.range[0], self.range[1] + 1.0)
+
+    def _power(self, y: Array) -> Array:
+        """Returns k(t, t) - |psi(t)|^2 at values t (m,): what is projected away, 0 at the counts of the table, (m,)."""
+        power, other = np.zeros(len(y)), ~self._is_listed(y)
+        if np.any(other):
+            power[other] = np.maximum(self.kernel.diagonal(y[other]) - np.sum(self(y[other]) ** 2, axis=1), 0.0)
+        return power
+
+    def _is_listed(self, y: Array) -> Array:
+        return np.asarray((y == np.floor(y)) & (y >= self.range[0]) & (y <= self.range[1]))
+
+
+def count_features(kernel: Kernel, first: float, last: float, tolerance: float) -> CountFeatures:
+    """Returns features on first, ..., last in the directions that the kernel uses there."""
+    counts = np.arange(first, last + 1.0)
+    energy, directions = np.linalg.eigh(np.asarray(kernel(counts, counts), dtype=np.float64))
+    kept = energy > tolerance / 10.0
+    # What was dropped of an entry is at most what was dropped of the diagonal; half of the tolerance is for rounding.
+    dropped = directions[:, ~kept] ** 2 @ np.maximum(energy[~kept], 0.0)
+    error = tolerance / 2.0 + float(np.max(dropped, initial=0.0))
+    directions, roots = directions[:, kept][:, ::-1], np.sqrt(energy[kept][::-1])
+    return CountFeatures(
+        kernel, first, np.ascontiguousarray(directions * roots), np.ascontiguousarray(directions / roots), error
+    )
 
 
 @dataclass(frozen=True)
@@ -157,13 +196,17 @@ def node_features(kernel: Kernel, candidates: Array, tolerance: float) -> NodeFe
     return NodeFeatures(kernel, candidates[pivots], np.tril(rows[: len(pivots), pivots].T), float(residual.max()))
 
 
-def _candidates(y: Array, low: float, high: float) -> Array:
+def scalar_features(kernel: Kernel, y: Array, distribution: Distribution | None, tolerance: float) -> NodeFeatures:
+    """Returns features of a kernel of another shape, with nodes at targets y (n,) and over the range of predictions."""
+    low, high = target_range(y, distribution, TAILS[0])
     distinct = np.unique(y)
     grid = 0.5 * (low + high) - 0.5 * (high - low) * np.cos(np.pi * (np.arange(_GRID) + 0.5) / _GRID)
-    return np.union1d(distinct if len(distinct) <= MAX_NODES else distinct[:: len(distinct) // MAX_NODES + 1], grid)
+    some = distinct if len(distinct) <= MAX_NODES else distinct[:: len(distinct) // MAX_NODES + 1]
+    return node_features(kernel, np.union1d(some, grid), max(tolerance, NODE_TOLERANCE))
 
 
-def _vector_features(kernel: Kernel, y: Array, distribution: Distribution | None, tolerance: float) -> NodeFeatures:
+def vector_features(kernel: Kernel, y: Array, distribution: Distribution | None, tolerance: float) -> NodeFeatures:
+    """Returns features of vectors, with nodes at some targets y (n, q) and draws of the predictions."""
     rng = stream(0, "feature candidates")
     targets = y[rng.choice(len(y), min(len(y), _SEEN), replace=False)]
     drawn, fresh = targets[:0], [y]
@@ -181,17 +224,6 @@ def _vector_features(kernel: Kernel, y: Array, distribution: Distribution | None
     features = node_features(kernel, candidates, max(tolerance, NODE_TOLERANCE))
     # What was interpolated says nothing of the rest: the error is read where the nodes had no say.
     return replace(features, error=max(features.error, *(float(np.max(features.power(points))) for points in fresh)))
-
-
-def few_counts(y: Array, distribution: Distribution | None) -> tuple[float, float] | None:
-    """Returns the least and largest count of targets and predictions of whole numbers, where these are few."""
-    if distribution is None or not distribution.is_discrete or np.any(y != np.floor(y)):
-        return None
-    for tail in (SMALLEST_TAIL, TAILS[0]):
-        low, high = target_range(y, distribution, tail)
-        if high - low < MOST_COUNTS:
-            return float(np.floor(low)), float(np.ceil(high))
-    return None
 
 
 def _with_error(values: Array) -> float:
@@ -217,21 +249,20 @@ class Atoms(NamedTuple):
         return Atoms(self.weights[some], self.loc[some], None if self.variance is None else self.variance[some])
 
 
-def error_features(kernel: Kernel, y: Array, predictive: Distribution) -> FeatureMap:
-    """Returns features for the errors of these rows: exact ones of a few rows of vectors, else ``output_features``.
+def error_features(kernel: Kernel, y: Array, predictive: Distribution) -> ErrorFeatures | None:
+    """Returns exact features for the errors of a few rows of vectors; None where there is no closed form, or no time.
 
     Args:
         kernel: k_Y.
-        y: targets, (n,) or (n, q).
+        y: targets, (n, q).
         predictive: n predictive distributions.
 
     Raises:
-        BudgetError: see ``output_features``.
         InvalidInputError: k_Y overflows.
     """
-    atoms = mean_atoms(predictive) if y.ndim == 2 and len(y) <= MOST_ROWS else None
+    atoms = mean_atoms(predictive) if len(y) <= MOST_ROWS else None
     if atoms is None or not _is_affordable(kernel, y, atoms):
-        return output_features(kernel, y, predictive)
+        return None
     # Distances of numbers far from the origin would lose their digits; kernels of products keep theirs.
     center = np.median(y, axis=0) if kernel.is_stationary else np.zeros(y.shape[1])
     whole = ErrorFeatures(kernel, center, [], np.empty((0, 0)), 0.0)
