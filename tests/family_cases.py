@@ -13,10 +13,9 @@ import numpy as np
 from congruence.kernels import distributions as families
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions.base import Parametric
 from congruence.kernels.distributions.counts import Count
-from congruence.kernels.distributions.normal_score_map import NormalScoreMap
-from congruence.kernels.distributions.recalibrated import recalibrated
-from congruence.kernels.distributions.scalar import Parametric
+from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
 
 
 @dataclass(frozen=True)

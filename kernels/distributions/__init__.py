@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions.count_families import DoublePoisson as DoublePoisson
     from congruence.kernels.distributions.count_families import NegativeBinomial as NegativeBinomial
     from congruence.kernels.distributions.count_families import Poisson as Poisson
+    from congruence.kernels.distributions.counts import Hurdle as Hurdle
+    from congruence.kernels.distributions.counts import ZeroInflated as ZeroInflated
     from congruence.kernels.distributions.mixture import Mixture as Mixture
     from congruence.kernels.distributions.mixture import MultivariateNormal as MultivariateNormal
     from congruence.kernels.distributions.quantiles import Histogram as Histogram
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from congruence.kernels.distributions.samples import Deterministic as Deterministic
     from congruence.kernels.distributions.samples import Samples as Samples
     from congruence.kernels.distributions.samples import WeightedSamples as WeightedSamples
-    from congruence.kernels.distributions.zero_modified import Hurdle as Hurdle
-    from congruence.kernels.distributions.zero_modified import ZeroInflated as ZeroInflated
 else:
     from congruence.kernels.lazy_exports import lazy_exports
 

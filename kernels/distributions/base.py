@@ -11,15 +11,17 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import cached_property
-from typing import Any, Literal, NoReturn, Protocol, Self
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, align
+from congruence.kernels.arrays import Array, align, align_levels, as_rows, equal_rows, require_parameter
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.cells import Cells
-from congruence.kernels.distributions.expectations import polynomial_diagonal
+from congruence.kernels.distributions.expectations import CountTables, polynomial_diagonal
+from congruence.kernels.distributions.quadrature import smallest_reaching
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.rng import stream
@@ -32,21 +34,13 @@ _TAIL_LEVELS = np.array([1e-13, 1e-10, 1e-7, 1e-5, 1e-3, 1e-2, 0.05, 0.15, 0.3])
 KNOT_LEVELS = np.concatenate([_TAIL_LEVELS, [0.5], 1.0 - _TAIL_LEVELS[::-1]])
 
 
-class CountTables(Protocol):
-    """What distributions on 0, 1, 2, ... answer beside the rest."""
-
-    def survival(self, y: Any) -> Array:
-        """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""
-
-    def cumulative(self, support: Array) -> Array:
-        """``cdf`` at successive counts, (s,) where all rows have the same or (n, s), shape (n, s)."""
-
-    def sum_over(self, first: float, table: Array) -> Array:
-        """sum_k P(Y = first + k) t_k for rows t_k of a table (s, r), shape (n, r)."""
-
-
 class Distribution(ABC):
-    """n predictive distributions, one per row. Subclasses are frozen dataclasses of parameter arrays."""
+    """n predictive distributions, one per row. Subclasses are frozen dataclasses of parameter arrays.
+
+    A family gives ``_log_prob`` and ``_cdf`` at k values per row, (n, k), and the rest only where it knows better:
+    quantiles are searched for, and scores and expectations are integrals over the cdf. Samples, point forecasts and
+    normals may be vectors: then they have no order, and what needs one is refused.
+    """
 
     is_discrete = False  # whether all mass lies on whole numbers
     states_tails = True  # whether a target beyond all points contradicts it; points alone say nothing of what is there
@@ -149,21 +143,58 @@ class Distribution(ABC):
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """The rows of ``parts`` one after another."""
 
-    @abstractmethod
     def log_prob(self, y: Any) -> Array:
         """Log density (continuous) or log mass (discrete) at y."""
+        return self._shaped(self._log_prob, "log_prob", y)
 
-    @abstractmethod
     def cdf(self, y: Any) -> Array:
         """P(Y <= y)."""
+        return self._shaped(self._cdf, "cdf", y)
+
+    def cdf_left(self, y: Any) -> Array:
+        """P(Y < y): equal to ``cdf`` where there are no atoms."""
+        return self._shaped(self._cdf_left, "cdf_left", y)
+
+    def quantile(self, q: Any) -> Array:
+        """Smallest y with P(Y <= y) >= q."""
+        return self._shaped(self._quantile, "quantile", q, align_levels)
+
+    def crps(self, y: Any) -> Array:
+        """Continuous ranked probability score: the integral of (F(t) - 1[y <= t])^2 over t. Lower is better."""
+        return self._shaped(self._crps, "crps", y)
+
+    @abstractmethod
+    def _log_prob(self, y: Array) -> Array: ...
+
+    @abstractmethod
+    def _cdf(self, y: Array) -> Array: ...
+
+    def _cdf_left(self, y: Array) -> Array:
+        return self._cdf(y)
+
+    def _quantile(self, q: Array) -> Array:
+        """Searched for between values that are doubled until they hold every level inside (0, 1)."""
+        outer = np.where(q <= 0.0, -np.inf, np.inf)
+        row, column = np.nonzero((q > 0.0) & (q < 1.0))
+        level, reach = q[row, column], 1.0
+        law = self[row]
+        while reach < np.finfo(np.float64).max and np.any((law.cdf(-reach) >= level) | (law.cdf(reach) < level)):
+            reach *= 2.0
+        ends = np.full(len(row), reach)
+        outer[row, column] = smallest_reaching(lambda chosen: law[chosen].cdf, level, -ends, ends, whole=False)
+        return outer
+
+    def _crps(self, y: Array) -> Array:
+        return quadrature.crps(self, y)
+
+    @property
+    def may_jump(self) -> bool:
+        """Whether the family says of itself what P(Y < y) is."""
+        return type(self)._cdf_left is not Distribution._cdf_left
 
     def log_mass(self, low: Array, high: Array) -> Array:
         """log P(low < Y <= high), of one end each a row, (n,)."""
         return quadrature.log_mass(self, low, high)
-
-    @abstractmethod
-    def quantile(self, q: Any) -> Array:
-        """Smallest y with P(Y <= y) >= q."""
 
     def mean(self) -> Array:
         """E Y, shape (n,); by quadrature where a family has no other way."""
@@ -198,10 +229,6 @@ class Distribution(ABC):
         """
         return self.quantile(uniforms(size, ""))
 
-    @abstractmethod
-    def crps(self, y: Any) -> Array:
-        """Continuous ranked probability score: the integral of (F(t) - 1[y <= t])^2 over t. Lower is better."""
-
     def characteristic_function(self, t: Array) -> Array:
         """E exp(i t Y) at the frequencies t (m,), (n, m), complex; by quadrature where a family has no other way."""
         return quadrature.characteristic_function(self, t)
@@ -231,16 +258,7 @@ class Distribution(ABC):
 
     def breaks(self) -> Array:
         """Values (n, m) at which each row's cdf jumps or bends, where they are known; one that is infinite is none."""
-        return np.empty((len(self), 0))
-
-    def cdf_left(self, y: Any) -> Array:
-        """P(Y < y): equal to ``cdf`` where there are no atoms."""
-        return self.cdf(y)
-
-    @property
-    def may_jump(self) -> bool:
-        """Whether the family says of itself what P(Y < y) is."""
-        return type(self).cdf_left is not Distribution.cdf_left
+        return self.quantile(np.array([[0.0, 1.0]]))
 
     def translated(self, by: float) -> Distribution | None:  # noqa: ARG002
         """The distribution of Y + ``by``: far from the origin, waves of values lose digits. None without a location."""
@@ -305,27 +323,12 @@ class Distribution(ABC):
         Kept beside the parameters: an evaluation asks for the same few, and two quantiles of every row are dear.
         """
         if tail not in self._intervals:
-            self._intervals[tail] = self._outermost(tail)
+            self._intervals[tail] = float(np.min(self.quantile(tail))), float(np.max(self.quantile(1.0 - tail)))
         return self._intervals[tail]
 
     @cached_property
     def _intervals(self) -> dict[float, tuple[float, float]]:
         return {}
-
-    def _outermost(self, tail: float) -> tuple[float, float]:
-        """Quantiles are looked for only in rows that may hold an end: others have too little mass beyond."""
-        mean, std = self.mean(), self.std()
-        low = self._end(tail, int(np.argmin(mean - 8.0 * std)), lambda end: self.cdf_left(end) >= tail, np.min)
-        high = self._end(1.0 - tail, int(np.argmax(mean + 8.0 * std)), lambda end: self.cdf(end) < 1.0 - tail, np.max)
-        return low, high
-
-    def _end(self, q: float, row: int, lies_beyond: Callable[[float], Array], outer: Callable[[Any], Any]) -> float:
-        """The outermost of the rows' quantiles at q: that of ``row``, or of one that ``lies_beyond`` it."""
-        end = float(self[[row]].quantile(q)[0])
-        if not np.isfinite(end):
-            return float(outer(self.quantile(q)))
-        others = np.flatnonzero(lies_beyond(end))
-        return float(outer(np.append(self[others].quantile(q), end))) if len(others) else end
 
     def _hold(self, **values: Any) -> None:
         """Set fields of this frozen value, as its constructor has checked them."""
@@ -359,6 +362,57 @@ class Distribution(ABC):
         """The parameter arrays by name, for storage and reports."""
         held = vars(self)  # and what was derived from the parameters and is kept beside them
         return {name: np.asarray(held[name]) for name in self.parameter_names() if name in held}
+
+
+class Parametric(Distribution):
+    """A family whose dataclass fields are parameter arrays (n,): checks them, broadcasts them, slices them."""
+
+    _above_zero: ClassVar[dict[str, str]] = {}  # parameters above 0, and what is expected of each
+    _may_be_infinite: ClassVar[tuple[str, ...]] = ()
+    _argument_names: ClassVar[dict[str, str]] = {}  # of fields that the constructor calls otherwise
+
+    def __post_init__(self) -> None:
+        family = type(self).__name__
+        names = [item.name for item in fields(self)]  # type: ignore[arg-type]
+        unbounded = self._may_be_infinite
+        given = {
+            name: as_rows(getattr(self, name), self._argument_names.get(name, name), family, infinite=name in unbounded)
+            for name in names
+        }
+        self._hold(**dict(zip(names, equal_rows(family, **given), strict=True)))
+        for name, expected in self._above_zero.items():
+            values = getattr(self, name)
+            require_parameter(values > 0, values, self._argument_names.get(name, name), family, expected)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise InvalidInputError where a parameter is outside its domain otherwise than by not being positive."""
+
+    def parameters(self) -> dict[str, Array]:
+        """The parameter arrays by the constructor's names."""
+        names = [item.name for item in fields(self)]  # type: ignore[arg-type]
+        return {self._argument_names.get(name, name): getattr(self, name) for name in names}
+
+    @property
+    def _law(self) -> Sequence[Array]:
+        """The parameters in order, as the formulas take them, (n,)."""
+        return tuple(self.parameters().values())
+
+    @property
+    def _columns(self) -> list[Array]:
+        """The same beside values of each row, (n, 1)."""
+        return [values[:, None] for values in self._law]
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def __getitem__(self, rows: Any) -> Self:
+        return type(self)(*(np.atleast_1d(values[rows]) for values in self.parameters().values()))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        columns = zip(*(part.parameters().values() for part in parts), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
 
 
 def snake_case(name: str) -> str:

@@ -19,7 +19,10 @@ from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 from congruence.kernels.arrays import Array, require_parameter, row_slices
 from congruence.kernels.distributions import quadrature
-from congruence.kernels.distributions.scalar import Parametric
+from congruence.kernels.distributions.base import Parametric
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES
+from congruence.kernels.distributions.mixture import Mixture
+from congruence.kernels.distributions.samples import Deterministic
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.product_forms import average_wave
 
@@ -67,57 +70,6 @@ class BoundedNormal(Parametric):
         c = np.abs(self._c)[:, None]
         return _outwards(c, -self._offset(self.lower[:, None])), _outwards(c, self._offset(self.upper[:, None]))
 
-    def breaks(self) -> Array:
-        return np.column_stack([self.lower, self.upper])
-
-    def _rule(self, rows: slice, frequency: float = 0.0) -> tuple[Array, Array]:
-        """Offsets t and weights (rows, k) of the density inside, where it is within e^-40 of its maximum.
-
-        By Gauss-Legendre, with more nodes where functions to be averaged have up to ``frequency`` turns a unit of y.
-        """
-        c, scale = self._c[rows], self.scale[rows]
-        reach = 80.0 / (np.abs(c) + np.sqrt(c * c + 80.0))
-        start = np.maximum(self._offset(self.lower[:, None])[rows, 0], -reach)
-        half = (np.minimum(self._offset(self.upper[:, None])[rows, 0], reach) - start) / 2.0
-        nodes, weights = scipy.special.roots_legendre(_NODES + int(0.75 * frequency * np.max(half * scale)))
-        t = start[:, None] + half[:, None] * (1.0 + nodes)
-        weight = weights * np.exp(_log_decay(c[:, None], t))
-        return t, weight / weight.sum(axis=1, keepdims=True)
-
-    def _inside(self, frequency: float, value: Callable[[slice, Array, Array], Array], like: tuple[int, ...]) -> Array:
-        """``value`` of rows, the points of their rules and weights, for all rows: (n, *like)."""
-        parts = []
-        for rows in row_slices(len(self), quadrature.BLOCK_ENTRIES // _NODES):
-            t, weight = self._rule(rows, frequency)
-            parts.append(value(rows, t, weight))
-        return np.concatenate(parts) if parts else np.empty((0, *like))
-
-    @cached_property
-    def _offset_moments(self) -> tuple[Array, Array]:
-        """Mean and standard deviation of the offset t of what is inside, (n,)."""
-
-        def both(rows: slice, t: Array, weight: Array) -> Array:  # noqa: ARG001
-            mean = np.einsum("ik,ik->i", weight, t)
-            return np.stack([mean, np.sqrt(np.einsum("ik,ik->i", weight, (t - mean[:, None]) ** 2))], axis=1)
-
-        found = self._inside(0.0, both, (2,))
-        return found[:, 0], found[:, 1]
-
-    def _inside_characteristic_function(self, t: Array) -> Array:
-        """E exp(i t (Y - center)) given that Y is inside, (n, m)."""
-
-        def averaged(rows: slice, offset: Array, weight: Array) -> Array:
-            return average_wave(self.scale[rows, None] * offset, weight, t)
-
-        return self._inside(float(np.max(np.abs(t), initial=0.0)), averaged, (len(t),))
-
-    def _inside_moments(self, order: int) -> Array:
-        def powers(rows: slice, offset: Array, weight: Array) -> Array:
-            y = self._center[rows, None] + self.scale[rows, None] * offset
-            return np.asarray(np.einsum("ik,ikm->im", weight, y[:, :, None] ** np.arange(order + 1)))
-
-        return self._inside(0.0, powers, (order + 1,))
-
 
 @dataclass(frozen=True, repr=False)
 class TruncatedNormal(BoundedNormal):
@@ -156,6 +108,16 @@ class TruncatedNormal(BoundedNormal):
     def std(self) -> Array:
         return np.asarray(self.scale * self._offset_moments[1])
 
+    @cached_property
+    def _offset_moments(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of the offset, (n,)."""
+        mean, std = np.empty((2, len(self)))
+        for rows in row_slices(len(self), BLOCK_ENTRIES // _NODES):
+            t, weight = self._rule(rows)
+            mean[rows] = np.einsum("ik,ik->i", weight, t)
+            std[rows] = np.sqrt(np.einsum("ik,ik->i", weight, (t - mean[rows, None]) ** 2))
+        return mean, std
+
     def _crps(self, y: Array) -> Array:
         """Closed form of Thorarinsdottir and Gneiting (2010), by quadrature far in the tails."""
         scores = np.empty(y.shape)
@@ -170,10 +132,25 @@ class TruncatedNormal(BoundedNormal):
 
     def characteristic_function(self, t: Array) -> Array:
         t = np.asarray(t, dtype=np.float64)
-        return np.asarray(np.exp(1j * np.multiply.outer(self._center, t)) * self._inside_characteristic_function(t))
+        result = np.exp(1j * np.multiply.outer(self._center, t))
+        for rows in row_slices(len(self), BLOCK_ENTRIES // _NODES):
+            offset, weight = self._rule(rows, float(np.max(np.abs(t), initial=0.0)))
+            result[rows] *= average_wave(self.scale[rows, None] * offset, weight, t)
+        return np.asarray(result)
 
-    def raw_moments(self, order: int) -> Array:
-        return self._inside_moments(order)
+    def _rule(self, rows: slice, frequency: float = 0.0) -> tuple[Array, Array]:
+        """Offsets t and weights (rows, k) of the density inside, where it is within e^-40 of its maximum.
+
+        By Gauss-Legendre, with more nodes where functions to be averaged have up to ``frequency`` turns a unit of y.
+        """
+        c, scale = self._c[rows], self.scale[rows]
+        reach = 80.0 / (np.abs(c) + np.sqrt(c * c + 80.0))
+        start = np.maximum(self._offset(self.lower[:, None])[rows, 0], -reach)
+        half = (np.minimum(self._offset(self.upper[:, None])[rows, 0], reach) - start) / 2.0
+        nodes, weights = scipy.special.roots_legendre(_NODES + int(0.75 * frequency * np.max(half * scale)))
+        t = start[:, None] + half[:, None] * (1.0 + nodes)
+        weight = weights * np.exp(_log_decay(c[:, None], t))
+        return t, weight / weight.sum(axis=1, keepdims=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,28 +184,20 @@ class CensoredNormal(BoundedNormal):
         return np.asarray(np.clip(loc + scale * ndtri(q), lower, upper))
 
     @cached_property
-    def _parts(self) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
-        """The mass inside, (n,), and each bound (0 where there is none) with the mass at it."""
+    def _parts(self) -> Mixture:
+        """The truncated distribution between the bounds, and a point at each of them."""
         inside = np.add(*self._sides)[:, 0] * np.exp(-0.5 * self._c**2 - _LOG_ROOT_2_PI)
         at_lower, at_upper = ndtr((self.lower - self.loc) / self.scale), ndtr((self.loc - self.upper) / self.scale)
-        lower, upper = (np.where(np.isfinite(end), end, 0.0) for end in (self.lower, self.upper))
-        return inside, (lower, at_lower), (upper, at_upper)
-
-    @cached_property
-    def _moments(self) -> tuple[Array, Array]:
-        """Mean and standard deviation in units of y from the center: what is inside, and what is at the bounds."""
-        inside, *bounds = self._parts
-        mean, std = (self.scale * values for values in self._offset_moments)
-        first = inside * mean + sum(mass * (end - self._center) for end, mass in bounds)
-        spread = inside * (std**2 + (mean - first) ** 2)
-        spread = spread + sum(mass * (end - self._center - first) ** 2 for end, mass in bounds)
-        return first, np.sqrt(spread)
+        ends = [Deterministic(np.where(np.isfinite(end), end, 0.0)) for end in (self.lower, self.upper)]
+        return Mixture(
+            np.stack([inside, at_lower, at_upper], axis=1), [TruncatedNormal(*self.parameters().values()), *ends]
+        )
 
     def mean(self) -> Array:
-        return np.asarray(self._center + self._moments[0])
+        return self._parts.mean()
 
     def std(self) -> Array:
-        return self._moments[1]
+        return self._parts.std()
 
     def _crps(self, y: Array) -> Array:
         """The integrals of Phi^2 below y and of (1 - Phi)^2 above it, between the bounds.
@@ -242,29 +211,13 @@ class CensoredNormal(BoundedNormal):
         return np.asarray(np.abs(y - inside) + below + above)
 
     def characteristic_function(self, t: Array) -> Array:
-        t = np.asarray(t, dtype=np.float64)
-        inside, *bounds = self._parts
-        result = np.exp(1j * np.multiply.outer(self._center, t)) * self._inside_characteristic_function(t)
-        result *= inside[:, None]
-        for end, mass in bounds:
-            result += mass[:, None] * np.exp(1j * np.multiply.outer(end, t))
-        return np.asarray(result)
+        return self._parts.characteristic_function(t)
 
     def raw_moments(self, order: int) -> Array:
-        inside, *bounds = self._parts
-        result = inside[:, None] * self._inside_moments(order)
-        for end, mass in bounds:
-            result += mass[:, None] * end[:, None] ** np.arange(order + 1)
-        return np.asarray(result)
+        return self._parts.raw_moments(order)
 
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
-        """See Distribution: the masses at the bounds, and the truncated distribution between them."""
-        inside, *bounds = self._parts
-        truncated = TruncatedNormal(*self.parameters().values())
-        result = inside[:, None] * truncated.kernel_expectation(kernel, nodes)
-        for end, mass in bounds:
-            result += mass[:, None] * np.asarray(kernel(end, nodes))
-        return np.asarray(result)
+        return self._parts.kernel_expectation(kernel, nodes)
 
 
 def _log_decay(c: Array, t: Array) -> Array:

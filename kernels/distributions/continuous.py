@@ -6,8 +6,9 @@ where that of the libraries fails at parameters that models predict.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy
@@ -15,18 +16,95 @@ import scipy.special
 import scoringrules
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.expectations import gaussian_expectation, has_gaussian_expectation, of_symmetric
-from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
-from congruence.kernels.distributions.scalar import LocationScale, ScipyFamily
+from congruence.kernels.distributions import quadrature
+from congruence.kernels.distributions.base import Parametric, Seed
+from congruence.kernels.distributions.expectations import (
+    BLOCK_ENTRIES,
+    gaussian_expectation,
+    has_gaussian_expectation,
+    shifted,
+)
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.product_forms import average_wave
+from congruence.kernels.product_forms import average_wave, waves
+from congruence.kernels.rng import stream
 
 _LARGE_ORDER = 25.0  # of a Bessel function, from which the scale of a t distribution is a narrow mixture
 _NORMAL_DF = 1e8  # degrees of freedom, from which beta functions have fewer digits than the normal limit is right to
 _SCALE_NODES = np.linspace(-8.5, 8.5, 41)
 _REACH = 9.0  # standard deviations of the logarithm of a log-normal distribution
 _MOST_TURNS = 1e5  # of a wave over the spread of a beta distribution, beyond which there are no more nodes
+
+
+class ScipyFamily(Parametric):
+    """A family that scipy.stats has under the name ``_in_scipy``, with parameters of the same names."""
+
+    _in_scipy: ClassVar[str]
+
+    def _scipy(self, *parameters: Any) -> Any:
+        return getattr(scipy.stats, self._in_scipy)(**dict(zip(self.parameters(), parameters, strict=True)))
+
+    @property
+    def _frozen(self) -> Any:
+        return self._scipy(*self._columns)
+
+    def _log_prob(self, y: Array) -> Array:
+        return np.asarray(self._frozen.logpdf(y))
+
+    def _cdf(self, y: Array) -> Array:
+        return np.asarray(self._frozen.cdf(y))
+
+    def _quantile(self, q: Array) -> Array:
+        return np.asarray(self._frozen.ppf(q))
+
+    def _crps(self, y: Array) -> Array:
+        """In closed form, and by quadrature in rows where that is not finite."""
+        with np.errstate(all="ignore"):
+            scores = self._closed_crps(y)
+        wrong = ~np.all(np.isfinite(scores), axis=1)
+        if np.any(wrong):
+            scores[wrong] = quadrature.crps(self[wrong], y[wrong])
+        return np.maximum(scores, 0.0)
+
+    @abstractmethod
+    def _closed_crps(self, y: Array) -> Array:
+        """The CRPS of y (n, k), which may fail to be finite."""
+
+    def mean(self) -> Array:
+        return np.asarray(self._scipy(*self._law).mean())
+
+    def std(self) -> Array:
+        return np.asarray(self._scipy(*self._law).std())
+
+    def sample(self, size: int, seed: Seed = 0) -> Array:
+        return np.asarray(self._frozen.rvs(size=(len(self), size), random_state=stream(seed, "samples")))
+
+
+class LocationScale(ScipyFamily):
+    """loc + scale Z, for a standard distribution of Z that the family gives."""
+
+    loc: Array
+    scale: Array
+
+    @abstractmethod
+    def _standard_characteristic_function(self, x: Array) -> Array:
+        """E exp(i x_ij Z) for x (n, m)."""
+
+    def _standard_moments(self, order: int) -> Array:
+        """E Z^k for k = 0, ..., order, (order + 1,) or (n, order + 1)."""
+        standard = getattr(scipy.stats, self._in_scipy)
+        return np.array([standard.moment(k) for k in range(order + 1)])
+
+    def characteristic_function(self, t: Array) -> Array:
+        t = np.asarray(t)
+        standard = self._standard_characteristic_function(np.multiply.outer(self.scale, t))
+        return np.asarray(standard * waves(self.loc, t))
+
+    def translated(self, by: float) -> Self:
+        return type(self)(**self.parameters() | {"loc": self.loc + by})
+
+    def raw_moments(self, order: int) -> Array:
+        return shifted(self.loc, self.scale, self._standard_moments(order))
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,10 +145,6 @@ class Normal(LocationScale):
         points = np.asarray(nodes, dtype=np.float64)[:, None]
         return gaussian_expectation(kernel, self.loc[:, None], self.scale[:, None] ** 2, points, np.zeros_like(points))
 
-    def _standard_moments(self, order: int) -> Array:
-        absolute = [scipy.special.factorial2(k - 1) if k > 1 else 1.0 for k in range(order + 1)]
-        return of_symmetric(np.array(absolute))
-
 
 @dataclass(frozen=True, repr=False)
 class Laplace(LocationScale):
@@ -93,11 +167,12 @@ class Laplace(LocationScale):
     def _standard_characteristic_function(self, x: Array) -> Array:
         return np.asarray(1.0 / (1.0 + x * x))
 
+    def _standard_moments(self, order: int) -> Array:
+        power = np.arange(order + 1)
+        return np.where(power % 2 == 0, scipy.special.factorial(power), 0.0)
+
     def breaks(self) -> Array:
         return self.loc[:, None]
-
-    def _standard_moments(self, order: int) -> Array:
-        return of_symmetric(scipy.special.factorial(np.arange(order + 1)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,8 +196,8 @@ class Logistic(LocationScale):
 
     def _standard_moments(self, order: int) -> Array:
         power = np.arange(order + 1)
-        bernoulli = scipy.special.bernoulli(max(order, 2))[: order + 1]
-        return of_symmetric(np.abs((2.0**power - 2.0) * np.pi**power * bernoulli))
+        bernoulli = scipy.special.bernoulli(max(order, 2))[: order + 1]  # 0 at odd powers
+        return np.abs((2.0**power - 2.0) * np.pi**power * bernoulli)
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,12 +222,6 @@ class Uniform(LocationScale):
     def _standard_characteristic_function(self, x: Array) -> Array:
         """exp(i x / 2) sin(x / 2) / (x / 2)."""
         return np.asarray(np.exp(0.5j * x) * np.sinc(x / (2.0 * np.pi)))
-
-    def breaks(self) -> Array:
-        return np.column_stack([self.loc, self.loc + self.scale])
-
-    def _standard_moments(self, order: int) -> Array:
-        return 1.0 / (np.arange(order + 1) + 1.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -294,9 +363,6 @@ class LogNormal(ScipyFamily):
         values = np.exp(np.minimum(logarithm.real, 690.0) + 1j * logarithm.imag)
         return average_wave(values, weights, t)
 
-    def breaks(self) -> Array:
-        return np.zeros((len(self), 1))
-
     def raw_moments(self, order: int) -> Array:
         power = np.arange(order + 1)
         with np.errstate(over="ignore"):
@@ -323,9 +389,6 @@ class Gamma(ScipyFamily):
         """(1 - i t scale)^(-a)."""
         return np.asarray(np.exp(-self.a[:, None] * scipy.special.log1p(-1j * np.multiply.outer(self.scale, t))))
 
-    def breaks(self) -> Array:
-        return np.zeros((len(self), 1))
-
     def raw_moments(self, order: int) -> Array:
         steps = np.cumprod(self.a[:, None] + np.arange(order), axis=1)
         scaled = self.scale[:, None] ** np.arange(order + 1)
@@ -349,9 +412,6 @@ class Beta(ScipyFamily):
     def _closed_crps(self, y: Array) -> Array:
         inside = np.clip(y, 0.0, 1.0)
         return np.asarray(scoringrules.crps_beta(inside, *self._columns) + np.abs(y - inside))
-
-    def breaks(self) -> Array:
-        return np.tile([0.0, 1.0], (len(self), 1))
 
     def raw_moments(self, order: int) -> Array:
         steps = np.arange(order)

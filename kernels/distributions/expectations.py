@@ -12,6 +12,8 @@ With d the distance of the means and v the summed variance of each component:
 * Matern of smoothness nu: a Gamma mixture of RBF kernels, k(r) = E exp(-nu r^2 / (2 l^2 T)) with T ~ Gamma(nu) (the
   integral representation of the Bessel function, DLMF 10.32.10), by the trapezoid rule in log T.
 * Polynomial: the moments of Z.Z' from its cumulants.
+
+Energy scores of vectors are mean distances of draws.
 """
 
 from __future__ import annotations
@@ -19,14 +21,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.special
 from scipy.spatial.distance import cdist
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Polynomial
+
+
+class CountTables(Protocol):
+    """What distributions on 0, 1, 2, ... answer beside the rest."""
+
+    def survival(self, y: Any) -> Array:
+        """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""
+
+    def cumulative(self, support: Array) -> Array:
+        """``cdf`` at successive counts, (s,) where all rows have the same or (n, s), shape (n, s)."""
+
+    def sum_over(self, first: float, table: Array) -> Array:
+        """sum_k P(Y = first + k) t_k for rows t_k of a table (s, r), shape (n, r)."""
 
 
 def coefficients(kernel: Polynomial, dimension: int = 1) -> Array:
@@ -65,11 +80,6 @@ def shifted(loc: Array, scale: Array, standard: Array) -> Array:
     return result
 
 
-def of_symmetric(absolute: Array) -> Array:
-    """Moments of Z from those of |Z|, (order + 1,), where the distribution of Z is symmetric about 0."""
-    return np.where(np.arange(len(absolute)) % 2 == 0, absolute, 0.0)
-
-
 def from_factorial(factorial: Sequence[Any], rows: int) -> Array:
     """Moments (n, order + 1) from the factorial moments E Y (Y - 1) ... (Y - k + 1), k = 0, ..., order."""
     order = len(factorial) - 1
@@ -93,6 +103,7 @@ def from_cumulants(cumulants: Sequence[Array]) -> list[Array]:
     return moments
 
 
+BLOCK_ENTRIES = 2_000_000  # numbers per temporary array: 16 MB in float64
 _STEP = 0.3  # of log T: the rule errs by about exp(-pi^2 / step)
 _NEGLIGIBLE = 1e-13
 
@@ -224,3 +235,31 @@ def _folded(d: Array, s: Array) -> Array:
         left[far] = np.exp(0.5 * s[far] ** 2 - d[far]) * scipy.special.ndtr(d[far] / s[far] - s[far])
     right = 0.5 * scaled * scipy.special.erfcx((s * s + d) / (np.sqrt(2.0) * s))
     return np.where(point, np.exp(-d), left + right)
+
+
+def energy_score(draws: Array, y: Array, apart: Array) -> Array:
+    """E |Y - y| - E |Y - Y'| / 2 with Euclidean norms, from draws (n, l, q), y (n, q) and ``mean_distance``: (n,).
+
+    The CRPS of vectors (Gneiting and Raftery 2007, equation 22).
+    """
+    n, size, dimension = draws.shape
+    to_target = np.empty(n)
+    for rows in row_slices(n, BLOCK_ENTRIES // (size * dimension)):
+        to_target[rows] = np.linalg.norm(draws[rows] - y[rows, None, :], axis=2).mean(axis=1)
+    return np.asarray(to_target - 0.5 * apart)
+
+
+def mean_distance(draws: Array, *, fair: bool) -> Array:
+    """E |Y - Y'| of draws (n, l, q), shape (n,).
+
+    Exact for the empirical distribution of the draws, or, if ``fair``, unbiased for the distribution behind them: pairs
+    of two different draws alone count. One draw has no pairs.
+    """
+    n, size, dimension = draws.shape
+    result = np.empty(n)
+    correction = size / max(size - 1, 1) if fair else 1.0
+    for rows in row_slices(n, BLOCK_ENTRIES // (size * size * dimension)):
+        values = draws[rows]
+        apart = np.linalg.norm(values[:, :, None, :] - values[:, None, :, :], axis=3).mean(axis=(1, 2))
+        result[rows] = correction * apart
+    return result

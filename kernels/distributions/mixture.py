@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from typing import Any, Self
 
 import numpy as np
@@ -13,29 +13,29 @@ import scoringrules
 
 from congruence.kernels.arrays import (
     Array,
-    align_levels,
     as_numbers,
-    require_finite,
-    require_parameter,
     row_slices,
     to_numpy,
 )
 from congruence.kernels.distributions import quadrature
 from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, refuse
 from congruence.kernels.distributions.continuous import Normal
-from congruence.kernels.distributions.counts import Count, MixedCounts
+from congruence.kernels.distributions.counts import TAIL_MASS, Count
 from congruence.kernels.distributions.expectations import (
+    BLOCK_ENTRIES,
+    energy_score,
     gaussian_expectation,
     has_gaussian_expectation,
+    mean_distance,
     normal_polynomial_diagonal,
 )
-from congruence.kernels.distributions.point_masses import as_vectors, energy_score, mean_distance
-from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES, smallest_reaching
+from congruence.kernels.distributions.piecewise import require_masses
+from congruence.kernels.distributions.quadrature import smallest_reaching
+from congruence.kernels.distributions.samples import as_vectors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel, Polynomial
 from congruence.kernels.rng import stream
 
-WEIGHT_SUM_TOLERANCE = 1e-4
 _ENTRIES = 2**16  # quantiles searched for at once: they stay in the cache, and end when theirs have been found
 
 
@@ -63,13 +63,7 @@ class Mixture(Distribution):
                 "expected (n, K) or (K,)"
             )
         weights = np.array(np.broadcast_to(weights, (lengths[0], len(components))))
-        require_finite(weights, "Mixture.weights")
-        smallest, total = weights.min(axis=1), weights.sum(axis=1)
-        require_parameter(smallest >= 0, smallest, "weights", "Mixture", "weights of at least 0")
-        require_parameter(
-            np.abs(total - 1) <= WEIGHT_SUM_TOLERANCE, total, "weights", "Mixture", "weights that sum to 1"
-        )
-        self._hold(weights=weights / total[:, None], components=components)
+        self._hold(weights=require_masses(weights, "Mixture.weights"), components=components)
 
     @property
     def is_discrete(self) -> bool:  # type: ignore[override]
@@ -115,7 +109,7 @@ class Mixture(Distribution):
         kinds = {component.is_discrete for component in self.components}
         return len(kinds) == 1 and all(component.has_density() for component in self.components)
 
-    def log_prob(self, y: Any) -> Array:
+    def _log_prob(self, y: Any) -> Array:
         if len({component.is_discrete for component in self.components}) > 1:
             raise InvalidInputError(
                 "Mixture.log_prob: some components have a density and others have mass; use crps instead"
@@ -126,6 +120,8 @@ class Mixture(Distribution):
         log_weights = log_weights[:, None, :] if parts.ndim == 3 else log_weights
         return np.asarray(scipy.special.logsumexp(parts + log_weights, axis=-1))
 
+    log_prob = _log_prob  # of vectors, too
+
     def _average(self, value: Callable[[Distribution], Array]) -> Array:
         """sum_k w_k value(component k), for values of shape (n, ...)."""
         total: Any = 0.0
@@ -134,19 +130,18 @@ class Mixture(Distribution):
             total = total + self.weights[:, k].reshape(-1, *(1,) * (part.ndim - 1)) * part
         return np.asarray(total)
 
-    def cdf(self, y: Any) -> Array:
+    def _cdf(self, y: Any) -> Array:
         return np.clip(self._average(lambda component: component.cdf(y)), 0.0, 1.0)
 
-    def cdf_left(self, y: Any) -> Array:
+    def _cdf_left(self, y: Any) -> Array:
         return np.clip(self._average(lambda component: component.cdf_left(y)), 0.0, 1.0)
 
-    def quantile(self, q: Any) -> Array:
-        """See Distribution; searched for between the smallest and the largest quantile of the components."""
-        if self.counts is not None:
-            return self.counts.quantile(q)
-        return self._shaped(self._quantile, "quantile", q, align_levels)
+    cdf, cdf_left = _cdf, _cdf_left
 
     def _quantile(self, q: Array) -> Array:
+        """Searched for between the smallest and the largest quantile of the components."""
+        if self.counts is not None:
+            return self.counts._quantile(q)
         some = row_slices(len(self), _ENTRIES // max(1, q.shape[1]))
         return np.concatenate([self[rows]._searched(q[rows]) for rows in some]) if some else np.empty(q.shape)
 
@@ -170,32 +165,29 @@ class Mixture(Distribution):
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         rng = stream(seed, "samples")
-        pick = (rng.random((len(self), size, 1)) > np.cumsum(self.weights, axis=1)[:, None, :-1]).sum(axis=2)
-        result = self.components[0].sample(size, rng)
-        for k, component in enumerate(self.components[1:], start=1):
-            chosen = (pick == k).reshape(*pick.shape, *(1,) * (result.ndim - 2))
-            result = np.where(chosen, component.sample(size, rng), result)
-        return result
+        return self._picked(rng.random((len(self), size)), lambda component, _: component.sample(size, rng))
 
     def sample_by(self, uniforms: Uniforms, size: int) -> Array:
         """See Distribution: a component for each draw, and a draw of each of them."""
-        pick = (uniforms(size, ": component")[:, :, None] > np.cumsum(self.weights, axis=1)[:, None, :-1]).sum(axis=2)
-        result: Array = np.empty(0)
-        for k, component in enumerate(self.components):
 
-            def of_component(count: int, purpose: str, k: int = k) -> Array:
-                return uniforms(count, f": {k}{purpose}")
+        def draws(component: Distribution, k: int) -> Array:
+            return component.sample_by(lambda count, purpose: uniforms(count, f": {k}{purpose}"), size)
 
-            draws = component.sample_by(of_component, size)
-            chosen = (pick == k).reshape(*pick.shape, *(1,) * (draws.ndim - 2))
-            result = draws if k == 0 else np.where(chosen, draws, result)
+        return self._picked(uniforms(size, ": component"), draws)
+
+    def _picked(self, shares: Array, draws: Callable[[Distribution, int], Array]) -> Array:
+        """Of the ``draws`` of all components those of the component at each share (n, size) of the weights."""
+        pick = (shares[:, :, None] > np.cumsum(self.weights, axis=1)[:, None, :-1]).sum(axis=2)
+        result = draws(self.components[0], 0)
+        for k, component in enumerate(self.components[1:], start=1):
+            chosen = (pick == k).reshape(*pick.shape, *(1,) * (result.ndim - 2))
+            result = np.where(chosen, draws(component, k), result)
         return result
 
-    def crps(self, y: Any) -> Array:
-        """See Distribution; closed form for normal components (Grimit et al. 2006), else quadrature over the cdf."""
-        return self._shaped(self._crps if self.counts is None else self.counts._crps, "crps", y)
-
     def _crps(self, y: Array) -> Array:
+        """In closed form for normal components (Grimit et al. 2006), else quadrature over the cdf."""
+        if self.counts is not None:
+            return self.counts._crps(y)
         normals = [component for component in self.components if isinstance(component, Normal)]
         if len(normals) == len(self.components):
             loc = np.stack([component.loc for component in normals], axis=1)[:, None, :]
@@ -233,8 +225,57 @@ class Mixture(Distribution):
         return self._average(lambda component: component.kernel_expectation(kernel, nodes))
 
 
+class MixedCounts(Count):
+    """The mixture of distributions of counts: ``weights`` (n, K) and K ``components`` of n rows each."""
+
+    def __init__(self, weights: Array, components: tuple[Count, ...]) -> None:
+        self.weights, self.components = weights, components
+
+    def parameters(self) -> dict[str, Array]:
+        """None of its own: the mixture that these counts are tells them."""
+        return {}
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __getitem__(self, rows: Any) -> MixedCounts:
+        return MixedCounts(np.atleast_2d(self.weights[rows]), tuple(part[rows] for part in self.components))
+
+    @property
+    def largest(self) -> Array:
+        return np.asarray(np.max([part.largest for part in self.components], axis=0))
+
+    def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
+        lower, upper = zip(*(part.window(tail) for part in self.components), strict=True)
+        return np.min(lower, axis=0), np.max(upper, axis=0)
+
+    def _log_mass(self, k: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self._sum([np.exp(part.log_prob(k)) for part in self.components])))
+
+    def _at_most(self, k: Array) -> Array:
+        return self._sum([part.cdf(k) for part in self.components])
+
+    def _beyond(self, k: Array) -> Array:
+        return self._sum([part.survival(k) for part in self.components])
+
+    def _sum(self, parts: list[Array]) -> Array:
+        return np.asarray(np.minimum(np.einsum("ik,kij->ij", self.weights, np.stack(parts)), 1.0))
+
+
 _POINTS = 256
 _CLOSED_FORM_ENTRIES = 250_000  # a block and its scratch stay in a core's cache
+
+
+def _of_one_target(method: Callable[..., Array]) -> Callable[..., Array]:
+    """With one target a method of vectors is that of its normal distribution, shapes included."""
+
+    @wraps(method)
+    def either(self: MultivariateNormal, *given: Any, **named: Any) -> Array:
+        chosen = method if self._scalar is None else getattr(Normal, method.__name__)
+        return np.asarray(chosen(self if self._scalar is None else self._scalar, *given, **named))
+
+    return either
 
 
 @dataclass(frozen=True, repr=False)
@@ -285,48 +326,38 @@ class MultivariateNormal(Distribution):
     def _standardize(self, y: Any) -> Array:
         return np.asarray((as_vectors(y, len(self), self.dimension) - self.loc) / self.scale)
 
+    @_of_one_target
     def log_prob(self, y: Any) -> Array:
         """Log density at y (n, q), shape (n,)."""
-        if self._scalar is not None:
-            return self._scalar.log_prob(y)
         z = self._standardize(y)
         return np.asarray(np.sum(-0.5 * z * z - np.log(self.scale) - 0.5 * np.log(2.0 * np.pi), axis=1))
 
+    @_of_one_target
     def cdf(self, y: Any) -> Array:
         """P(every component is at most that of y), for y (n, q), shape (n,)."""
-        if self._scalar is not None:
-            return self._scalar.cdf(y)
         return np.asarray(np.prod(scipy.special.ndtr(self._standardize(y)), axis=1))
 
-    def quantile(self, q: Any) -> Array:
-        """Raises InvalidInputError for q > 1: vectors have no order."""
-        if self._scalar is None:
-            refuse("MultivariateNormal", "quantile", self.dimension)
-        return self._scalar.quantile(q)
+    _log_prob, _cdf, cdf_left = log_prob, cdf, cdf
 
+    @_of_one_target
     def mean(self) -> Array:
         """See Distribution, (n, q)."""
-        if self._scalar is not None:
-            return self._scalar.mean()
         return self.loc.copy()
 
+    @_of_one_target
     def std(self) -> Array:
         """See Distribution, (n, q)."""
-        if self._scalar is not None:
-            return self._scalar.std()
         return self.scale.copy()
 
+    @_of_one_target
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` draws per row, (n, size, q)."""
-        if self._scalar is not None:
-            return self._scalar.sample(size, seed)
         noise = stream(seed, "samples").standard_normal((len(self), size, self.dimension))
         return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * noise)
 
+    @_of_one_target
     def sample_by(self, uniforms: Uniforms, size: int) -> Array:
         """See Distribution, (n, size, q)."""
-        if self._scalar is not None:
-            return self._scalar.sample_by(uniforms, size)
         noise = scipy.special.ndtri(uniforms(size * self.dimension, "")).reshape(len(self), size, self.dimension)
         return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * noise)
 
@@ -339,10 +370,9 @@ class MultivariateNormal(Distribution):
         """See Distribution."""
         return Normal(self.loc[:, column], self.scale[:, column])
 
+    @_of_one_target
     def crps(self, y: Any) -> Array:
         """The energy score of y (n, q), shape (n,)."""
-        if self._scalar is not None:
-            return self._scalar.crps(y)
         targets = as_vectors(y, len(self), self.dimension)
         return energy_score(self._points(), targets, self._apart)
 
@@ -354,31 +384,31 @@ class MultivariateNormal(Distribution):
     def _points(self) -> Array:
         return np.asarray(self.loc[:, None, :] + self.scale[:, None, :] * normal_points(_POINTS, self.dimension))
 
-    def characteristic_function(self, t: Array) -> Array:
+    @_of_one_target
+    def characteristic_function(self, t: Array) -> Array:  # noqa: ARG002
         """Raises InvalidInputError for q > 1: features of vector targets use ``kernel_expectation``."""
-        if self._scalar is None:
-            refuse("MultivariateNormal", "characteristic_function", self.dimension)
-        return self._scalar.characteristic_function(t)
+        refuse("MultivariateNormal", "characteristic_function", self.dimension)
 
-    def raw_moments(self, order: int) -> Array:
+    @_of_one_target
+    def raw_moments(self, order: int) -> Array:  # noqa: ARG002
         """Raises InvalidInputError for q > 1."""
-        if self._scalar is None:
-            refuse("MultivariateNormal", "raw_moments", self.dimension)
-        return self._scalar.raw_moments(order)
+        refuse("MultivariateNormal", "raw_moments", self.dimension)
 
+    @_of_one_target
+    def _quantile(self, q: Array) -> Array:  # noqa: ARG002
+        refuse("MultivariateNormal", "quantile", self.dimension)
+
+    @_of_one_target
     def _expected_diagonal(self, kernel: Kernel) -> Array:
         """See Distribution: closed form of polynomials, else over fixed points."""
-        if self._scalar is not None:
-            return self._scalar._expected_diagonal(kernel)
         if isinstance(kernel, Polynomial):
             return normal_polynomial_diagonal(kernel, self.loc, self.scale**2)
         points = self._points()
         return np.asarray(kernel.diagonal(points.reshape(-1, self.dimension)).reshape(points.shape[:2]).mean(axis=1))
 
+    @_of_one_target
     def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
         """See Distribution, nodes (r, q): Gaussian integrals where they have a closed form, else over fixed points."""
-        if self._scalar is not None:
-            return self._scalar.kernel_expectation(kernel, nodes)
         if has_gaussian_expectation(kernel):
             result = np.empty((len(self), len(nodes)))
             for rows in row_slices(len(self), _CLOSED_FORM_ENTRIES // max(1, len(nodes))):

@@ -15,8 +15,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri, wofz
 
 from congruence.kernels.arrays import Array, as_numbers, require_parameter
-from congruence.kernels.distributions.base import KNOT_LEVELS
-from congruence.kernels.distributions.scalar import ScalarDistribution
+from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.product_forms import average_wave
 
@@ -27,7 +26,7 @@ _ROOT_2 = float(np.sqrt(2.0))
 _ROOT_2_PI = float(np.sqrt(2.0 * np.pi))
 
 
-class PiecewiseLinear(ScalarDistribution):
+class PiecewiseLinear(Distribution):
     """A family gives ``_points`` and ``_levels``, and ``_tails`` where mass lies beyond the outer points."""
 
     @property

@@ -16,11 +16,10 @@ import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 
 from congruence.kernels.arrays import Array, row_slices
-from congruence.kernels.distributions.expectations import polynomial_expectation
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, polynomial_expectation
 from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
 from congruence.kernels.product_forms import average_wave
 
-BLOCK_ENTRIES = 2_000_000  # numbers per temporary array: 16 MB in float64
 _ROOT_2_PI = float(np.sqrt(2.0 * np.pi))
 _SCORES, _PANELS = 8.25, 16  # 1e-16 of the mass lie beyond
 _TOLERANCE, _LEAST_EXPECTATION = 1e-11, 0.1
@@ -167,12 +166,7 @@ class _KernelAt(Integrand):
     def one_each(self, values: Array, columns: Array) -> Array:
         if self.kernel.is_stationary:
             return self._of_distances(values - self.nodes[columns, None])
-        result = np.empty(values.shape)
-        for j in np.unique(columns):
-            chosen = columns == j
-            block = self.kernel(values[chosen].ravel(), self.nodes[j : j + 1])
-            result[chosen] = np.asarray(block).reshape(-1, values.shape[1])
-        return result
+        return super().one_each(values, columns)
 
     def _of_distances(self, distances: Array) -> Array:
         return np.asarray(self.kernel(distances.ravel(), np.zeros(1))).reshape(distances.shape)
@@ -276,9 +270,12 @@ def crps(distribution: _Law, y: Array) -> Array:
     return np.stack(columns, axis=1)
 
 
-def log_mass(law: _Law, low: Array, high: Array) -> Array:
-    """log P(low_i < Y <= high_i), (n,): a difference of the cdf, or a sum over the density where digits cancel."""
-    below, above = law.cdf(low), law.cdf(high)
+def log_mass(law: _Law, low: Array, high: Array, cdf: Callable[[Array], Array] | None = None) -> Array:
+    """log P(low_i < Y <= high_i), (n,): a difference of the cdf, or a sum over the density where digits cancel.
+
+    ``cdf`` is that of the density, (n,) to (n,), where that is not the distribution's own.
+    """
+    below, above = ((cdf or law.cdf)(end) for end in (low, high))
     mass = np.maximum(above - below, 0.0)
     with np.errstate(divide="ignore"):
         found = np.log(mass)

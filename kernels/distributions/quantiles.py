@@ -17,6 +17,7 @@ from scipy.special import erfinv, ndtri
 from congruence.kernels.arrays import Array, align, as_numbers, row_slices, to_numpy
 from congruence.kernels.distributions.base import Stated
 from congruence.kernels.distributions.cells import Cells, cells_between
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES
 from congruence.kernels.distributions.piecewise import (
     PiecewiseLinear,
     Tail,
@@ -26,7 +27,6 @@ from congruence.kernels.distributions.piecewise import (
     require_masses,
     require_points,
 )
-from congruence.kernels.distributions.quadrature import BLOCK_ENTRIES
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 
@@ -198,9 +198,6 @@ class Quantiles(PiecewiseLinear):
         return super()._log_prob(y)
 
 
-_PANELS = np.array([0.0, 1.0, 2.0, 3.5, 5.5, 9.0])  # of a half-normal distribution
-
-
 @dataclass(frozen=True, repr=False)
 class Histogram(PiecewiseLinear):
     """Density constant within each of B bins: ``probabilities`` (n, B) between ``borders`` (B + 1,) or (n, B + 1).
@@ -316,8 +313,8 @@ class Histogram(PiecewiseLinear):
         for rows in blocks if len(points) > 1 else [slice(None)]:
             means = _averages(kernel, nodes, places[rows], w / 2.0)
             result[rows] = np.einsum("ib,ibr->ir", masses[rows], means) if len(points) > 1 else masses @ means[0]
+        distances, weights = _half_normal_rule()
         for tail in self._tails:
-            distances, weights = _half_normal_rule()
             steps = tail.scale * distances
             places = tail.end + steps if tail.is_upper else tail.end - steps
             result += tail.mass * _averages(kernel, nodes, places, weights)
@@ -328,6 +325,9 @@ def _averages(kernel: Kernel, nodes: Array, places: Array, weights: Array) -> Ar
     """Returns sum_k w_k k(x_k, t_j) over places x (..., K), shape (..., r)."""
     gram = np.asarray(kernel(places.ravel(), nodes)).reshape(*places.shape, len(nodes))
     return np.asarray(np.einsum("...kr,k->...r", gram, weights))
+
+
+_PANELS = np.array([0.0, 1.0, 2.0, 3.5, 5.5, 9.0])  # of a half-normal distribution
 
 
 def _half_normal_rule() -> tuple[Array, Array]:

@@ -1,4 +1,8 @@
-r"""A distribution read through a map of its levels: P(Y <= y) = G(F(y)), for every family of one target.
+"""A distribution read through a map of its levels: P(Y <= y) = G(F(y)), for every family of one target.
+
+The map of a row is G(u) = H(Phi((Phi^-1(u) - b) / c)): b moves and c stretches the distribution in normal scores, so
+that one that is c times too narrow becomes right in its tails, too; H, piecewise linear and strictly increasing from 0
+to 1, corrects the shape. b = 0, c = 1 and H(v) = v change nothing.
 
 Far out, F has no digits left: a distribution that is too narrow by a factor of 3 has its own 1e-16 quantile where the
 recalibrated one has 3 in 1,000. So beyond six normal scores F continues as it goes there: its quantiles, or towards an
@@ -9,30 +13,149 @@ lognormal distributions. Counts keep their own tail sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.arrays import Array
+from congruence.kernels.arrays import Array, as_rows, equal_rows, require_parameter
 from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution, Stated
 from congruence.kernels.distributions.cells import Cells
 from congruence.kernels.distributions.continuous import Normal
 from congruence.kernels.distributions.counts import TAIL_MASS, Count
-from congruence.kernels.distributions.normal_score_map import NormalScoreMap
 from congruence.kernels.distributions.quantiles import Quantiles
 from congruence.kernels.distributions.samples import Deterministic, Samples
-from congruence.kernels.distributions.scalar import ScalarDistribution
 from congruence.kernels.errors import InvalidInputError
 
-_KEPT_ROWS = 8_000
-"""Rows up to which what is searched for serves all parts of a distribution: 16 MB."""
-
+_KEPT_ROWS = 8_000  # up to which what is searched for serves all parts of a distribution: 16 MB
 _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
 FAR, NEAR = 6.0, 5.5  # normal scores, beyond which a distribution continues at the slope between them
 LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
+_MAP = "NormalScoreMap"
+IDENTITY_LEVELS = np.array([0.0, 1.0])
+
+
+@dataclass(frozen=True)
+class NormalScoreMap:
+    """G_i of n rows.
+
+    Attributes:
+        shift: b, (n,), in normal scores: predicted standard deviations where the distribution is normal.
+        factor: c > 0, (n,).
+        levels: v, increasing from 0 to 1, (L,), L >= 2.
+        shares: H_i(v), strictly increasing from 0 to 1, (n, L).
+    """
+
+    shift: Array
+    factor: Array
+    levels: Array = field(repr=False)
+    shares: Array = field(repr=False)
+
+    def __post_init__(self) -> None:
+        shift, factor = (as_rows(getattr(self, name), name, _MAP) for name in ("shift", "factor"))
+        levels = np.asarray(self.levels, dtype=np.float64)
+        shares = np.atleast_2d(np.asarray(self.shares, dtype=np.float64))
+        if levels.ndim != 1 or shares.shape[1:] != levels.shape or not _rises(levels[None, :]).all():
+            raise InvalidInputError(
+                f"{_MAP}: levels {levels.shape} and shares {shares.shape}; expected levels rising from 0 to 1 "
+                "and one column of shares for each"
+            )
+        rising = _rises(shares)
+        if not rising.all():
+            row = int(np.argmin(rising))
+            raise InvalidInputError(
+                f"{_MAP}.shares: row {row} does not increase strictly from 0 to 1 ({int(np.sum(~rising))} of "
+                f"{len(shares)} rows do not); sort it and mix it with the levels themselves"
+            )
+        shift, factor, shares = equal_rows(_MAP, shift=shift, factor=factor, shares=shares)
+        require_parameter(factor > 0, factor, "factor", _MAP, "a positive number")
+        for name, value in (("shift", shift), ("factor", factor), ("levels", levels), ("shares", shares)):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def affine(cls, shift: Any, factor: Any) -> Self:
+        """Without a correction of shape."""
+        return cls(shift, factor, IDENTITY_LEVELS, IDENTITY_LEVELS[None, :])
+
+    def __len__(self) -> int:
+        return len(self.shift)
+
+    def __getitem__(self, rows: Any) -> Self:
+        """The maps of some rows."""
+        shift, factor = np.atleast_1d(self.shift[rows]), np.atleast_1d(self.factor[rows])
+        return type(self)(shift, factor, self.levels, np.atleast_2d(self.shares[rows]))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """The rows of ``parts`` one after another; all need the same levels."""
+        if any(not np.array_equal(part.levels, parts[0].levels) for part in parts):
+            raise InvalidInputError(f"{_MAP}.concatenate: the parts have different levels")
+        names = "shift", "factor", "shares"
+        return replace(parts[0], **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+    @property
+    def changes_shape(self) -> bool:
+        """Whether H is anything but the identity."""
+        return bool(np.any(np.abs(self.shares - self.levels) > 0.0))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether no row is changed."""
+        return not self.changes_shape and bool(np.all(self.shift == 0.0) and np.all(self.factor == 1.0))
+
+    def standardised(self, z: Array) -> Array:
+        """(z - b) / c for normal scores z (n, k)."""
+        return np.asarray((z - self.shift[:, None]) / self.factor[:, None])
+
+    def below(self, z: Array) -> Array:
+        """G(Phi(z)) for normal scores z (n, k)."""
+        return self._shared(ndtr(self.standardised(z)), self.levels, self.shares)
+
+    def above(self, z: Array) -> Array:
+        """1 - G(Phi(z)) with the digits of small numbers."""
+        return self._shared(ndtr(-self.standardised(z)), 1.0 - self.levels[::-1], 1.0 - self.shares[:, ::-1])
+
+    def log_slope(self, z: Array) -> Array:
+        """log of dG(Phi(z)) / dz over the standard normal density's own constant: log h(v) - t^2 / 2 - log c."""
+        t = self.standardised(z)
+        density = np.diff(self.shares, axis=1) / np.diff(self.levels)
+        chosen = np.take_along_axis(density, self._segment(ndtr(t), self.levels), axis=1)
+        return np.asarray(np.log(chosen) - 0.5 * t * t - np.log(self.factor)[:, None])
+
+    def log_between(self, low: Array, high: Array) -> Array:
+        """log of G(Phi(high)) - G(Phi(low)), on the side where both are small; for normal scores (n, k)."""
+        below, above = self.below(high) - self.below(low), self.above(low) - self.above(high)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.maximum(np.where(self.standardised(low) > 0.0, above, below), 0.0)))
+
+    def inverse(self, p: Array) -> Array:
+        """The normal score z with G(Phi(z)) = p, for p (n, k)."""
+        low = self._level(p, self.levels, self.shares)
+        # Above the median from the other end: 1 - v keeps the digits that v has lost.
+        high = self._level(1.0 - p, 1.0 - self.levels[::-1], 1.0 - self.shares[:, ::-1])
+        t = np.where(low <= 0.5, ndtri(low), -ndtri(high))
+        return np.asarray(self.shift[:, None] + self.factor[:, None] * t)
+
+    def _shared(self, v: Array, levels: Array, shares: Array) -> Array:
+        k = self._segment(v, levels)
+        left, right = (np.take_along_axis(shares, index, axis=1) for index in (k, k + 1))
+        return np.asarray(left + (v - levels[k]) / (levels[k + 1] - levels[k]) * (right - left))
+
+    def _segment(self, v: Array, levels: Array) -> Array:
+        return np.asarray(np.clip(np.searchsorted(levels, v, side="right") - 1, 0, len(levels) - 2))
+
+    def _level(self, p: Array, levels: Array, shares: Array) -> Array:
+        k = np.sum([p >= column[:, None] for column in shares.T[1:-1]] or [np.zeros(p.shape)], axis=0, dtype=np.intp)
+        left, right = (np.take_along_axis(shares, index, axis=1) for index in (k, k + 1))
+        return np.asarray(levels[k] + (p - left) / (right - left) * (levels[k + 1] - levels[k]))
+
+
+def _rises(rows: Array) -> Array:
+    """Whether each row (n, L) increases strictly from 0 to 1."""
+    ends = (rows[:, 0] == 0.0) & (rows[:, -1] == 1.0)
+    return np.asarray(ends & np.all(np.diff(rows, axis=1) > 0.0, axis=1))
 
 
 def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
@@ -75,9 +198,7 @@ def score_intervals(law: Distribution, y: Any) -> tuple[Array, Array]:
         low, high = law.pit_range(y)
         return ndtri(low), -ndtri(1.0 - high)
     low, high = law.cdf_left(y), law.cdf(y)
-    if law.is_discrete:
-        counts = law.counts
-        assert counts is not None
+    if (counts := law.counts) is not None:
         lower, upper = counts.survival(np.ceil(y) - 1.0), counts.survival(y)
         return _scores(low, lower), _scores(high, upper)
     score = Continued(_with_tails(law)).score(y[:, None])[:, 0]
@@ -99,15 +220,10 @@ def _extended(levels: Array, values: Array) -> Quantiles:
     scores = ndtri(levels)
     centred = scores - scores.mean()
     spread = np.maximum(values @ centred / (centred @ centred), 0.0)[:, None]
-    below = -_tail_scores(-scores[0])[::-1]
-    above = _tail_scores(scores[-1])
+    below, above = -_TAIL_SCORES[_TAIL_SCORES + scores[0] > 0.1][::-1], _TAIL_SCORES[_TAIL_SCORES - scores[-1] > 0.1]
     left, right = values[:, :1] + spread * (below - scores[0]), values[:, -1:] + spread * (above - scores[-1])
     levels, values = np.concatenate([ndtr(below), levels, ndtr(above)]), np.concatenate([left, values, right], axis=1)
     return Quantiles(levels, values, "none")
-
-
-def _tail_scores(outermost: float) -> Array:
-    return _TAIL_SCORES[np.flatnonzero(_TAIL_SCORES - outermost > 0.1)]
 
 
 def _recalibrated_draws(draws: Samples, score_map: NormalScoreMap) -> Samples:
@@ -119,9 +235,7 @@ def _recalibrated_draws(draws: Samples, score_map: NormalScoreMap) -> Samples:
     levels = np.arange(1, size + 1) / (size + 1.0)
     law = Continued(_extended(levels, np.take_along_axis(draws.values, order, axis=1)))
     moved = law.value(score_map.inverse(np.broadcast_to(levels, draws.values.shape)))
-    values = np.empty_like(draws.values)
-    np.put_along_axis(values, order, moved, axis=1)
-    return Samples(values)
+    return Samples(np.take_along_axis(moved, np.argsort(order, axis=1), axis=1))
 
 
 @dataclass(frozen=True)
@@ -209,15 +323,12 @@ class Continued:
         return np.where(z < -FAR, lower.value(z), np.where(z > FAR, upper.value(z), inside))
 
 
+@dataclass(frozen=True, repr=False)
 class _ThroughMap:
     """Rows of a base distribution and of the map that it is read through."""
 
     base: Distribution
     score_map: NormalScoreMap
-
-    if TYPE_CHECKING:  # each distribution is a dataclass of the two
-
-        def __init__(self, base: Distribution, score_map: NormalScoreMap) -> None: ...
 
     @property
     def recalibration(self) -> tuple[Distribution, NormalScoreMap]:
@@ -227,7 +338,6 @@ class _ThroughMap:
         return len(self.base)
 
     def __getitem__(self, rows: Any) -> Self:
-        """See Distribution."""
         some = type(self)(self.base[rows], self.score_map[rows])
         if len(self) <= _KEPT_ROWS:
             vars(some)["_taken_from"] = self, rows
@@ -243,17 +353,13 @@ class _ThroughMap:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """See Distribution."""
         bases = type(parts[0].base).concatenate([part.base for part in parts])
         return cls(bases, NormalScoreMap.concatenate([part.score_map for part in parts]))
 
 
 @dataclass(frozen=True, repr=False)
-class Recalibrated(_ThroughMap, ScalarDistribution):
+class Recalibrated(_ThroughMap, Distribution):
     """``base`` read through ``score_map``, row by row; see the module. Made by ``recalibrated``."""
-
-    base: Distribution
-    score_map: NormalScoreMap
 
     @property
     def stated(self) -> Stated:
@@ -313,9 +419,6 @@ class Recalibrated(_ThroughMap, ScalarDistribution):
 @dataclass(frozen=True, repr=False)
 class RecalibratedCount(_ThroughMap, Count):
     """Counts read through ``score_map``: P(Y <= k) = G(F(k)). Made by ``recalibrated``."""
-
-    base: Distribution
-    score_map: NormalScoreMap
 
     def __post_init__(self) -> None:
         """Nothing: base and map have checked their parameters."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, align_levels, as_numbers, require_targets
-from congruence.kernels.distributions.base import Distribution, Seed, Uniforms
+from congruence.kernels.arrays import Array, align_levels, as_numbers, require_targets, row_slices, to_numpy
+from congruence.kernels.distributions import quadrature
+from congruence.kernels.distributions.base import Distribution, Seed, Uniforms, refuse
+from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, energy_score, mean_distance
 from congruence.kernels.distributions.piecewise import (
     PiecewiseLinear,
     cumulative,
@@ -19,8 +21,9 @@ from congruence.kernels.distributions.piecewise import (
     require_masses,
     require_points,
 )
-from congruence.kernels.distributions.point_masses import PointMasses, as_vectors, energy_score, mean_distance
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.product_forms import average_wave
 from congruence.kernels.rng import stream
 
 FEWEST_SCORED = 5
@@ -32,42 +35,149 @@ _EXCESS = (
     0.4676, 0.3008, 0.2326, 0.2006, 0.1906, 0.1615, 0.1329, 0.1081, 0.0860, 0.0643, 0.0456, 0.0368, 0.0296, 0.0190,
     0.0108, 0.0070, 0.0035,
 )  # fmt: skip
+_LOG_AT_0 = float(np.log(2.0 / (np.pi * np.sqrt(3.0))))  # of the density of Student's t with 3 degrees of freedom
 _SMALLEST = float(np.finfo(np.float64).tiny)
 
 
-class Empirical(PointMasses):
-    """Mass 1/l on each of l values a row; a dataclass of one array, with one row of it for each distribution."""
+class PointMasses(Distribution):
+    """Masses on points of each row: a family gives ``_atoms``, ``_shares``, ``_quartiles``, and what needs an order.
+
+    Log scores are those of a density: each point is smoothed by Student's t with 3 degrees of freedom. Normal tails
+    made the score of an outcome beyond all points grow with the square of its distance, and one row of twenty thousand
+    decide their mean.
+    """
 
     @property
     @abstractmethod
-    def _values(self) -> Array:
-        """(n, l), or (n, l, q) for vector targets."""
+    def _atoms(self) -> Array:
+        """The points, (1 or n, l), or (n, l, q) for vector targets."""
 
     @property
-    def _atoms(self) -> Array:
-        return self._values
+    @abstractmethod
+    def _shares(self) -> Array:
+        """Their masses, (1 or n, l)."""
+
+    @abstractmethod
+    def _quartiles(self) -> Array:
+        """The lower and the upper quartile, (2, n)."""
+
+    def has_density(self) -> bool:
+        """See Distribution; rows without spread have none."""
+        return bool(np.all(self.std() > 0))
+
+    @cached_property
+    def _bandwidth(self) -> Array:
+        """Silverman's .9 min(std, IQR / 1.34) l^(-1/5), l the effective number of points, (n, 1).
+
+        Raises:
+            InvalidInputError: a row has all its mass on one point.
+        """
+        spread = self.std()
+        if not np.all(spread > 0):
+            row = int(np.argmin(spread > 0))
+            raise InvalidInputError(
+                f"{type(self).__name__}.log_prob: row {row} has all its mass on {self.mean()[row]:g} "
+                f"({int(np.sum(spread == 0))} rows do), so it has no density; leave the log score out, use crps, or "
+                "let the model return its distribution instead of draws of its mean"
+            )
+        lower, upper = self._quartiles()
+        robust = np.where(upper > lower, (upper - lower) / 1.34, spread)
+        effective = np.sum(self._shares**2, axis=1) ** -1.0
+        return np.asarray(0.9 * np.minimum(spread, robust) * effective**-0.2)[:, None]
+
+    def _log_prob(self, y: Array) -> Array:
+        """Log of the density that the points are smoothed to.
+
+        Raises:
+            InvalidInputError: a row has all its mass on one point.
+        """
+        density = self._smoothed(y, lambda z: (1.0 + z * z / 3.0) ** -2.0)
+        return np.asarray(np.log(density) + _LOG_AT_0 - np.log(self._bandwidth))
+
+    def log_mass(self, low: Array, high: Array) -> Array:
+        """See Distribution: of the density that the points are smoothed to."""
+        return quadrature.log_mass(self, low, high, lambda y: self._smoothed(y[:, None], _student_cdf)[:, 0])
+
+    def _smoothed(self, y: Array, kernel: Callable[[Array], Array]) -> Array:
+        """The weighted mean of ``kernel`` over the points in bandwidths from values y (n, k), (n, k)."""
+        atoms, shares, bandwidth, result = self._atoms, self._shares, self._bandwidth, np.empty(y.shape)
+        for rows in row_slices(len(self), BLOCK_ENTRIES // atoms.shape[1]):
+            points, weights = (part if len(part) < len(self) else part[rows] for part in (atoms, shares))
+            for column in range(y.shape[1]):
+                each = kernel((y[rows, column, None] - points) / bandwidth[rows])
+                result[rows, column] = np.sum(weights * each, axis=1)
+        return result
+
+    def breaks(self) -> Array:
+        """See Distribution: the points."""
+        return np.broadcast_to(self._atoms, (len(self), self._atoms.shape[1]))
+
+    def knots(self) -> Array:
+        """See Distribution: the points."""
+        return np.sort(self.breaks(), axis=1)
+
+    def characteristic_function(self, t: Array) -> Array:
+        """See Distribution: the weighted mean over the points."""
+        if self.dimension > 1:
+            refuse(type(self).__name__, "characteristic_function", self.dimension)
+        t, atoms, shares = np.asarray(t, dtype=np.float64), self._atoms, self._shares
+        if len(atoms) < len(self):
+            return np.asarray(shares @ np.exp(1j * np.multiply.outer(atoms[0], t)))
+        return average_wave(atoms, shares[0] if len(shares) < len(self) else shares, t)
+
+    def raw_moments(self, order: int) -> Array:
+        """See Distribution: weighted means of powers."""
+        atoms, shares = self._atoms, self._shares
+        return np.stack([np.einsum("il,il...->i...", shares, atoms**k) for k in range(order + 1)], axis=1)
+
+    def _expected_diagonal(self, kernel: Kernel) -> Array:
+        atoms = self._atoms
+        diagonal = np.asarray(kernel.diagonal(atoms.reshape(-1, *atoms.shape[2:])))
+        return np.asarray(np.sum(self._shares * diagonal.reshape(atoms.shape[:2]), axis=1))
+
+    def kernel_expectation(self, kernel: Kernel, nodes: Array) -> Array:
+        """See Distribution: the weighted mean over the points; nodes (r,) or (r, q)."""
+        atoms, shares = self._atoms, self._shares
+        if len(atoms) < len(self):
+            return np.asarray(shares @ np.asarray(kernel(atoms[0], nodes)))
+        result = np.empty((len(self), len(nodes)))
+        for rows in row_slices(len(self), BLOCK_ENTRIES // (atoms.shape[1] * max(1, len(nodes)))):
+            gram = np.asarray(kernel(atoms[rows].reshape(-1, *atoms.shape[2:]), nodes))
+            of_rows = shares if len(shares) < len(self) else shares[rows]
+            result[rows] = np.sum(of_rows[:, :, None] * gram.reshape(-1, atoms.shape[1], len(nodes)), axis=1)
+        return result
+
+
+def _student_cdf(z: Array) -> Array:
+    """Of Student's t with 3 degrees of freedom."""
+    root = z / np.sqrt(3.0)
+    return np.asarray(0.5 + (root / (1.0 + root**2) + np.arctan(root)) / np.pi)
+
+
+class Empirical(PointMasses):
+    """Mass 1/l on each of l values a row, ``_atoms`` (n, l) or (n, l, q): a dataclass of one array."""
 
     @property
     def _shares(self) -> Array:
         return np.full((1, self._size), 1.0 / self._size)
 
     def _quartiles(self) -> Array:
-        return np.asarray(np.quantile(self._values, [0.25, 0.75], axis=1))
+        return np.asarray(np.quantile(self._atoms, [0.25, 0.75], axis=1))
 
     @property
     def _size(self) -> int:
-        return int(self._values.shape[1])
+        return int(self._atoms.shape[1])
 
     @cached_property
     def _sorted(self) -> Array:
-        return np.sort(self._values, axis=1)
+        return np.sort(self._atoms, axis=1)
 
     @property
     def dimension(self) -> int:
-        return 1 if self._values.ndim == 2 else int(self._values.shape[2])
+        return 1 if self._atoms.ndim == 2 else int(self._atoms.shape[2])
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._atoms)
 
     def __getitem__(self, rows: Any) -> Self:
         (held,) = self.parameters().values()
@@ -108,17 +218,17 @@ class Empirical(PointMasses):
 
     def mean(self) -> Array:
         """See Distribution; (n,), or (n, q) for vectors."""
-        return np.asarray(self._values.mean(axis=1))
+        return np.asarray(self._atoms.mean(axis=1))
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
         """``size`` draws with replacement from each row's values, (n, size) or (n, size, q)."""
         index = stream(seed, "samples").integers(self._size, size=(len(self), size))
-        return np.asarray(self._values[np.arange(len(self))[:, None], index])
+        return np.asarray(self._atoms[np.arange(len(self))[:, None], index])
 
     def sample_by(self, uniforms: Uniforms, size: int) -> Array:
         """See Distribution: each draw one of the values."""
         index = (uniforms(size, "") * self._size).astype(np.intp)
-        return np.asarray(self._values[np.arange(len(self))[:, None], index])
+        return np.asarray(self._atoms[np.arange(len(self))[:, None], index])
 
     def marginal(self, column: int) -> Distribution | None:
         """See Distribution."""
@@ -132,7 +242,7 @@ class Empirical(PointMasses):
         sizes compare; it may be slightly negative. For vectors the fair energy score.
         """
         if self.dimension > 1:
-            return energy_score(self._values, as_vectors(y, len(self), self.dimension), self._apart)
+            return energy_score(self._atoms, as_vectors(y, len(self), self.dimension), self._apart)
         return super().crps(y)
 
     def _crps(self, y: Array) -> Array:
@@ -146,7 +256,7 @@ class Empirical(PointMasses):
     @cached_property
     def _apart(self) -> Array:
         """Mean distance of two different values of a row, vectors, (n,)."""
-        return mean_distance(self._values, fair=True)
+        return mean_distance(self._atoms, fair=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,7 +270,7 @@ class Samples(Empirical):
 
     ``cdf``, ``quantile``, ``mean``, ``sample``, ``characteristic_function`` and ``kernel_expectation`` are
     those of the empirical distribution, mass 1/l on each value; the mean and the expectations are unbiased for the
-    distribution behind. ``log_prob`` is that of ``SmoothedPoints``. Rows without spread have none, and fewer than five
+    distribution behind. ``log_prob`` is that of the values smoothed. Rows without spread have none, and fewer than five
     draws say too little of a density to be scored: ``has_density`` says so.
     """
 
@@ -175,7 +285,7 @@ class Samples(Empirical):
         self._hold(values=values)
 
     @property
-    def _values(self) -> Array:
+    def _atoms(self) -> Array:
         return self.values
 
     @property
@@ -235,7 +345,7 @@ class Deterministic(Empirical):
         self._hold(value=require_targets(np.atleast_1d(self.value), "Deterministic.value"))
 
     @property
-    def _values(self) -> Array:
+    def _atoms(self) -> Array:
         return self.value[:, None]
 
     def has_density(self) -> bool:
@@ -263,7 +373,7 @@ class WeightedSamples(PointMasses, PiecewiseLinear):
     A distribution that is known, unlike the draws of ``Samples``: scores, PIT and quantiles are those of the weighted
     distribution. The points may repeat. Weights must be at least 0 and sum to 1 within 1e-4, and are then normalised.
 
-    ``log_prob`` is that of ``SmoothedPoints``. Rows without spread have none: ``has_density`` says so.
+    ``log_prob`` is that of the values smoothed. Rows without spread have none: ``has_density`` says so.
     """
 
     states_tails = False
@@ -326,3 +436,15 @@ class WeightedSamples(PointMasses, PiecewiseLinear):
 
     def std(self) -> Array:
         return np.where(np.max(self.weights, axis=1) == 1.0, 0.0, super().std())
+
+
+def as_vectors(y: Any, n: int, dimension: int) -> Array:
+    """Targets as (n, q) float64.
+
+    Raises:
+        InvalidInputError: another shape.
+    """
+    array = np.asarray(to_numpy(y, "y"), dtype=np.float64)
+    if array.shape != (n, dimension):
+        raise InvalidInputError(f"y: shape {array.shape} does not fit {n} rows of {dimension} targets")
+    return array

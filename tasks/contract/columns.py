@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.normal_score_map import IDENTITY_LEVELS, NormalScoreMap
+from congruence.kernels.distributions.recalibrated import NormalScoreMap
 from congruence.tasks.readers.base import columns_of
 from congruence.tasks.runtime.errors import ContractError
 
@@ -129,7 +129,7 @@ def read_score_map(columns: Mapping[str, Array], start: int = 0) -> NormalScoreM
     shift, factor = (numeric(columns[name], name, start) for name in (SHIFT, FACTOR))
     names = sorted((name for name in columns if name.startswith(SHARE)), key=_level)
     if not names:
-        return NormalScoreMap(shift, factor, IDENTITY_LEVELS, np.tile(IDENTITY_LEVELS, (len(shift), 1)))
+        return NormalScoreMap.affine(shift, factor)
     inner = np.column_stack([numeric(columns[name], name, start) for name in names])
     ends = np.zeros((len(inner), 1))
     levels = np.array([0.0, *(_level(name) for name in names), 1.0])

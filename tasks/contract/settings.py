@@ -55,8 +55,7 @@ def families() -> dict[str, Family]:
     Every family of counts is there with more zeros and with other ones, too: ``zero_inflated_poisson``.
     """
     from congruence.kernels.distributions.base import Distribution, snake_case
-    from congruence.kernels.distributions.counts import Count
-    from congruence.kernels.distributions.zero_modified import Hurdle, ZeroInflated, ZeroModified, ZeroModifiedFamily
+    from congruence.kernels.distributions.counts import Count, Hurdle, ZeroInflated, ZeroModified, ZeroModifiedFamily
 
     members = (getattr(distributions, name) for name in dir(distributions))
     kinds = [kind for kind in members if isinstance(kind, type) and issubclass(kind, Distribution)]

@@ -16,8 +16,7 @@ from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.distributions.normal_score_map import NormalScoreMap
-from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.recalibration.recalibration_map import Form, RecalibrationMap, map_arrays, map_of

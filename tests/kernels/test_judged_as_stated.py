@@ -12,8 +12,7 @@ from congruence.kernels.conditional_calibration.coverage import LevelRows, level
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.dependence.blocks import blocks_of_groups
-from congruence.kernels.distributions.normal_score_map import NormalScoreMap
-from congruence.kernels.distributions.recalibrated import recalibrated
+from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
 from congruence.kernels.pit import mean_scores, pit_values
 from congruence.tasks.sentences.counts import level_fault, level_finding
 from congruence.tasks.sentences.findings import told

@@ -29,8 +29,7 @@ from congruence.kernels.distributions import (
     StudentT,
     ZeroInflated,
 )
-from congruence.kernels.distributions.normal_score_map import NormalScoreMap
-from congruence.kernels.distributions.recalibrated import Recalibrated, recalibrated, score_intervals
+from congruence.kernels.distributions.recalibrated import NormalScoreMap, Recalibrated, recalibrated, score_intervals
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Polynomial
