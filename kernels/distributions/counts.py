@@ -119,10 +119,10 @@ class Count(Parametric):
         return np.exp(self._log_mass(support[None, :]))
 
     def levels(self, support: Array) -> tuple[Array, Array]:
-        """P(Y <= k) and P(Y > k) at successive counts (s,), (n, s) each: sums of masses, from either end."""
-        masses = self.masses(support)
+        """P(Y <= k) and P(Y > k) at successive k = -1, 0, ... (s,), (n, s) each: sums of masses, from either end."""
+        masses = self.masses(np.maximum(support, 0.0))  # the first is in no sum
         beyond = np.cumsum(masses[:, :0:-1], axis=1)[:, ::-1]
-        below, above = self._at_most(support[None, :1]), self._beyond(support[None, -1:])
+        below, above = self._cdf(support[None, :1]), self._beyond(support[None, -1:])
         at_most = np.hstack([below, below + np.cumsum(masses[:, 1:], axis=1)])
         return at_most, np.hstack([beyond + above, above])
 

@@ -34,7 +34,6 @@ _TAIL_SCORES = np.array([2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 6.5])
 FAR, NEAR = 6.0, 5.5  # normal scores, beyond which a distribution continues at the slope between them
 LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
 _MAP = "NormalScoreMap"
-IDENTITY_LEVELS = np.array([0.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class NormalScoreMap:
     @classmethod
     def affine(cls, shift: Any, factor: Any) -> Self:
         """Without a correction of shape."""
-        return cls(shift, factor, IDENTITY_LEVELS, IDENTITY_LEVELS[None, :])
+        return cls(shift, factor, np.array([0.0, 1.0]), np.array([[0.0, 1.0]]))
 
     def __len__(self) -> int:
         return len(self.shift)
@@ -212,12 +211,10 @@ def _scores(level: Array, above: Array) -> Array:
 
 
 def _with_tails(base: Distribution) -> Distribution:
-    """``base``, or for quantiles what goes on beyond the outermost ones with normal tails of their spread."""
-    return _extended(base.levels, base.values) if isinstance(base, Quantiles) and base.tails == "none" else base
-
-
-def _extended(levels: Array, values: Array) -> Quantiles:
-    scores = ndtri(levels)
+    """``base``, or for quantiles without tails the same with normal ones of their spread beyond the outermost."""
+    if not isinstance(base, Quantiles) or base.tails != "none":
+        return base
+    levels, values, scores = base.levels, base.values, ndtri(base.levels)
     centred = scores - scores.mean()
     spread = np.maximum(values @ centred / (centred @ centred), 0.0)[:, None]
     below, above = -_TAIL_SCORES[_TAIL_SCORES + scores[0] > 0.1][::-1], _TAIL_SCORES[_TAIL_SCORES - scores[-1] > 0.1]
@@ -233,8 +230,8 @@ def _recalibrated_draws(draws: Samples, score_map: NormalScoreMap) -> Samples:
         raise InvalidInputError("base: one draw per row has no spread to recalibrate; give two or more")
     order = np.argsort(draws.values, axis=1)
     levels = np.arange(1, size + 1) / (size + 1.0)
-    law = Continued(_extended(levels, np.take_along_axis(draws.values, order, axis=1)))
-    moved = law.value(score_map.inverse(np.broadcast_to(levels, draws.values.shape)))
+    sorted_draws = Quantiles(levels, np.take_along_axis(draws.values, order, axis=1), "none")
+    moved = Continued(_with_tails(sorted_draws)).value(score_map.inverse(np.broadcast_to(levels, draws.values.shape)))
     return Samples(np.take_along_axis(moved, np.argsort(order, axis=1), axis=1))
 
 
@@ -447,9 +444,7 @@ class RecalibratedCount(_ThroughMap, Count):
 
     def masses(self, support: Array) -> Array:
         """See Count: differences of levels, on the side where both are small."""
-        at_most, beyond = self.levels(np.append(support[0] - 1.0, support) if support[0] > 0.0 else support)
-        if support[0] == 0.0:
-            at_most, beyond = (np.insert(at_most, 0, 0.0, axis=1), np.insert(beyond, 0, 1.0, axis=1))
+        at_most, beyond = self.levels(np.append(support[0] - 1.0, support))
         small = at_most[:, :-1] < beyond[:, :-1]
         return np.maximum(np.where(small, np.diff(at_most, axis=1), -np.diff(beyond, axis=1)), 0.0)
 
