@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from congruence.kernels.conditional_calibration.reading import GroupReading, Place
 from congruence.tasks.sentences.calibration import (
@@ -17,7 +16,9 @@ from congruence.tasks.sentences.calibration import (
     reading_clause,
     second_clause,
     short_name,
+    significant,
 )
+from congruence.tasks.sentences.sizes import TargetRows
 
 MOST_SENTENCES = 5
 MUCH = 1.5
@@ -158,45 +159,7 @@ def _rest(total: int, wrong: int, further: int, same: int) -> list[str]:
     return [capital("; ".join(parts)) + "."] if parts else []
 
 
-class Interval(Protocol):
-    """An estimate with its 95 % interval."""
-
-    @property
-    def value(self) -> float:
-        """The estimate."""
-
-    @property
-    def low(self) -> float:
-        """The lower end."""
-
-    @property
-    def high(self) -> float:
-        """The upper end."""
-
-
-class Sizes(Protocol):
-    """What is asked of rows in the unit of their targets (``tasks.scores.rows_read``)."""
-
-    @property
-    def bias(self) -> Interval | None:
-        """Of the predicted means."""
-
-    @property
-    def ratio(self) -> Interval | None:
-        """Of the sum of the predicted means to that of the targets."""
-
-    @property
-    def factor(self) -> Interval | None:
-        """Of the targets' spread to the predicted one."""
-
-    def share_beyond(self, level: float) -> float:
-        """Of the targets outside a central interval."""
-
-    def share_outside(self, level: float) -> float:
-        """Of the targets beyond a quantile, on the side that it bounds."""
-
-
-def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes: Sizes | None = None) -> Finding:
+def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes: TargetRows | None = None) -> Finding:
     """The finding of a reading of PIT scores: in the unit of the targets where ``sizes`` of its rows are known."""
     kind = reading.dominant
     clause = _CLAUSES[kind](reading, sizes) if sizes is not None and kind in _CLAUSES else reading_clause(reading)
@@ -223,7 +186,7 @@ def what_is_wrong(overall: GroupReading, found: Sequence[Place] = ()) -> list[st
     return told(group_finding(overall) if is_off(overall) else None, places, len(found))[0]
 
 
-def _bias(reading: GroupReading, sizes: Sizes) -> str:
+def _bias(reading: GroupReading, sizes: TargetRows) -> str:
     too_high, bias, ratio = reading.strength < 0, sizes.bias, sizes.ratio
     if bias is None or (bias.value > 0) != too_high:  # a mean that few far targets decide
         return reading_clause(reading)
@@ -234,11 +197,11 @@ def _bias(reading: GroupReading, sizes: Sizes) -> str:
             times, low, high = 1.0 / times, 1.0 / high, 1.0 / low
         return f"the predicted mean is {_times(times)} times too {side} ({_times(low)} to {_times(high)}){_unit(times)}"
     low, high = sorted((abs(bias.low), abs(bias.high))) if bias.low * bias.high > 0 else (0.0, 0.0)
-    interval = f" ({amount(low)} to {amount(high)})" if high else ""
-    return f"predictions are {amount(abs(bias.value))} too {side} on average{interval}{_unit(abs(reading.shift))}"
+    interval = f" ({significant(low)} to {significant(high)})" if high else ""
+    return f"predictions are {significant(abs(bias.value))} too {side} on average{interval}{_unit(abs(reading.shift))}"
 
 
-def _spread(reading: GroupReading, sizes: Sizes) -> str:
+def _spread(reading: GroupReading, sizes: TargetRows) -> str:
     factor, low, high = reading.factor, *reading.factor_interval
     own = sizes.factor
     if own is not None and not 1.0 / _SATURATED < factor < _SATURATED and (own.value > 1) == (factor > 1):
@@ -252,7 +215,7 @@ def _spread(reading: GroupReading, sizes: Sizes) -> str:
     )
 
 
-def _tails(reading: GroupReading, sizes: Sizes) -> str:
+def _tails(reading: GroupReading, sizes: TargetRows) -> str:
     kind, level = ("heavier", 0.98) if reading.strength > 0 else ("lighter", 0.9)
     inside, beyond = share_of(1.0 - sizes.share_beyond(0.5)), share_of(sizes.share_beyond(level))
     return (
@@ -261,7 +224,7 @@ def _tails(reading: GroupReading, sizes: Sizes) -> str:
     )
 
 
-def _skew(reading: GroupReading, sizes: Sizes) -> str:
+def _skew(reading: GroupReading, sizes: TargetRows) -> str:
     above, below = share_of(sizes.share_outside(0.95)), share_of(sizes.share_outside(0.05))
     if reading.strength > 0:
         shares = f"{above} lie above the 95 % quantile, {below} below the 5 % quantile"
@@ -270,7 +233,7 @@ def _skew(reading: GroupReading, sizes: Sizes) -> str:
     return f"the targets are skewed to the left of the predictions: {shares}"
 
 
-_CLAUSES: dict[str, Callable[[GroupReading, Sizes], str]] = {
+_CLAUSES: dict[str, Callable[[GroupReading, TargetRows], str]] = {
     "bias": _bias,
     "spread": _spread,
     "skew": _skew,
@@ -289,8 +252,3 @@ def _times(value: float) -> str:
 def share_of(share: float) -> str:
     """A share of the targets: "71 %", and "99.4 %" where whole percents say little."""
     return f"{100.0 * share:.0f} %" if 0.05 <= share <= 0.95 else f"{100.0 * share:.1f} %"
-
-
-def amount(value: float) -> str:
-    """A number in the unit of the targets."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
