@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from congruence.flows.cli.app import app
-from congruence.tasks.scores.metrics.asked import MetricName
+from congruence.tasks.scores.metrics import MetricName
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, metric_names
 from congruence.tasks.settings.evaluation import EvaluationSettings

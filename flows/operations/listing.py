@@ -17,8 +17,9 @@ import typer
 from rich.table import Table
 
 from congruence.flows.cli.console import results
+from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
-from congruence.tasks.mlflow.finished import ListedVersion, LoggedEvaluation, OpenEvaluation, list_evaluations
+from congruence.tasks.mlflow.finished import ListedVersion, OpenEvaluation, list_evaluations
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.models.registry import model_name
 from congruence.tasks.runtime.errors import SettingsError
@@ -39,7 +40,7 @@ def listing_json(versions: Sequence[ListedVersion]) -> list[dict[str, Any]]:
             "gate": item.gate_of(),
             "evaluations": [
                 {
-                    "split": found.split,
+                    "split": found.split.name,
                     "run_id": found.run_id,
                     "protocol": found.protocol,
                     "ended": _time(found.ended),
@@ -80,7 +81,7 @@ def print_listing(versions: Sequence[ListedVersion]) -> None:
         for found in item.evaluations:
             judged = found.verdict.short, probability(found.verdict.p_value), _value(found, "cce_mean")
             best = (item.best_of(found) or "").replace(" the best", "")
-            table.add_row(*named, found.split, *judged, item.gate_of(found) or "", best, _time(found.ended))
+            table.add_row(*named, found.split.name, *judged, item.gate_of(found) or "", best, _time(found.ended))
     out.print(table)
 
 
@@ -94,17 +95,17 @@ def report_address(version: str, split: str | None, settings: TrackingSettings) 
     """
     item = list_evaluations([version], settings)
     found = [(one.model.label, evaluation) for one in item for evaluation in one.evaluations]
-    chosen = [pair for pair in found if split in (None, pair[1].split)]
+    chosen = [pair for pair in found if split in (None, pair[1].split.name)]
     if not chosen:
-        where = ", ".join(sorted({evaluation.split for _, evaluation in found}))
+        where = ", ".join(sorted({evaluation.split.name for _, evaluation in found}))
         remedy = f"it was on {where}" if where else f"run `congruence evaluate FILE -m {version}` first"
         raise SettingsError(f"{version}: not evaluated{f' on {split}' if split else ''}; {remedy}")
     label, latest = max(chosen, key=lambda pair: pair[1].ended)
     client = connect(settings)
-    held = with_retries("listing the run", lambda: client.list_artifacts(latest.run_id), settings)
+    held = with_retries("listing the run", lambda: client.list_artifacts(str(latest.run_id)), settings)
     if REPORT_FILE not in {item.path for item in held}:
-        raise SettingsError(f"{label} on {latest.split}: its run holds no report (tracking.report was false)")
-    return _page(latest.experiment, latest.run_id, REPORT_FILE, settings)
+        raise SettingsError(f"{label} on {latest.split.name}: its run holds no report (tracking.report was false)")
+    return _page(latest.experiment, str(latest.run_id), REPORT_FILE, settings)
 
 
 def over_time_address(model: str, settings: TrackingSettings) -> str:
@@ -139,7 +140,7 @@ def _page(experiment: str, run_id: str, name: str, settings: TrackingSettings) -
     return Path(copy).as_uri()
 
 
-def _value(found: LoggedEvaluation, name: str) -> str:
+def _value(found: ComparedVersion, name: str) -> str:
     metric = found.metrics.get(name)
     return "" if metric is None else significant(metric.value)
 

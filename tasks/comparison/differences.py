@@ -25,7 +25,14 @@ from congruence.kernels.errors import ProtocolError
 from congruence.kernels.pit import pit_scores
 from congruence.kernels.resampling import LARGEST_BLOCK, PairedResampling, PointMetric, too_large_block
 from congruence.kernels.verdict import Verdict
-from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, Columns, MetricValue, SplitSummary, logged_verdict
+from congruence.tasks.scores.evaluation import (
+    DEPENDENT_BLOCKS,
+    Columns,
+    Evaluation,
+    MetricValue,
+    SplitSummary,
+    logged_verdict,
+)
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_WEIGHT, mean_columns
 from congruence.tasks.scores.points import dependence_of
@@ -35,13 +42,14 @@ from congruence.tasks.settings.sections import ModelVersion
 
 @dataclass(frozen=True)
 class ComparedVersion:
-    """What a comparison reads of an evaluation: see ``Evaluation`` for the fields.
+    """What is read of an evaluation, of this process or of a run: see ``Evaluation`` for the fields.
 
     Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid in
     the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names wrong,
     the largest first, None where it is not known; ``said`` is the verdict as it was logged, ``wrong`` what the report
     says is wrong, the largest fault first. ``is_stored`` where production stored the predictions: then each version may
-    have rows of its own.
+    have rows of its own. Of a run also its id, that of its experiment, and when it ``ended``, in milliseconds since
+    1970; in a list, which shows numbers at the digits of MLflow's page, no scores.
     """
 
     model: ModelVersion
@@ -60,11 +68,39 @@ class ComparedVersion:
     said: str = ""
     wrong: tuple[str, ...] = ()
     is_stored: bool = False
+    experiment: str = ""
+    ended: int = 0
+
+    @classmethod
+    def of(cls, evaluation: Evaluation, run_id: str | None = None) -> ComparedVersion:
+        """What is compared of an evaluation, as its run would give it back."""
+        wrong = evaluation.wrong
+        return cls(
+            model=evaluation.model,
+            split=evaluation.split,
+            protocol_name=evaluation.protocol.name,
+            protocol_digest=evaluation.protocol.digest,
+            metrics=evaluation.metrics,
+            scores=evaluation.scores,
+            run_id=run_id,
+            settings_digest=evaluation.settings_digest,
+            influence=evaluation.influence,
+            influence_noise=evaluation.influence_noise,
+            slices=evaluation.slice_names,
+            said=str(evaluation.verdict),
+            wrong=() if wrong is None else wrong.sentences,
+            wrong_places=None if wrong is None else wrong.named(),
+        )
 
     @property
     def label(self) -> str:
         """``name/version``."""
         return self.model.label
+
+    @property
+    def protocol(self) -> str:
+        """The protocol's name and digest."""
+        return f"{self.protocol_name} ({self.protocol_digest})"
 
     @property
     def verdict(self) -> Verdict:

@@ -17,6 +17,7 @@ from typing import Any
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.verdict import Verdict
+from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import Encoder
@@ -24,7 +25,7 @@ from congruence.tasks.encoders.features import statistics
 from congruence.tasks.encoders.loading import EncoderIdentity, encoder_identity
 from congruence.tasks.evaluate.stored import opened, with_stored
 from congruence.tasks.mlflow.connection import database_file, use_tracking, with_retries
-from congruence.tasks.mlflow.finished import Conditions, LoggedEvaluation, finished_evaluations
+from congruence.tasks.mlflow.finished import Conditions, finished_evaluations
 from congruence.tasks.mlflow.identity import EvaluationIdentity
 from congruence.tasks.models.registry import STORED, RegistryError, select
 from congruence.tasks.runtime.errors import SettingsError, SplitError
@@ -160,14 +161,14 @@ class Plan:
         judged = {version.uri for version in self.versions if FITTED_ON not in version.tags}
         for split in () if self.again else self.settings.splits:
             asked = judged & split.stored.keys() if split.stored else judged
-            if not asked <= {item.model_uri for item in self._finished[split.name].values()}:
+            if not asked <= {item.model.uri for item in self._finished[split.name].values()}:
                 return None  # known without opening the data
         if self.again or any(part.versions for part in self.splits):
             return None
         return [outcome for part in self.splits for outcome in part.outcomes]
 
     @cached_property
-    def _finished(self) -> dict[str, dict[str, LoggedEvaluation]]:
+    def _finished(self) -> dict[str, dict[str, ComparedVersion]]:
         return {split.name: finished_evaluations(split.name, self.settings.tracking) for split in self.settings.splits}
 
     def _of_split(

@@ -148,11 +148,7 @@ def use_tracking(settings: TrackingSettings) -> None:
     """Point this process's MLflow at the servers of ``settings``, where they name any: models are loaded from there."""
     # It shows the traceback of every error of a database; we say what the error means.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    uri = tracking_address(settings)
-    require_local_store(uri)
-    make_local_store(uri)
-    if settings.uri:
-        mlflow.set_tracking_uri(settings.uri)
+    point_mlflow_at(tracking_address(settings))
     if settings.registry_uri:
         mlflow.set_registry_uri(settings.registry_uri)
 

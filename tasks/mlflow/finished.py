@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import pandas as pd
 from mlflow.entities import Run
 
-from congruence.kernels.verdict import Verdict
+from congruence.tasks.comparison.differences import ComparedVersion
+from congruence.tasks.data.settings import STORED_ROWS
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import (
     COMPLETE,
@@ -24,7 +26,7 @@ from congruence.tasks.mlflow.identity import (
 from congruence.tasks.mlflow.pages import BEST
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.models.registry import matching_versions
-from congruence.tasks.scores.evaluation import MetricValue, logged_verdict
+from congruence.tasks.scores.evaluation import MetricValue, SplitSummary
 from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
@@ -38,57 +40,38 @@ SECONDS = "seconds/"
 _BOUNDS = "intervals"
 
 
-@dataclass(frozen=True)
-class LoggedEvaluation:
-    """A complete evaluation that MLflow holds, as its run says it.
-
-    Attributes:
-        run_id: of its run.
-        experiment: the id of the run's.
-        model_uri: of the version, exact.
-        split: its name.
-        protocol: its name and digest.
-        protocol_digest: the digest alone.
-        ended: in milliseconds since 1970.
-        metrics: at the digits that the run shows.
-        verdict: of the version.
-        wrong: what is wrong with it, in sentences.
-    """
-
-    run_id: str
-    experiment: str
-    model_uri: str
-    split: str
-    protocol: str
-    protocol_digest: str
-    ended: int
-    metrics: dict[str, MetricValue] = field(repr=False)
-    verdict: Verdict
-    wrong: tuple[str, ...]
-
-    @classmethod
-    def of(cls, run: Run) -> LoggedEvaluation:
-        """Returns what a run says."""
-        known = facts(run)
-        digest = known.get("protocol_digest", "")
-        return cls(
-            run_id=str(run.info.run_id),
-            experiment=str(run.info.experiment_id),
-            model_uri=known["model_uri"],
-            split=known["split"],
-            protocol=f"{known.get('protocol', '')} ({digest})",
-            protocol_digest=digest,
-            ended=int(run.info.end_time or run.info.start_time),
-            metrics=run_metrics(run),
-            verdict=run_verdict(run),
-            wrong=tuple(run.data.tags.get(WRONG, "").splitlines()),
-        )
+def evaluation_in(run: Run) -> ComparedVersion:
+    """The complete evaluation that a run holds, as the run itself says it: without scores."""
+    known = facts(run)
+    return ComparedVersion(
+        model=ModelVersion(known["model"], known["version"], known["model_uri"], known.get("model_id") or None),
+        split=SplitSummary(
+            known["split"],
+            known["split_digest"],
+            int(known["rows"]),
+            int(known["valid_rows"]),
+            known.get("target", ""),
+            known.get("period", ""),
+        ),
+        protocol_name=known["protocol"],
+        protocol_digest=known["protocol_digest"],
+        metrics=run_metrics(run),
+        scores=pd.DataFrame(),
+        run_id=str(run.info.run_id),
+        settings_digest=known.get("settings_digest", ""),
+        rows_digest=known.get("rows_digest", ""),
+        said=run.data.tags.get(VERDICT, ""),
+        wrong=tuple(run.data.tags.get(WRONG, "").splitlines()),
+        is_stored=known.get("own_settings", "").startswith(STORED_ROWS),
+        experiment=str(run.info.experiment_id),
+        ended=int(run.info.end_time or run.info.start_time),
+    )
 
 
-def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, LoggedEvaluation]:
+def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, ComparedVersion]:
     """The complete evaluations on ``split`` by the digest of their identity."""
     # Latest first: of two of one identity the older one stays.
-    return {run.data.tags[IDENTITY]: LoggedEvaluation.of(run) for run in complete_runs(settings, split)}
+    return {run.data.tags[IDENTITY]: evaluation_in(run) for run in complete_runs(settings, split)}
 
 
 def complete_runs(settings: TrackingSettings, split: str = "", wanted: Mapping[str, str] | None = None) -> list[Run]:
@@ -117,12 +100,6 @@ def run_metrics(run: Run) -> dict[str, MetricValue]:
         if section in SECTIONS and section != _BOUNDS:
             found[name] = MetricValue(value, *(values.get(logged_name(name, bound)) for bound in ("low", "high")))
     return found
-
-
-def run_verdict(run: Run) -> Verdict:
-    """The verdict of an evaluation's run."""
-    rows = int(run.data.params.get("valid_rows", 0))
-    return logged_verdict(run.data.tags.get(VERDICT, ""), run_metrics(run), rows)
 
 
 _WORDS = {
@@ -201,19 +178,19 @@ class ListedVersion:
     """A registered version, with its latest evaluation on every split where it has one, and those under way."""
 
     model: ModelVersion
-    evaluations: tuple[LoggedEvaluation, ...] = ()
+    evaluations: tuple[ComparedVersion, ...] = ()
     under_way: tuple[OpenEvaluation, ...] = ()
 
-    def gate_of(self, evaluation: LoggedEvaluation | None = None) -> str | None:
+    def gate_of(self, evaluation: ComparedVersion | None = None) -> str | None:
         """The gate's last outcome, which may be of another encoder's or protocol's numbers than an evaluation's."""
         outcome, judged = self.model.tags.get("cce_gate"), self.model.tags.get(GATE_PROTOCOL)
         if outcome is None or evaluation is None or judged in (None, evaluation.protocol_digest):
             return outcome
         return f"{outcome} by another protocol"
 
-    def best_of(self, evaluation: LoggedEvaluation) -> str | None:
+    def best_of(self, evaluation: ComparedVersion) -> str | None:
         """Whether it may be the best on the evaluation's split, as compare, gate or watch last said of that run."""
-        said, _, run_id = self.model.tags.get(BEST + evaluation.split, "").partition(" (run ")
+        said, _, run_id = self.model.tags.get(BEST + evaluation.split.name, "").partition(" (run ")
         return said if run_id == f"{evaluation.run_id})" else None
 
 
@@ -232,7 +209,7 @@ def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> lis
     return [
         ListedVersion(
             version,
-            tuple(LoggedEvaluation.of(run) for (uri, _), run in done.items() if uri == version.uri),
+            tuple(evaluation_in(run) for (uri, _), run in done.items() if uri == version.uri),
             tuple(_open(run, split) for (uri, split), run in under_way.items() if uri == version.uri),
         )
         for version in versions

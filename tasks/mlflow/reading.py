@@ -21,7 +21,6 @@ from mlflow.entities import Run
 from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.differences import ComparedVersion
-from congruence.tasks.data.settings import STORED_ROWS
 from congruence.tasks.mlflow.connection import (
     FailedRequestError,
     TrackingError,
@@ -29,11 +28,11 @@ from congruence.tasks.mlflow.connection import (
     fetched_artifact,
     with_retries,
 )
-from congruence.tasks.mlflow.finished import ANY, VERDICT, WRONG, Conditions, complete_runs, run_metrics
+from congruence.tasks.mlflow.finished import ANY, Conditions, complete_runs, evaluation_in, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, facts
 from congruence.tasks.mlflow.runs import read_parquet
 from congruence.tasks.models.registry import RegistryError, resolve
-from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.wrong import WrongPlace
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
@@ -122,37 +121,17 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         TrackingError: MLflow does not answer, or the run holds no complete evaluation.
     """
     run = _complete_run(run_id, settings)
-    known = facts(run)
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         recorded = json.loads(fetched_artifact(run_id, PROVENANCE_FILE, folder, settings).read_text())
     places, noise = recorded["wrong_places"], recorded.get("influence_noise")
-    return ComparedVersion(
-        model=ModelVersion(
-            name=known["model"],
-            version=known["version"],
-            uri=known["model_uri"],
-            model_id=known.get("model_id") or None,
-        ),
-        split=SplitSummary(
-            name=known["split"],
-            digest=known["split_digest"],
-            rows=int(known["rows"]),
-            valid_rows=int(known["valid_rows"]),
-        ),
-        protocol_name=known["protocol"],
-        protocol_digest=known["protocol_digest"],
+    return replace(
+        evaluation_in(run),
         metrics={name: MetricValue(**metric) for name, metric in recorded["metrics"].items()},  # at all digits
         scores=LoggedTable(run_id, SCORES_FILE, settings),
-        run_id=run_id,
-        settings_digest=known.get("settings_digest", ""),
         influence=None if noise is None else LoggedTable(run_id, INFLUENCE_FILE, settings),
         influence_noise=None if noise is None else np.array(noise),
-        rows_digest=known.get("rows_digest", ""),
         slices=tuple(recorded["slices"]),
-        said=run.data.tags.get(VERDICT, ""),
-        wrong=tuple(run.data.tags.get(WRONG, "").splitlines()),
         wrong_places=None if places is None else tuple(WrongPlace(**place) for place in places),
-        is_stored=known.get("own_settings", "").startswith(STORED_ROWS),
     )
 
 

@@ -36,7 +36,7 @@ from pydantic import Field
 from congruence.kernels.arrays import Array, require_matrix
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
+from congruence.tasks.scores.metrics import METRICS_ASKED, MetricName
 from congruence.tasks.settings.parts import ProtocolSettings, Strict
 from congruence.tasks.settings.sections import EncoderSettings
 

@@ -128,22 +128,7 @@ class EvaluatedPrediction(Page):
 
     def compared(self) -> ComparedVersion:
         """Returns what a comparison reads of it."""
-        made = self.evaluation
-        return ComparedVersion(
-            model=made.model,
-            split=made.split,
-            protocol_name=made.protocol.name,
-            protocol_digest=made.protocol.digest,
-            metrics=made.metrics,
-            scores=made.scores,
-            settings_digest=made.settings_digest,
-            influence=made.influence,
-            influence_noise=made.influence_noise,
-            slices=made.slice_names,
-            said=str(made.verdict),
-            wrong=self.sentences,
-            wrong_places=None if made.wrong is None else made.wrong.named(),
-        )
+        return ComparedVersion.of(self.evaluation)
 
     def __repr__(self) -> str:
         split = self.evaluation.split

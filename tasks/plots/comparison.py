@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ SLICES = 20
 FEWEST_ROWS = 30  # for an interval of the shift and of the factor to say something
 LETTERS = 36
 SHOWN_SHARE = 0.9
-"""Of the rows, in ``risk_coverage``: the last few are noise and would set the scale."""
+"""Of the rows, in ``risk_coverage``: the last few are noise."""
 _LEVEL = 0.05
 _LINES = (BLUE, ORANGE, GREEN)
+_BY_CCE = "highest CCE first"
 _READING = "dot: value; bar: 95 % confidence interval; green: what 95 % of true versions have"
 _SLICE_LETTERS = 51
 
@@ -251,7 +253,7 @@ def rejection_curves(
     figure = figure_or_new(figure, 3.4 * len(curves), 3.4)
     panels = figure.subplots(1, len(curves), squeeze=False)[0]
     for axes, (loss, curve) in zip(panels, curves.items(), strict=True):
-        _draw(axes, curve, loss, "")
+        _draw(axes, {_BY_CCE: curve}, loss)
     legend(panels[0])
     figure.suptitle(f"Withholding by {criterion}", x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
@@ -269,22 +271,9 @@ def rejection_panel(
         axes: to draw on; by default those of a new figure.
     """
     axes = dressed(axes, "", "", "", width=3.4, height=3.4)
-    _draw(axes, curve, loss, title)
+    _draw(axes, {_BY_CCE: curve}, loss, title)
     legend(axes)
     return axes
-
-
-def _draw(axes: Axes, curve: RejectionCurve, loss: str, title: str) -> None:
-    dress(axes, title, "share of points withheld", f"{loss} of the rest")
-    axes.fill_between(curve.withheld, curve.random_low, curve.random_high, color=MUTED, alpha=0.2, linewidth=0)
-    axes.axhline(curve.random_loss, color=MUTED, linewidth=1.2, linestyle="--", label="at random (95 % band)")
-    axes.plot(curve.withheld, curve.kept_loss, color=BLUE, linewidth=2, label="highest CCE first")
-    axes.set_xlim(0, 1)
-    middle = curve.withheld <= 0.95  # the last few rows are noise and would set the scale
-    low = min(float(curve.kept_loss[middle].min()), float(curve.random_low[middle].min()))
-    high = max(float(curve.kept_loss[middle].max()), float(curve.random_high[middle].max()))
-    margin = 0.05 * (high - low or 1.0)
-    axes.set_ylim(low - margin, high + margin)
 
 
 def risk_coverage(curves: Mapping[str, Mapping[str, RejectionCurve]]) -> Figure:
@@ -296,17 +285,24 @@ def risk_coverage(curves: Mapping[str, Mapping[str, RejectionCurve]]) -> Figure:
     figure = figure_or_new(None, 3.4 * len(curves), 3.8)
     panels = figure.subplots(1, len(curves), squeeze=False)[0]
     for axes, (loss, by_criterion) in zip(panels, curves.items(), strict=True):
-        axes = dressed(axes, "", "share of rows withheld", f"mean {loss} of the rest", width=3.4, height=3.4)
-        for number, (name, curve) in enumerate(by_criterion.items()):
-            shown = curve.withheld <= SHOWN_SHARE
-            if number == 0:
-                low, high = curve.random_low[shown], curve.random_high[shown]
-                axes.fill_between(curve.withheld[shown], low, high, color=MUTED, alpha=0.2, linewidth=0)
-                axes.axhline(
-                    curve.random_loss, color=MUTED, linewidth=1.2, linestyle="--", label="at random (95 % band)"
-                )
-            axes.plot(curve.withheld[shown], curve.kept_loss[shown], color=_LINES[number % 3], linewidth=2, label=name)
-        axes.set_xlim(0, SHOWN_SHARE)
+        _draw(axes, by_criterion, f"mean {loss}", most=SHOWN_SHARE)
         legend(axes)
     figure.suptitle("Withholding on the labelled split, each row judged without its own target", x=0.01, ha="left")
     return figure
+
+
+def _draw(axes: Axes, curves: Mapping[str, RejectionCurve], loss: str, title: str = "", *, most: float = 1.0) -> None:
+    """Curves of one loss by what is withheld first, up to the share ``most``, and the band of withholding at random."""
+    dress(axes, title, "share of rows withheld", f"{loss} of the rest")
+    first = next(iter(curves.values()))
+    shown = first.withheld <= most
+    low, high = first.random_low[shown], first.random_high[shown]
+    axes.fill_between(first.withheld[shown], low, high, color=MUTED, alpha=0.2, linewidth=0)
+    axes.axhline(first.random_loss, color=MUTED, linewidth=1.2, linestyle="--", label="at random (95 % band)")
+    for (name, curve), colour in zip(curves.items(), cycle(_LINES)):
+        axes.plot(curve.withheld[shown], curve.kept_loss[shown], color=colour, linewidth=2, label=name)
+    axes.set_xlim(0, most)
+    middle = shown & (first.withheld <= 0.95)  # the last few rows are noise and would set the scale
+    drawn = np.stack([first.random_low, first.random_high, *(curve.kept_loss for curve in curves.values())])[:, middle]
+    margin = 0.05 * (float(np.ptp(drawn)) or 1.0)
+    axes.set_ylim(float(drawn.min()) - margin, float(drawn.max()) + margin)

@@ -24,8 +24,6 @@ from congruence.tasks.scores.metrics.registry import METRICS, ROW_GROUP, ROW_TIM
 from congruence.tasks.scores.wrong import searched_rows
 
 if TYPE_CHECKING:
-    from congruence.kernels.dependence.blocks import RowDependence
-    from congruence.kernels.distributions import Distribution
     from congruence.tasks.data.settings import SplitSettings
     from congruence.tasks.data.shards import SampleDesign
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
+from congruence.kernels.resampling.aggregation import Estimate
 
 Power = Literal["square", "root"]
 
@@ -20,19 +21,10 @@ _FEWEST = 50
 
 
 @dataclass(frozen=True)
-class Size:
-    """An estimate with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class TargetRows:
     """Targets, predicted means and spreads, and PIT values of rows, (n,) each.
 
-    ``blocks`` of the rows, where they depend on each other.
+    ``blocks`` of the rows, where they depend on each other. Estimates have 95 % intervals.
     """
 
     y: Array = field(repr=False)
@@ -47,12 +39,12 @@ class TargetRows:
         return replace(self, **parts, blocks=blocks)
 
     @property
-    def bias(self) -> Size | None:
+    def bias(self) -> Estimate | None:
         """The mean of predicted mean less target; None where there is none."""
         return self._mean(self.mean - self.y)
 
     @property
-    def ratio(self) -> Size | None:
+    def ratio(self) -> Estimate | None:
         """The sum of the predicted means over that of the targets; None where these are not amounts (none below 0)."""
         if np.min(self.y) < 0.0 or np.min(self.mean) <= 0.0 or not np.sum(self.y) > 0.0:
             return None
@@ -60,10 +52,10 @@ class TargetRows:
         apart = self._mean((self.mean - ratio * self.y) / (ratio * float(np.mean(self.y))))
         if apart is None:
             return None
-        return Size(ratio, ratio * float(np.exp(apart.low)), ratio * float(np.exp(apart.high)))
+        return Estimate(ratio, ratio * float(np.exp(apart.low)), ratio * float(np.exp(apart.high)))
 
     @property
-    def factor(self) -> Size | None:
+    def factor(self) -> Estimate | None:
         """The spread of the targets about the predicted means, the mean of it taken out, over the predicted one."""
         z = (self.y - self.mean) / np.maximum(self.std, _TINY)
         squares = (z - np.mean(z)) ** 2
@@ -72,7 +64,7 @@ class TargetRows:
             return None
         spread = (found.high - found.value) / found.value
         value = float(np.sqrt(found.value))
-        return Size(value, value * float(np.exp(-spread / 2.0)), value * float(np.exp(spread / 2.0)))
+        return Estimate(value, value * float(np.exp(-spread / 2.0)), value * float(np.exp(spread / 2.0)))
 
     @property
     def spreads_vary(self) -> bool:
@@ -126,14 +118,14 @@ class TargetRows:
         """Of the targets outside the predicted central interval of probability ``level``."""
         return float(np.mean(np.abs(self.pit - 0.5) > level / 2.0))
 
-    def _mean(self, values: Array) -> Size | None:
+    def _mean(self, values: Array) -> Estimate | None:
         n = len(values)
         if n < 2 or not np.all(np.isfinite(values)):
             return None
         value, own = float(np.mean(values)), self.blocks
         error = float(np.std(values, ddof=1)) * n**0.5 if own is None else float(own.error_of_sum(values - value))
         reach = t_quantile(None if own is None else max(own.count, 2)) * error / n
-        return Size(value, value - reach, value + reach)
+        return Estimate(value, value - reach, value + reach)
 
 
 def _log_of_squares(z: Array) -> float:

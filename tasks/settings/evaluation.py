@@ -15,7 +15,7 @@ from congruence.tasks.contract.settings import PredictionSettings, StoredPredict
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import default_home, digest_of, tracking_uri
-from congruence.tasks.scores.metrics.asked import METRICS_ASKED, MetricName
+from congruence.tasks.scores.metrics import METRICS_ASKED, MetricName
 from congruence.tasks.settings.parts import (
     ClusterSettings,
     ProtocolSettings,

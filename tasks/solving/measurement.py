@@ -22,7 +22,7 @@ from congruence.kernels.engine.results import (
     ExpectedCongruence,
 )
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.tasks.scores.metrics.asked import MetricName
+from congruence.tasks.scores.metrics import MetricName
 from congruence.tasks.scores.metrics.registry import requested_metrics
 
 

@@ -22,7 +22,7 @@ from congruence.tasks.mlflow.evaluations import write_artifacts
 from congruence.tasks.mlflow.runs import points_table
 from congruence.tasks.report.evaluation import report_data
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
-from congruence.tasks.scores.metrics.asked import MetricName
+from congruence.tasks.scores.metrics import MetricName
 from congruence.tasks.scores.metrics.definitions import ROWS, TARGET
 from congruence.tasks.scores.metrics.metric import Metric, Rows
 from congruence.tasks.scores.metrics.registry import METRICS, logged_name, register, requested_metrics, shown

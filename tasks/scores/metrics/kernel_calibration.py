@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from congruence.kernels.arrays import Array
@@ -15,13 +13,7 @@ from congruence.kernels.kernel_calibration.prediction_kernels import MaximumMean
 from congruence.kernels.rng import stream
 from congruence.tasks.runtime.lines import step
 
-if TYPE_CHECKING:
-    pass
-
-
 ROWS = 50_000
-
-
 REACH = 2_048
 
 
