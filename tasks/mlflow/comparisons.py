@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateCheck, Ga
 from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
 from congruence.tasks.mlflow.pages import run_place, set_version_tags
-from congruence.tasks.mlflow.runs import RunContent, log_once, table_json
+from congruence.tasks.mlflow.runs import RunContent, log_once, table_json, write_texts
 from congruence.tasks.report.comparison import REPORT_FILE, SCORES_FILE, headlines
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.reliability import Reliability
@@ -66,12 +67,6 @@ def _compared(comparison: Comparison, folder: Path) -> RunContent:
         )
         if value is not None
     }
-    tables = _write(comparison, folder)
-    return RunContent(params, metrics, tables, _note(comparison), [(path, None) for path in sorted(folder.iterdir())])
-
-
-def _write(comparison: Comparison, folder: Path) -> dict[str, str]:
-    """Write report and plot of a comparison under ``folder``; returns the small tables by name."""
     # Loaded here: Matplotlib and scikit-learn are of no use to a comparison that is refused.
     from congruence.tasks.plots.evaluation import versions_figure
     from congruence.tasks.plots.style import png
@@ -86,7 +81,8 @@ def _write(comparison: Comparison, folder: Path) -> dict[str, str]:
         tables[f"{_metric_name(label)}-points.json"] = pair.largest
         if pair.won is not None:
             tables[f"{_metric_name(label)}-parts.json"] = pair.won.table()
-    return {name: table_json(table) for name, table in tables.items()}
+    write_texts(folder, {name: table_json(table) for name, table in tables.items()})
+    return RunContent(params, metrics, tables, _note(comparison))
 
 
 def _note(comparison: Comparison) -> str:
@@ -139,7 +135,7 @@ def log_decision(decision: GateDecision, settings: TrackingSettings) -> str:
         "cce_gate": decision.outcome,
     }
     name = f"{model.label} {decision.outcome}"
-    run = log_once(settings.comparisons, name, identity, opened, lambda _: _decided(decision), settings)
+    run = log_once(settings.comparisons, name, identity, opened, partial(_decided, decision), settings)
     run_id = str(run.info.run_id)
     held = len(decision.checks)
     reasons = (
@@ -158,7 +154,7 @@ def log_decision(decision: GateDecision, settings: TrackingSettings) -> str:
     return run_id
 
 
-def _decided(decision: GateDecision) -> RunContent:
+def _decided(decision: GateDecision, folder: Path) -> RunContent:
     candidate, baseline, rules = decision.candidate, decision.baseline, decision.settings
     params = {
         "model": candidate.model.name,
@@ -170,8 +166,8 @@ def _decided(decision: GateDecision) -> RunContent:
     }
     outcomes = [check.outcome for check in decision.checks]
     counts = {f"rules_{outcome}": float(outcomes.count(outcome)) for outcome in OUTCOMES}
-    tables = {GATE_FILE: table_json(decision.table())}
-    return RunContent(params, counts, tables, note(decision), model_id=candidate.model.model_id)
+    write_texts(folder, {GATE_FILE: table_json(decision.table())})
+    return RunContent(params, counts, [GATE_FILE], note(decision), model_id=candidate.model.model_id)
 
 
 def note(decision: GateDecision) -> str:
@@ -223,24 +219,27 @@ def log_reliability(found: Reliability, files: Sequence[Path], settings: Trackin
     # Labels that were added to the inputs change what is logged, and the digest of the inputs does not say so.
     identity = tags | {"losses": sorted(found.curves), "rule": str(found.rule)}
     name = f"{found.model.label} on {found.inputs.rows:,} new inputs"
-    run = log_once(
-        settings.new_inputs, name, identity, tags, lambda _: _reliability_content(found, files, settings), settings
-    )
-    return str(run.info.run_id)
+    content = partial(_reliability_content, found, files, settings)
+    return str(log_once(settings.new_inputs, name, identity, tags, content, settings).info.run_id)
 
 
-def _reliability_content(found: Reliability, files: Sequence[Path], settings: TrackingSettings) -> RunContent:
+def _reliability_content(
+    found: Reliability, files: Sequence[Path], settings: TrackingSettings, folder: Path
+) -> RunContent:
+    (folder / "plots").mkdir()
+    for path in files:
+        shutil.copy(path, folder / "plots" if path.suffix == ".png" else folder)
     tables = {POINTS_FILE: table_json(found.extremes(settings.table_rows))}
     if found.curves:
         tables[REJECTION_FILE] = table_json(found.rejection_table())
     if found.judgement.curves:
         tables[RISK_FILE] = table_json(found.risk_coverage_table())
+    write_texts(folder, tables)
     return RunContent(
         _reliability_params(found),
         headlines(found),
         tables,
         _reliability_note(found),
-        files=[(path, "plots" if path.suffix == ".png" else None) for path in files],
         splits=[(found.inputs, "scoring"), (found.reference, "reference")],
         model_id=found.model.model_id,
     )

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Run, RunTag
+from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
-from congruence.tasks.mlflow.connection import TrackingError, connect, of_deleted_run, with_retries
+from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.finished import SECONDS, VERDICT, WRONG
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.pages import list_page, run_page, tag_version, view_key
@@ -27,16 +26,15 @@ from congruence.tasks.mlflow.reading import (
     beside_baseline,
 )
 from congruence.tasks.mlflow.runs import (
-    DATASET_DIGEST,
+    RunContent,
     among_writers,
-    close_run,
     find_or_create,
-    log_inputs,
     log_params,
-    page_tags,
     points_table,
     table_json,
     write_parquet,
+    write_run,
+    write_texts,
 )
 from congruence.tasks.models.registry import logged_model_record
 from congruence.tasks.plots.evaluation import evaluation_figures
@@ -93,28 +91,26 @@ def _log(
     baseline: str,
 ) -> str:
     run = with_retries("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
-    run_id = str(run.info.run_id)
     beside = beside_baseline(evaluation, baseline, settings)
-    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-        write_artifacts(evaluation, Path(folder), settings, _logged_as(client, evaluation), beside)
-        with_retries("logging tables, plots and report", lambda: client.log_artifacts(run_id, folder), settings)
-    inputs = ([(evaluation.split, "evaluation")], evaluation.model.model_id)
-    with_retries("logging the split", lambda: log_inputs(client, run_id, *inputs), settings)
-    metrics = _metrics(run, evaluation)
-    with_retries("logging metrics", lambda: client.log_batch(run_id, metrics), settings)
-    tables = [POINTS_FILE, *([] if evaluation.slices.empty else [SLICES_FILE])]
-    tags = [*page_tags(tables, _note(evaluation, run, settings)), RunTag(VERDICT, str(evaluation.verdict))]
-    if evaluation.wrong is not None:
-        tags.append(RunTag(WRONG, "\n".join(evaluation.wrong.sentences)))
-    try:
-        with_retries("tagging the run", lambda: client.log_batch(run_id, tags=tags), settings)
-    except TrackingError as error:
-        if of_deleted_run(error):
-            raise
-        log.warning("%s: its numbers are logged; %s", identity.run_name, error)
-    with_retries("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
-    _finish_version(client, evaluation, run_id, settings)
-    return run_id
+
+    def content(folder: Path) -> RunContent:
+        write_artifacts(evaluation, folder, settings, _logged_as(client, evaluation), beside)
+        wrong = evaluation.wrong
+        return RunContent(
+            {},
+            _metrics(evaluation),
+            [POINTS_FILE, *([] if evaluation.slices.empty else [SLICES_FILE])],
+            _note(evaluation, run, settings),
+            {VERDICT: str(evaluation.verdict), **({} if wrong is None else {WRONG: "\n".join(wrong.sentences)})},
+            [(evaluation.split, "evaluation")],
+            evaluation.model.model_id,
+            # The logged model's page lists everything that it has in one table.
+            headline=[logged_name(name) for name in shown("mlflow")],
+        )
+
+    write_run(client, run, content, settings)
+    _finish_version(client, evaluation, str(run.info.run_id), settings)
+    return str(run.info.run_id)
 
 
 def write_artifacts(
@@ -141,9 +137,7 @@ def write_artifacts(
         (folder / "plots").mkdir()
         for name, figure in evaluation_figures(evaluation, counts=counts):
             (folder / "plots" / f"{name}.png").write_bytes(png(figure))
-    for path, text in texts.items():
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(text)
+    write_texts(folder, texts)
     own = [str(name) for name in evaluation.scores.columns if name in version_columns()]
     write_parquet(evaluation.scores, folder / SCORES_FILE, single=own)
     if evaluation.influence is not None:
@@ -226,26 +220,14 @@ def _params(evaluation: Evaluation) -> dict[str, Any]:
     return values
 
 
-def _metrics(run: Run, evaluation: Evaluation) -> list[Metric]:
-    # One time stamp for the run, so that a repeated step writes the very same points, which MLflow keeps once.
-    when = int(run.info.start_time)
-    shared = {
-        "model_id": evaluation.model.model_id,
-        "dataset_name": evaluation.split.name,
-        "dataset_digest": evaluation.split.digest[:DATASET_DIGEST],
-        "run_id": str(run.info.run_id),
-    }
-    metrics = []
-    headline = shown("mlflow")
+def _metrics(evaluation: Evaluation) -> dict[str, float]:
+    found = {}
     for name, metric in evaluation.metrics.items():
-        # The logged model's page lists everything that it has in one table: it has the headline alone.
-        about = shared if name in headline else {}
-        metrics.append(Metric(logged_name(name), _four_digits(metric.value), when, 0, **about))
-        for bound, value in (("low", metric.low), ("high", metric.high)):
-            if value is not None:
-                metrics.append(Metric(logged_name(name, bound), _four_digits(value), when, 0))
-    metrics += [Metric(SECONDS + name, _four_digits(value), when, 0) for name, value in evaluation.seconds.items()]
-    return metrics
+        ends = {logged_name(name): metric.value, logged_name(name, "low"): metric.low}
+        ends[logged_name(name, "high")] = metric.high
+        found |= {logged: value for logged, value in ends.items() if value is not None}
+    found |= {SECONDS + name: value for name, value in evaluation.seconds.items()}
+    return {name: _four_digits(value) for name, value in found.items()}
 
 
 def _four_digits(value: float) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,6 +42,7 @@ from congruence.tasks.settings.sections import TrackingSettings
 ERROR = PREFIX + "error"
 PROCESS = PREFIX + "process"
 """The tag of a run that is open with the process that works on it: host, number and start."""
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 _LONGEST_PARAM = 500
 _WRITERS = 3
@@ -187,12 +189,6 @@ def log_params(client: MlflowClient, run: Run, params: Mapping[str, object]) -> 
     return True
 
 
-def page_tags(tables: Iterable[str], note: str) -> list[RunTag]:
-    """What MLflow's page shows of a run: the tables that it offers, by their paths, and the text at its top."""
-    offered = json.dumps([{"path": path, "type": "table"} for path in tables])
-    return [RunTag("mlflow.loggedArtifacts", offered), RunTag(NOTE, mask_text(note))]
-
-
 def close_run(client: MlflowClient, run_id: str, state: str) -> None:
     """End a run; ``state`` is written last, so that a run that says complete is complete."""
     client.set_terminated(run_id, "FINISHED", end_time=int(time.time() * 1000))
@@ -207,25 +203,27 @@ DATASET_DIGEST = 36
 
 @dataclass(frozen=True)
 class RunContent:
-    """What a run holds.
+    """What a run holds beside the files of its folder.
 
     Attributes:
         params: by name.
         metrics: by name.
-        tables: by path, in the form that MLflow's page renders (``table_json``); the page offers them.
+        tables: the paths of files in the form that MLflow's page renders (``table_json``); the page offers them.
         note: in Markdown; the page shows it first.
-        files: with the folder that each goes to, None for none.
+        tags: others that people search by.
         splits: with what each is used for.
         model_id: of the logged model that it is about.
+        headline: the metrics that the logged model's page has, too, with the first split.
     """
 
     params: Mapping[str, object]
     metrics: Mapping[str, float]
-    tables: Mapping[str, str]
+    tables: Collection[str]
     note: str
-    files: Sequence[tuple[Path, str | None]] = ()
-    splits: Sequence[tuple[SplitSummary, str]] = field(default=())
+    tags: Mapping[str, str] = field(default_factory=dict)
+    splits: Sequence[tuple[SplitSummary, str]] = ()
     model_id: str | None = None
+    headline: Collection[str] = ()
 
 
 def log_once(
@@ -243,7 +241,7 @@ def log_once(
         name: of the run.
         identity: what makes two runs the same one.
         tags: that it is opened with.
-        content: what it holds, made if it is to be written, with a folder for its files.
+        content: what it holds, made if it is to be written; it is given the folder of the run's files, to fill it.
         settings: where to log.
     """
     client, digest = connect(settings), identity_digest(identity)
@@ -251,40 +249,57 @@ def log_once(
         "opening the run", lambda: open_identified(client, experiment, name, digest, tags, settings), settings
     )
     if run.data.tags.get(STATE) != COMPLETE:
-        with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-            _write(client, run, content(Path(folder)), settings)
+        write_run(client, run, content, settings)
     return run
 
 
-def _write(client: MlflowClient, run: Run, content: RunContent, settings: TrackingSettings) -> None:
-    """Write the content of an open run and close it."""
-    run_id = str(run.info.run_id)
-    with_retries("logging parameters", lambda: log_params(client, run, content.params), settings)
-
-    def log_files() -> None:
-        for path, folder in content.files:
-            client.log_artifact(run_id, str(path), folder)
-        for name, text in content.tables.items():
-            client.log_text(run_id, text, name)
-
-    with_retries("logging tables and report", log_files, settings)
-    with_retries("logging the inputs", lambda: log_inputs(client, run_id, content.splits, content.model_id), settings)
-    when = int(run.info.start_time)
-    metrics = [Metric(name, float(value), when, 0) for name, value in content.metrics.items()]
-    tags = page_tags(content.tables, content.note)
-    with_retries("logging metrics", lambda: client.log_batch(run_id, metrics, tags=tags), settings)
+def write_run(
+    client: MlflowClient, run: Run, content: Callable[[Path], RunContent], settings: TrackingSettings
+) -> None:
+    """Write the content of an open run and close it; each step may be repeated without doubling anything."""
+    run_id, when = str(run.info.run_id), int(run.info.start_time)
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        made = content(Path(folder))
+        with_retries("logging parameters", lambda: log_params(client, run, made.params), settings)
+        with_retries("logging tables and report", lambda: client.log_artifacts(run_id, folder), settings)
+    with_retries("logging the inputs", lambda: _log_inputs(client, run_id, made), settings)
+    about: dict[str, Any] = {}
+    if made.headline:
+        split = made.splits[0][0]
+        about = {"model_id": made.model_id, "dataset_name": split.name, "run_id": run_id}
+        about["dataset_digest"] = split.digest[:DATASET_DIGEST]
+    # One time stamp for the run, so that a repeated step writes the very same points, which MLflow keeps once.
+    metrics = [
+        Metric(name, float(value), when, 0, **(about if name in made.headline else {}))
+        for name, value in made.metrics.items()
+    ]
+    with_retries("logging metrics", lambda: client.log_batch(run_id, metrics), settings)
+    offered = json.dumps([{"path": path, "type": "table"} for path in made.tables])
+    tags = {"mlflow.loggedArtifacts": offered, NOTE: mask_text(made.note), **made.tags}
+    marks = [RunTag(key, value) for key, value in tags.items()]
+    try:
+        with_retries("tagging the run", lambda: client.log_batch(run_id, tags=marks), settings)
+    except TrackingError as error:
+        if of_deleted_run(error):
+            raise
+        log.warning("%s: its numbers are logged; %s", run.info.run_name, error)
     with_retries("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
 
 
-def log_inputs(
-    client: MlflowClient, run_id: str, splits: Sequence[tuple[SplitSummary, str]], model_id: str | None
-) -> None:
+def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write texts by their paths under a folder."""
+    for path, text in texts.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text)
+
+
+def _log_inputs(client: MlflowClient, run_id: str, content: RunContent) -> None:
     """Name the splits that a run used, with what for, and its model, unless it names some already."""
     present = client.get_run(run_id).inputs
-    if splits and (present is None or not present.dataset_inputs):
-        client.log_inputs(run_id, [_dataset(split, context) for split, context in splits])
-    if model_id is not None and (present is None or not present.model_inputs):
-        client.log_inputs(run_id, models=[LoggedModelInput(model_id)])
+    if content.splits and (present is None or not present.dataset_inputs):
+        client.log_inputs(run_id, [_dataset(split, context) for split, context in content.splits])
+    if content.model_id is not None and (present is None or not present.model_inputs):
+        client.log_inputs(run_id, models=[LoggedModelInput(content.model_id)])
 
 
 def _dataset(split: SplitSummary, context: str) -> DatasetInput:

@@ -231,7 +231,8 @@ def test_a_run_cut_off_at_any_step_is_finished_once(make_evaluation, versions, s
                 raise CutOffError(step)
             return result
 
-        monkeypatch.setattr(evaluations, "with_retries", cut_off)
+        for module in (evaluations, runs):
+            monkeypatch.setattr(module, "with_retries", cut_off)
         try:
             log_evaluation(evaluation, settings)
         except CutOffError:
