@@ -39,6 +39,8 @@ from congruence.tasks.scores.points import dependence_of
 from congruence.tasks.scores.wrong import WrongPlace
 from congruence.tasks.settings.sections import ModelVersion
 
+_ALL = slice(None)
+
 
 @dataclass(frozen=True)
 class ComparedVersion:
@@ -111,6 +113,25 @@ class ComparedVersion:
         """Whether both are known to be of the same rows without looking at them."""
         return self.rows_digest != "" and self.rows_digest == other.rows_digest
 
+    def has_rows_of(self, other: ComparedVersion) -> bool:
+        """Whether both are of the same rows, by their keys where nothing else says it."""
+        return self.shares_rows(other) or list(self.scores["key"]) == list(other.scores["key"])
+
+    @property
+    def valid(self) -> Array:
+        """Which rows of the split are valid, (rows,)."""
+        return np.asarray(self.scores["valid"].to_numpy(bool))
+
+    def column(self, name: str, rows: Array | slice = _ALL) -> Array:
+        """A column of the scores at some rows, as numbers; NaN for what is none."""
+        values = self.scores[name]
+        numbers = values if values.dtype.kind in "biuf" else pd.to_numeric(values, errors="coerce")
+        return np.asarray(numbers.to_numpy(np.float64)[rows])
+
+    def weights(self, rows: Array) -> Array | None:
+        """What some rows count in means; None where all count alike."""
+        return self.column(ROW_WEIGHT, rows) if ROW_WEIGHT in self.scores else None
+
     def release(self) -> None:
         """Give back what reading brought onto this machine; it is read again where it is asked for."""
         for table in (self.scores, self.influence):
@@ -179,7 +200,7 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
             f"interval; evaluate both again: {_again(first)}; {_again(second)}"
         )
     rows = len(one.squared)
-    blocks = pair_blocks(first, second, first.scores["valid"].to_numpy(bool))
+    blocks = pair_blocks(first, second, first.valid)
     if blocks is not None and len(blocks.labels) != rows:
         raise MissingInfluenceError(
             f"CCE of {first.label} and {second.label} was estimated on a reference split of its own, whose groups and "
@@ -211,7 +232,7 @@ def effect_differences(first: ComparedVersion, second: ComparedVersion, rows: Ar
         a, b = first.metrics.get(name), second.metrics.get(name)
         if a is None or b is None or column not in first.scores or column not in second.scores:
             continue
-        one, two = (version.scores[column].to_numpy(np.float64)[rows] for version in (first, second))
+        one, two = (version.column(column, rows) for version in (first, second))
         blocks, count = pair_blocks(first, second, rows), None
         error = float(np.sqrt(np.sum((one - two) ** 2))) / len(one)
         if blocks is not None:
@@ -263,7 +284,7 @@ def point_differences(
         TooFewBlocksError: a block holds too large a share of the rows, or weights leave too few effective rows.
     """
     points = int(np.count_nonzero(rows))
-    weights = first.scores[ROW_WEIGHT].to_numpy(float)[rows] if ROW_WEIGHT in first.scores else None
+    weights = first.weights(rows)
     counted = None if weights is None else mean_one(weights, points)
     blocks = pair_blocks(first, second, rows, mean_columns().values())
     if blocks is not None:
@@ -276,7 +297,7 @@ def point_differences(
     found: dict[str, MetricDifference] = {}
     for name, metric in METRICS.items():
         if metric.is_compared and metric.column in first.scores and metric.column in second.scores:
-            one, two = (version.scores[metric.column].to_numpy(float)[rows] for version in (first, second))
+            one, two = (version.column(metric.column, rows) for version in (first, second))
             if np.isfinite(one).all() and np.isfinite(two).all():
                 item = resampling.compare(PointMetric(metric.prepared(one), metric.prepared(two), metric.reduced))
                 found[name] = MetricDifference(**vars(item), rows=points)
@@ -297,19 +318,16 @@ def pair_blocks(
     if dependence is None:
         return None
 
-    def column(version: ComparedVersion, name: str) -> Array:
-        return np.asarray(version.scores[name].to_numpy(np.float64)[rows])
-
     def scores() -> Array:
         both = (first, second)
-        parts = [pit_scores(column(version, "pit")) for version in both if "pit" in version.scores]
+        parts = [pit_scores(version.column("pit", rows)) for version in both if "pit" in version.scores]
         for name in averaged:
             if name in first.scores and name in second.scores:
-                difference = column(first, name) - column(second, name)
+                difference = first.column(name, rows) - second.column(name, rows)
                 parts += [difference[:, None]] if np.isfinite(difference).all() else []
         return np.hstack(parts) if parts else np.ones((int(np.count_nonzero(rows)), 1))
 
-    targets = column(first, "target") if "target" in first.scores else np.array([np.nan])
+    targets = first.column("target", rows) if "target" in first.scores else np.array([np.nan])
     whole = not np.any(targets % 1.0)  # they may be of counts: columns of scores do not say
     return dependence.blocks(scores, noisy=True, counts=targets if whole else None)
 
@@ -330,7 +348,7 @@ def disjoint_differences(first: ComparedVersion, second: ComparedVersion) -> dic
         TooFewBlocksError: the rows of a version depend on each other in too few blocks.
     """
     found = _cce_differences(first, second)
-    valid = [version.scores["valid"].to_numpy(bool) for version in (first, second)]
+    valid = [version.valid for version in (first, second)]
     labels = [_labels(version, rows) for version, rows in zip((first, second), valid, strict=True)]
     for name, metric in METRICS.items():
         parts = []
@@ -372,13 +390,12 @@ def _square_beyond_noise(version: ComparedVersion) -> Array | None:
     metric, noise, scores = version.metrics.get(SQUARED_CCE), version.influence_noise, version.scores
     if noise is None or metric is None or metric.low is None or metric.high is None:
         return None
-    valid = scores["valid"].to_numpy(bool)
-    weights = scores[ROW_WEIGHT].to_numpy(np.float64)[valid] if ROW_WEIGHT in scores else None
-    squares = scores["cce"].to_numpy(np.float64)[valid] ** 2
+    valid = version.valid
+    weights, squares = version.weights(valid), version.column("cce", valid) ** 2
     beyond = float(np.average(squares, weights=weights)) - float(np.mean(noise))
     of_scale = 0.0
     if "target" in scores:
-        apart = pd.to_numeric(scores["target"], errors="coerce").to_numpy(np.float64)[valid]
+        apart = version.column("target", valid)
         apart = (apart - apart.mean()) ** 2
         of_scale = float(np.std(apart) / np.mean(apart)) if np.mean(apart) > 0.0 else 0.0
     more = REACH * math.hypot(float(np.std(squares)), max(beyond, 0.0) * of_scale) / math.sqrt(len(squares))
@@ -388,7 +405,7 @@ def _square_beyond_noise(version: ComparedVersion) -> Array | None:
 
 def shared_keys(first: ComparedVersion, second: ComparedVersion) -> int:
     """How many keys both versions scored."""
-    one, two = (version.scores["key"].to_numpy()[version.scores["valid"].to_numpy(bool)] for version in (first, second))
+    one, two = (version.scores["key"].to_numpy()[version.valid] for version in (first, second))
     return int(pd.Index(one).isin(pd.Index(two)).sum())
 
 
@@ -406,15 +423,16 @@ def _contributions(
     if metric.influence:
         if metric.influence not in scores or name not in version.metrics:
             return None
-        influence = scores[metric.influence].to_numpy(np.float64)[rows]
+        influence = version.column(metric.influence, rows)
         sums = np.bincount(labels, influence) / len(influence)
         return version.metrics[name].value, sums - sums.mean()
     if not metric.is_compared or metric.column not in scores:
         return None
-    values = scores[metric.column].to_numpy(np.float64)[rows]
+    values = version.column(metric.column, rows)
     if len(values) < 2 or not np.isfinite(values).all():
         return None
-    weights = scores[ROW_WEIGHT].to_numpy(np.float64)[rows] if ROW_WEIGHT in scores else np.ones(len(values))
+    weights = version.weights(rows)
+    weights = np.ones(len(values)) if weights is None else weights
     columns = metric.prepared(values)
     columns = columns[:, None] if columns.ndim == 1 else columns
     sums = np.stack([np.bincount(labels, column * weights) for column in columns.T], axis=1)

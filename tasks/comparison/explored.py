@@ -15,7 +15,7 @@ from congruence.kernels.rng import stream
 from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be_best, score_parts
 from congruence.tasks.comparison.differences import REACH, ComparedVersion, MetricDifference, pair_blocks
 from congruence.tasks.scores.metrics.definitions import RECALIBRATED
-from congruence.tasks.scores.metrics.registry import REGION, ROW_WEIGHT, mean_columns
+from congruence.tasks.scores.metrics.registry import REGION, mean_columns
 from congruence.tasks.scores.summary import slice_groups, tenths
 
 ROWS = 1_000
@@ -101,7 +101,7 @@ def rows_apart(first: ComparedVersion, second: ComparedVersion, rows: Array) -> 
     for column in _COLUMNS:
         if column in first.scores and column in second.scores:
             for name, version in (("first", first), ("second", second)):
-                values = version.scores[column].to_numpy(float)
+                values = version.column(column)
                 largest[f"{column}_{name}"], table[f"{column}_{name}"] = values[most], values[places]
                 if column == "mean" and len(valid):
                     title = f"prediction of {version.label}"
@@ -122,7 +122,7 @@ def rows_apart(first: ComparedVersion, second: ComparedVersion, rows: Array) -> 
 
 def difference(first: ComparedVersion, second: ComparedVersion, column: str) -> Array:
     """What the first version has more of a column, row by row, (rows,)."""
-    return np.asarray(first.scores[column].to_numpy(float) - second.scores[column].to_numpy(float))
+    return first.column(column) - second.column(column)
 
 
 def _chosen(difference: Array) -> Array:
@@ -220,11 +220,11 @@ def who_won(first: ComparedVersion, second: ComparedVersion, rows: Array) -> Who
         names = (score, recalibrated)
         if any(name not in version.scores for version in (first, second) for name in names):
             continue
-        columns = [_column(version, name) for version in (first, second) for name in names]
+        columns = [version.column(name) for version in (first, second) for name in names]
         chosen = rows & ~np.any(np.isnan(columns), axis=0)
         if np.count_nonzero(chosen) < FEWEST_ROWS or not np.isfinite([column[chosen] for column in columns]).all():
             continue
-        weights = _column(first, ROW_WEIGHT)[chosen] if ROW_WEIGHT in first.scores else None
+        weights = first.weights(chosen)
         blocks = pair_blocks(first, second, chosen, names)
         kept = [column[chosen] for column in columns]
         counted = np.ones(len(kept[2])) if weights is None else mean_one(weights, len(kept[2]))
@@ -259,18 +259,15 @@ def best_set(versions: Sequence[ComparedVersion], *, recalibrated: bool = False)
     if len(versions) < 2 or any(name not in version.scores for version in versions for name in names):
         return {}
     first, last = versions[0], versions[-1]
-    if any(
-        not version.shares_rows(first) and list(version.scores["key"]) != list(first.scores["key"])
-        for version in versions[1:]
-    ):
+    if not all(version.has_rows_of(first) for version in versions[1:]):
         return {}
-    losses = {version.label: _column(version, _SCORE) for version in versions}
+    losses = {version.label: version.column(_SCORE) for version in versions}
     if recalibrated:
-        losses |= {recalibrated_label(version.label): _column(version, names[1]) for version in versions}
+        losses |= {recalibrated_label(version.label): version.column(names[1]) for version in versions}
     rows = np.all([np.isfinite(column) for column in losses.values()], axis=0)
     if np.count_nonzero(rows) < 2:
         return {}
-    weights = _column(first, ROW_WEIGHT)[rows] if ROW_WEIGHT in first.scores else None
+    weights = first.weights(rows)
     try:
         blocks = pair_blocks(first, last, rows, mean_columns().values())
         return may_be_best({label: column[rows] for label, column in losses.items()}, weights=weights, blocks=blocks)
@@ -294,10 +291,6 @@ def _within(
     return score_parts(
         *(column[here] for column in columns), weights=None if weights is None else weights[here], blocks=own
     )
-
-
-def _column(version: ComparedVersion, name: str) -> Array:
-    return np.asarray(version.scores[name].to_numpy(np.float64))
 
 
 def _sentence(first: str, second: str, parts: ScoreParts, scale: float) -> str:

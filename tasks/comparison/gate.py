@@ -345,8 +345,8 @@ def _skill(version: ComparedVersion, metric: str, value: float) -> float:
     marginal = METRICS[metric].marginal
     if marginal is None or "target" not in version.scores:
         return 0.0
-    targets = pd.to_numeric(version.scores["target"], errors="coerce").to_numpy(np.float64)
-    targets = targets[version.scores["valid"].to_numpy(bool) & np.isfinite(targets)]
+    targets = version.column("target", version.valid)
+    targets = targets[np.isfinite(targets)]
     return max(0.0, marginal(targets) - value) if len(targets) > 1 else 0.0
 
 

@@ -221,7 +221,7 @@ def compare_pair(
     require_comparable([first, second])
     if first.split.digest != second.split.digest:
         return _on_other_rows(first, second)
-    if not first.shares_rows(second) and list(first.scores["key"]) != list(second.scores["key"]):
+    if not first.has_rows_of(second):
         raise ProtocolError(
             f"scores: the rows of {first.label} and {second.label} have other keys; evaluate both again"
         )
@@ -281,8 +281,7 @@ def _on_other_rows(first: ComparedVersion, second: ComparedVersion) -> PairedCom
 
 
 def _valid_in_both(first: ComparedVersion, second: ComparedVersion) -> Array:
-    valid = second.scores["valid"].to_numpy(bool)
-    return valid if first.shares_rows(second) else valid & first.scores["valid"].to_numpy(bool)
+    return second.valid if first.shares_rows(second) else second.valid & first.valid
 
 
 def _points_won(first: ComparedVersion, second: ComparedVersion, column: str, rows: Array) -> PointsWon:
