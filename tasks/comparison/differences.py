@@ -31,7 +31,7 @@ from congruence.tasks.scores.evaluation import (
     Evaluation,
     MetricValue,
     SplitSummary,
-    logged_verdict,
+    verdict_of,
 )
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_WEIGHT, mean_columns
@@ -107,7 +107,8 @@ class ComparedVersion:
     @property
     def verdict(self) -> Verdict:
         """Not judged, no fault found, or wrong, with the largest fault."""
-        return logged_verdict(self.said, self.metrics, self.split.valid_rows)
+        after = self.said.partition(": ")[2]
+        return verdict_of(self.metrics, rows=self.split.valid_rows, fault=after, reason=after)
 
     def shares_rows(self, other: ComparedVersion) -> bool:
         """Whether both are known to be of the same rows without looking at them."""

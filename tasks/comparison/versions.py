@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import TooFewBlocksError
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import require_same
@@ -225,7 +225,7 @@ def compare_pair(
         raise ProtocolError(
             f"scores: the rows of {first.label} and {second.label} have other keys; evaluate both again"
         )
-    rows = _valid_in_both(first, second)
+    rows = second.valid if first.shares_rows(second) else second.valid & first.valid
     differences: dict[str, MetricDifference] = {}
     notes: tuple[str, ...] = ()
     refused = ""
@@ -242,7 +242,8 @@ def compare_pair(
         differences, refused = {}, str(error)
         notes = (*notes, refused)
     columns = {CCE: "cce", **{name: column for name, column in mean_columns().items() if name in differences}}
-    points = {name: _points_won(first, second, column, rows) for name, column in columns.items()}
+    apart = {name: np.sign(difference(first, second, column)[rows]) for name, column in columns.items()}
+    points = {name: PointsWon(*(int(np.sum(each == side)) for side in (-1, 1, 0))) for name, each in apart.items()}
     largest, some = rows_apart(first, second, rows)
     return PairedComparison(
         first,
@@ -278,15 +279,6 @@ def _on_other_rows(first: ComparedVersion, second: ComparedVersion) -> PairedCom
     notes = (said, refused) if refused else (said,)
     none = pd.DataFrame({"row": [], "key": [], "cce_difference": []})
     return PairedComparison(first, second, sum(counts), differences, {}, none, notes, refused=refused)
-
-
-def _valid_in_both(first: ComparedVersion, second: ComparedVersion) -> Array:
-    return second.valid if first.shares_rows(second) else second.valid & first.valid
-
-
-def _points_won(first: ComparedVersion, second: ComparedVersion, column: str, rows: Array) -> PointsWon:
-    apart = difference(first, second, column)[rows]
-    return PointsWon(int((apart < 0).sum()), int((apart > 0).sum()), int((apart == 0).sum()))
 
 
 Splits = Mapping[str, ComparedVersion]

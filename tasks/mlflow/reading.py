@@ -30,7 +30,6 @@ from congruence.tasks.mlflow.connection import (
 )
 from congruence.tasks.mlflow.finished import ANY, Conditions, complete_runs, evaluation_in, run_metrics
 from congruence.tasks.mlflow.identity import COMPLETE, STATE, facts
-from congruence.tasks.mlflow.runs import read_parquet
 from congruence.tasks.models.registry import RegistryError, resolve
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.wrong import WrongPlace
@@ -63,7 +62,8 @@ class LoggedTable:
 
     def __getitem__(self, name: str) -> pd.Series:
         with self._reported():
-            return read_parquet(self._local(), [name])[name]
+            table = pq.read_table(self._local(), columns=[name], page_checksum_verification=True)
+            return table.to_pandas()[name]
 
     def release(self) -> None:
         """Remove the file from this machine's disk; it is fetched again where it is asked for."""

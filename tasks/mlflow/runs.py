@@ -383,17 +383,5 @@ def write_parquet(table: pd.DataFrame, path: Path, *, single: Sequence[str] = ()
             writer.write_table(pa.Table.from_pandas(part, types, preserve_index=False))
 
 
-def read_parquet(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """Returns columns of a file of ``write_parquet``.
-
-    Raises:
-        OSError: the file is damaged.
-    """
-    import pyarrow.parquet as pq
-
-    table: pd.DataFrame = pq.read_table(path, columns=list(columns), page_checksum_verification=True).to_pandas()
-    return table
-
-
 def _narrow(column: pd.Series[Any], types: dict[str, Any]) -> pd.Series[Any]:
     return column.astype(types[str(column.name)]) if column.name in types else column

@@ -196,12 +196,6 @@ def verdict_of(metrics: Mapping[str, MetricValue], *, rows: int = 0, fault: str 
     return replace(found, fault=fault) if found.is_wrong else found
 
 
-def logged_verdict(said: str, metrics: Mapping[str, MetricValue], rows: int = 0) -> Verdict:
-    """The verdict by what is logged of an evaluation: its words, "" where it has none, and its metrics."""
-    after = said.partition(": ")[2]
-    return verdict_of(metrics, rows=rows, fault=after, reason=after)
-
-
 def metric_list_digest(names: Iterable[str]) -> str:
     """Twelve hexadecimal digits for a list of metrics, whatever its order."""
     return hashlib.sha256("\n".join(sorted(set(names))).encode()).hexdigest()[:12]

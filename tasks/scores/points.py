@@ -15,7 +15,7 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, correlations, dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks, found_blocks
-from congruence.kernels.engine.results import CongruenceInfluence, CongruenceResult, CongruenceTest, benjamini_hochberg
+from congruence.kernels.engine.results import CongruenceResult, CongruenceTest, benjamini_hochberg
 from congruence.kernels.pit import ORDERS, pit_values
 from congruence.kernels.scores import point_scores, resolution
 from congruence.tasks.data.shards import Shard
@@ -225,13 +225,6 @@ def score_points(
     return points | {name: values for name, values in found.items() if scored[name] == len(targets)}
 
 
-def with_design(frame: pd.DataFrame, split: SplitRows) -> pd.DataFrame:
-    """``frame`` with the groups and times of all rows, where the split names them."""
-    design = split.design()
-    named = {ROW_GROUP: design.groups, ROW_TIME: design.time}
-    return frame.assign(**{name: values for name, values in named.items() if values is not None})
-
-
 def logged_columns(points: dict[str, Array], valid: Array) -> dict[str, Array | pd.Categorical]:
     """The scores of valid rows in their places, in the single precision in which they are logged; texts by their code.
 
@@ -266,12 +259,7 @@ def over_all_rows(values: Array, valid: Array) -> Array:
     return column
 
 
-def influence_columns(influence: CongruenceInfluence) -> tuple[Array, Array]:
-    """What each reference row contributes to the squared CCE and to the CCE, in single precision."""
-    return _single(influence.squared), _single(influence.root)
-
-
-def influence_table(columns: tuple[Array, Array], keys: Array | pd.Series[Any]) -> pd.DataFrame:
+def influence_table(columns: Sequence[Array], keys: Array | pd.Series[Any]) -> pd.DataFrame:
     """What each reference row contributes (``INFLUENCE``); rows of another split than ``keys`` go by their number."""
     n = len(columns[0])
     named = pd.Series(keys).reset_index(drop=True)

@@ -43,13 +43,12 @@ from congruence.tasks.scores.evaluation import (
 )
 from congruence.tasks.scores.metrics.definitions import RECALIBRATED
 from congruence.tasks.scores.metrics.metric import Rows
-from congruence.tasks.scores.metrics.registry import REGION, ROW_WEIGHT, requested_metrics
+from congruence.tasks.scores.metrics.registry import REGION, ROW_GROUP, ROW_TIME, ROW_WEIGHT, requested_metrics
 from congruence.tasks.scores.points import (
     MOST_EMBEDDED,
     ScoredRows,
     SplitRows,
     correlated_rows,
-    influence_columns,
     influence_table,
     logged_columns,
     named_features,
@@ -60,7 +59,6 @@ from congruence.tasks.scores.points import (
     rows_looked_at,
     runs_looked_at,
     score_points,
-    with_design,
 )
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
 from congruence.tasks.scores.rows_read import RowsRead
@@ -193,7 +191,10 @@ def score_version(
     if wrong is not None and (said := remarks(summary, len(targets), predictive, given.kind)):
         wrong = replace(wrong, method=f"{wrong.method} {said}".strip())
     known = measurement.result.uncertainty
-    influence, noise = (None, None) if known is None else (influence_columns(known.influence), known.influence.noise)
+    influence, noise = None, None
+    if known is not None:
+        noise = known.influence.noise
+        influence = [each.astype(np.float32) for each in (known.influence.squared, known.influence.root)]
     if regions is not None:
         points[REGION] = np.array(regions.names, dtype=object)[regions.labels]
     columns, weights = logged_columns(points, rows.valid), given.weights
@@ -204,7 +205,9 @@ def score_version(
     if tried is not None:
         provenance["recalibration_preview"] = tried.as_plain()
     del given
-    frame = with_design(row_frame(split, rows.reasons(), rows.valid), split)
+    frame, design = row_frame(split, rows.reasons(), rows.valid), split.design()
+    named = {ROW_GROUP: design.groups, ROW_TIME: design.time}
+    frame = frame.assign(**{name: values for name, values in named.items() if values is not None})
     keys = frame["key"] if rows.valid.all() else frame.loc[rows.valid, "key"]
     frame = pd.concat([frame, pd.DataFrame(columns, index=frame.index, copy=False)], axis=1)
     if weights is not None:
@@ -259,7 +262,9 @@ def _named_regions(
 def _correlation(given: _ValidRows, rows: ScoredRows, measurement: VersionMeasurement) -> Correlation | None:
     """Correlation of rows that nobody named, where the version is judged as if they were independent."""
     is_named = given.dependence is not None or measurement.result.inference is not None
-    if is_named or not is_judged_here(measurement, given.targets):
+    # A verdict by a p-value or a band, which take rows as independent.
+    is_judged = measurement.test is not None or measurement.expected is not None
+    if is_named or not is_judged or len(given.targets) < FEWEST_ROWS:
         return None
     # Rows of a table often share their inputs, and then every fault of the version; of pictures and texts that are
     # copies that is rare.
@@ -368,11 +373,6 @@ def _preview(
     tried = None if dependence is None else dependence.of_rows(chosen)
     of_rows = rows.embeddings_of(chosen), targets[chosen], predictive[chosen], given.keys[chosen]
     return preview(protocol, *of_rows, half, given.seed, tried)
-
-
-def is_judged_here(measurement: VersionMeasurement, targets: Array) -> bool:
-    """Whether a verdict of these rows rests on a p-value or a band, which take them as independent."""
-    return len(targets) >= FEWEST_ROWS and (measurement.test is not None or measurement.expected is not None)
 
 
 def target_names(split: SplitRows, count: int) -> list[str]:
