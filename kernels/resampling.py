@@ -216,7 +216,8 @@ class ScoreStatistics:
             raise InvalidInputError(f"{name}: has infinite values; a deviation from {centers[name]} is not defined")
         filled = self.counts > 0
         drawn = _bootstrap_weights(int(filled.sum()), resamples, seed, "bootstrap of buckets")
-        sums = self.sums[np.ix_(filled, [self.names.index(name) for name in centers])]
+        columns = np.array([self.names.index(name) for name in centers])
+        sums = self.sums[filled][:, columns]
         noise = drawn @ sums / (drawn @ self.counts[filled])[:, None] - [means[name] for name in centers]
         noise *= 1.0 if blocks is None else widening(blocks.count)
         value = float(np.mean(np.abs(deviation)))

@@ -207,7 +207,7 @@ def calibration_by_group(
     rows = np.bincount(codes, minlength=groups).astype(float)
 
     def means(values: Array) -> Array:
-        return np.bincount(codes, values, groups) / rows
+        return np.asarray(np.bincount(codes, values, groups) / rows)
 
     def mean_and_error(values: Array) -> tuple[Array, Array]:
         """Means by group, and 1.96 of their standard errors; a row alone has none of its own and takes the whole's."""

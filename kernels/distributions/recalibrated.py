@@ -146,7 +146,8 @@ class NormalScoreMap:
         return np.asarray(np.clip(np.searchsorted(levels, v, side="right") - 1, 0, len(levels) - 2))
 
     def _level(self, p: Array, levels: Array, shares: Array) -> Array:
-        k = np.sum([p >= column[:, None] for column in shares.T[1:-1]] or [np.zeros(p.shape)], axis=0, dtype=np.intp)
+        reached = [p >= column[:, None] for column in shares.T[1:-1]] or [np.zeros(p.shape)]
+        k = np.asarray(np.sum(reached, axis=0, dtype=np.intp))
         left, right = (np.take_along_axis(shares, index, axis=1) for index in (k, k + 1))
         return np.asarray(levels[k] + (p - left) / (right - left) * (levels[k + 1] - levels[k]))
 

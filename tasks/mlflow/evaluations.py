@@ -221,7 +221,7 @@ def _params(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _metrics(evaluation: Evaluation) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for name, metric in evaluation.metrics.items():
         ends = {logged_name(name): metric.value, logged_name(name, "low"): metric.low}
         ends[logged_name(name, "high")] = metric.high

@@ -63,7 +63,8 @@ class LoggedTable:
     def __getitem__(self, name: str) -> pd.Series:
         with self._reported():
             table = pq.read_table(self._local(), columns=[name], page_checksum_verification=True)
-            return table.to_pandas()[name]
+            column: pd.Series = table.to_pandas()[name]
+            return column
 
     def release(self) -> None:
         """Remove the file from this machine's disk; it is fetched again where it is asked for."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
-from congruence.kernels.resampling.aggregation import Estimate
+from congruence.kernels.resampling import Estimate
 
 Power = Literal["square", "root"]
 
