@@ -53,6 +53,11 @@ class ClusterSpec(Strict):
     wait_for: int = Field(default=1, ge=1)
     timeout: float = Field(default=900.0, gt=0)
 
+    def named(self, name: str) -> dict[str, Any]:
+        """Returns the arguments with the cluster's name wherever their texts ask for it."""
+        found: dict[str, Any] = yaml.safe_load(yaml.safe_dump(self.arguments).replace(NAME, name))
+        return found
+
 
 def cluster_spec(settings: ClusterSettings) -> ClusterSpec:
     """The class and the arguments that a kind other than ``address`` stands for.
@@ -121,7 +126,7 @@ def start_cluster(spec: ClusterSpec, place: str) -> Any:
             f"{place}: class: {spec.class_path} is no class of Dask clusters, as distributed.LocalCluster is"
         )
     name = f"congruence-{secrets.token_hex(4)}"
-    arguments = yaml.safe_load(yaml.safe_dump(spec.arguments).replace(NAME, name))
+    arguments = spec.named(name)
     signature = inspect.signature(made)
     if "name" in signature.parameters and "custom_cluster_spec" not in arguments:
         arguments.setdefault("name", name)

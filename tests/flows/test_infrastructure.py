@@ -24,7 +24,7 @@ import yaml
 from loopback import HttpServer, Process, free_port
 
 from congruence.flows.operations import doctor
-from congruence.tasks.dask.clusters import ClusterSpec, _named, dask_client, read_cluster_spec
+from congruence.tasks.dask.clusters import ClusterSpec, dask_client, read_cluster_spec
 from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.settings.parts import TlsSettings
 
@@ -347,7 +347,7 @@ def test_clusters_of_pods_are_what_the_operator_takes(file: Path) -> None:
     operator = pytest.importorskip("dask_kubernetes.operator")
     spec = read_cluster_spec(file)
     inspect.signature(operator.KubeCluster.__init__).bind(None, **spec.arguments)
-    resource = _named(spec.arguments, "congruence-0123abcd")["custom_cluster_spec"]
+    resource = spec.named("congruence-0123abcd")["custom_cluster_spec"]
     folder = Path(inspect.getfile(operator)).parent
     (definition,) = folder.rglob("crds/daskcluster.yaml")
     (version,) = yaml.safe_load(definition.read_text())["spec"]["versions"]
