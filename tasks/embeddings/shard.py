@@ -2,12 +2,13 @@
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
+from queue import Full, Queue
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.shards import Shard
 from congruence.tasks.data.split import Split
-from congruence.tasks.encoders.base import Encoder, InvalidRow
+from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, Encoder, InvalidRow
 from congruence.tasks.store.embeddings import EmbeddingStore
 
 _WAITING_SHARDS = 2
@@ -41,6 +42,7 @@ def embed_each(
     encoder: Encoder,
     store: EmbeddingStore,
     *,
+    batch_size: int | None = None,
     threads: int | None = None,
     prefetch_batches: int = 3,
 ) -> list[ShardReport]:
@@ -48,10 +50,10 @@ def embed_each(
 
     Rows are read and decoded by ``threads`` (default: one per usable core) at most ``prefetch_batches`` batches ahead
     of the encoder, so that memory does not grow with the shards; and across their borders, so that the encoder does not
-    wait at the end of one. Finished shards are written by a thread of their own. A batch is the next valid rows of one
-    shard, as many as the encoder asks for: the partition, and with it every byte of the result, depends on the data
-    alone, never on timing. An encoder of features with ``encode_matrix`` is given them as one matrix, with the same
-    bytes as result.
+    wait at the end of one. Finished shards are written by a thread of their own. A batch is the next ``batch_size``
+    valid rows of one shard (default: the encoder's): the partition, and with it every byte of the result, depends on
+    the data alone, never on timing. An encoder of features with ``encode_matrix`` is given them as one matrix, with the
+    same bytes as result.
 
     A row that cannot be read, decoded or embedded stays in its place, invalid, with its reason. Any other failure (the
     network, the disk, the device) is raised, and nothing of an unfinished shard counts as done.
@@ -68,7 +70,10 @@ def embed_each(
                 each.waiting = _embed_features(split, each.shard, encoder, each.embeddings, each.invalid)
                 writer.write(each)
         elif pending:
-            _embed_rows(split, pending, encoder, writer, threads or usable_cores(), prefetch_batches)
+            reading = (
+                (each, row, read) for each in pending for row, read in enumerate(split.input_readers(each.shard))
+            )
+            _embed_rows(pending, reading, encoder, writer, batch_size, threads, prefetch_batches)
     reports = done | writer.reports
     return [reports[shard.index] for shard in shards]
 
@@ -127,30 +132,66 @@ class _Writer:
 
     def _write(self, each: _Pending) -> None:
         shard, embeddings, invalid = each.shard, each.embeddings, each.invalid
-        for row in set(np.flatnonzero(~np.isfinite(embeddings).all(axis=1)).tolist()) - invalid.keys():
+        valid = np.ones(shard.rows, dtype=bool)
+        valid[list(invalid)] = False
+        for row in np.flatnonzero(valid & ~np.isfinite(embeddings).all(axis=1)).tolist():
+            valid[row] = False
             invalid[row] = "the encoder's output is not finite"
         self._store.write(shard, embeddings, invalid, **_beside(self._split, shard))
         del each.embeddings, embeddings
-        valid = shard.rows - len(invalid)
-        self.reports[shard.index] = ShardReport(shard.rows, valid, True, _since(each.started), each.waiting)
+        count = int(valid.sum())
+        self.reports[shard.index] = ShardReport(shard.rows, count, True, _since(each.started), each.waiting)
 
 
 def _embed_rows(
-    split: Split, pending: Sequence[_Pending], encoder: Encoder, writer: _Writer, threads: int, prefetch_batches: int
+    pending: Sequence[_Pending],
+    reading: Iterator[tuple[_Pending, int, Reader]],
+    encoder: Encoder,
+    writer: _Writer,
+    batch_size: int | None,
+    threads: int | None,
+    prefetch_batches: int,
 ) -> None:
-    """Encode batches of preprocessed rows into their places."""
+    """Encode batches of preprocessed rows into their places, some in flight where the encoder can have that."""
+    begin = encoder.begin
+    flying: deque[_Flight] = deque()
+
+    def land() -> None:
+        flight = flying.popleft()
+        each = flight.of
+        if flight.rows:
+            each.embeddings[flight.rows] = flight.result()
+        if flight.is_last:
+            writer.write(each)
+
+    depth = prefetch_batches * (batch_size or encoder.batch_size)
     following = iter(pending[1:])
-    with closing(_decoded(split, pending, encoder, threads, prefetch_batches * encoder.batch_size)) as rows:
+    with _Prefetch(reading, encoder, threads or usable_cores(), depth) as decoded_rows:
         asked = pending[0].started = time.perf_counter()
-        for each, batch, is_last in _batches(pending, rows, encoder):
+        for each, batch, is_last in _batches(pending, decoded_rows, lambda: batch_size or encoder.batch_size):
             each.waiting += _since(asked)
-            if batch:
-                each.embeddings[list(batch)] = encoder.encode(list(batch.values()))
-            if is_last:
-                writer.write(each)
+            while len(flying) >= BATCHES_IN_FLIGHT:
+                land()
+            values = [value for _, value in batch]
+            result = begin(values) if begin is not None and batch else partial(encoder.encode, values)
+            flying.append(_Flight(each, [row for row, _ in batch], result, is_last))
+            while begin is None and flying:
+                land()
             asked = time.perf_counter()
             if is_last and (after := next(following, None)) is not None:
                 after.started = asked
+        while flying:
+            land()
+
+
+@dataclass(frozen=True)
+class _Flight:
+    """A batch that the encoder is at work on; the last of a shard may hold no rows."""
+
+    of: _Pending
+    rows: list[int]
+    result: Callable[[], npt.NDArray[np.float32]]
+    is_last: bool
 
 
 def _embed_features(
@@ -179,44 +220,79 @@ def _embed_features(
 
 
 def _batches(
-    pending: Sequence[_Pending], rows: Iterator[Any], encoder: Encoder
-) -> Iterator[tuple[_Pending, dict[int, Any], bool]]:
-    """The valid rows of each shard in order, by batches of the size that the encoder has when the shard begins.
+    pending: Sequence[_Pending],
+    decoded_rows: Iterable[tuple[_Pending, int, Any]],
+    batch_size: Callable[[], int],
+) -> Iterator[tuple[_Pending, list[tuple[int, Any]], bool]]:
+    """The valid rows of each shard in order, by batches of the size that is asked for when the shard begins.
 
     With each batch whether it is the shard's last, which may be empty. Notes the invalid rows.
     """
+    rows = iter(decoded_rows)
     for each in pending:
-        batch: dict[int, Any] = {}
-        size = encoder.batch_size
-        for row, decoded in enumerate(islice(rows, each.shard.rows)):
+        batch: list[tuple[int, Any]] = []
+        size = batch_size()
+        for _, row, decoded in islice(rows, each.shard.rows):
             if isinstance(decoded, InvalidRow):
                 each.invalid[row] = decoded.reason
             else:
-                batch[row] = decoded
+                batch.append((row, decoded))
             if len(batch) == size:
                 yield each, batch, False
-                batch = {}
+                batch = []
         yield each, batch, True
 
 
-def _decoded(
-    split: Split, pending: Sequence[_Pending], encoder: Encoder, threads: int, depth: int
-) -> Generator[Any, None, None]:
+class _Prefetch:
     """Preprocessed rows in order: one thread streams the rows from the source, others load and decode them.
 
     At most ``depth`` rows are held between the source and the consumer.
     """
-    with ThreadPoolExecutor(threads, "decode") as decoders, ThreadPoolExecutor(1, "read-ahead") as reader:
-        readers = (read for each in pending for read in split.input_readers(each.shard))
-        begun = (decoders.submit(_decode, read, encoder) for read in readers)
-        ahead = deque(reader.submit(next, begun, None) for _ in range(depth))
+
+    def __init__(
+        self, readers: Iterator[tuple[_Pending, int, Reader]], encoder: Encoder, threads: int, depth: int
+    ) -> None:
+        self._readers = readers
+        self._encoder = encoder
+        self._rows: Queue[tuple[_Pending, int, Future[Any]] | None] = Queue(maxsize=depth)
+        self._stopped = Event()
+        self._failure: BaseException | None = None
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self._feeder = Thread(target=self._feed, name="read-ahead", daemon=True)
+
+    def __enter__(self) -> "_Prefetch":
+        self._feeder.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._feeder.join()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __iter__(self) -> Iterator[tuple[_Pending, int, Any]]:
+        while (item := self._rows.get()) is not None:
+            each, row, future = item
+            yield each, row, future.result()
+        if self._failure is not None:
+            raise self._failure
+
+    def _feed(self) -> None:
         try:
-            while (row := ahead.popleft().result()) is not None:
-                yield row.result()
-                ahead.append(reader.submit(next, begun, None))
-        finally:
-            for pool in (reader, decoders):
-                pool.shutdown(cancel_futures=True)
+            for each, row, read in self._readers:
+                if not self._put((each, row, self._pool.submit(_decode, read, self._encoder))):
+                    return
+        except Exception as failure:
+            self._failure = failure
+        self._put(None)
+
+    def _put(self, item: tuple[_Pending, int, Future[Any]] | None) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._rows.put(item, timeout=0.1)
+            except Full:
+                continue
+            return True
+        return False
 
 
 def _decode(read: Reader, encoder: Encoder) -> Any:

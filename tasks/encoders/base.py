@@ -108,6 +108,9 @@ def _passes(seconds_of: Callable[[int], float | None], size: int) -> list[float]
 
 InputKind = Literal["image", "text", "features"]
 
+BATCHES_IN_FLIGHT = 2
+"""How many batches an encoder may be at work on: one computed, one copied to it."""
+
 
 class Encoder(ABC):
     """Turns raw rows into vectors: preprocessing row by row in any thread, encoding batch by batch in one.
@@ -125,6 +128,8 @@ class Encoder(ABC):
             where they are not known.
         encode_matrix: of an encoder of features that takes many rows at once, to the same bytes as row by row: from raw
             rows (rows, features) to embeddings, not finite where `preprocess` or `encode` refuses one.
+        begin: of an encoder that computes one batch while the next is made ready for it: starts on a batch, and gives
+            the function that waits for its embeddings, in the order of the batches.
 
     The same rows in the same batches give the same bytes on the same machine; another partition into batches may move
     an embedding by single-precision rounding (about 1e-7). Embeddings are the encoder's raw output: a protocol
@@ -141,6 +146,7 @@ class Encoder(ABC):
     takes_missing: bool = False
     weight_files: tuple[Path, ...] | None = None
     encode_matrix: Callable[[NDArray[np.float64]], NDArray[np.float32]] | None = None
+    begin: Callable[[list[Any]], Callable[[], NDArray[np.float32]]] | None = None
 
     @abstractmethod
     def preprocess(self, raw: Any) -> Any:

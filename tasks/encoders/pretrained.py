@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -210,8 +210,18 @@ def _checkpoint(settings: EncoderSettings) -> _Checkpoint:
     return _named(model, settings.pretrained)
 
 
-def _create(settings: EncoderSettings) -> tuple[Any, Any, _Checkpoint]:
-    """The model in evaluation mode, its image transform, and what it was made of."""
+@dataclass(frozen=True)
+class _Created:
+    """The model in evaluation mode, its image transform, its names for open_clip and for people, and its files."""
+
+    model: Any
+    transform: Any
+    name: str
+    label: str
+    files: tuple[Path, ...] | None
+
+
+def _create(settings: EncoderSettings) -> _Created:
     checkpoint = _checkpoint(settings)
     untrained = settings.pretrained == RANDOM
     try:
@@ -228,11 +238,8 @@ def _create(settings: EncoderSettings) -> tuple[Any, Any, _Checkpoint]:
             f"encoder.model {checkpoint.label} could not be loaded ({why_unreadable(error)}); its weights must be the "
             "state dict of that architecture, as safetensors or as torch.save(model.state_dict(), ...) leaves it"
         ) from error
-    return (
-        model.eval(),
-        transform,
-        replace(checkpoint, label=f"{checkpoint.label}/{RANDOM}") if untrained else checkpoint,
-    )
+    label = f"{checkpoint.label}/{RANDOM}" if untrained else checkpoint.label
+    return _Created(model.eval(), transform, checkpoint.name, label, checkpoint.files())
 
 
 class OpenClipImageEncoder(ImageEncoder):
@@ -240,10 +247,10 @@ class OpenClipImageEncoder(ImageEncoder):
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__(settings)
-        model, transform, checkpoint = _create(settings)
-        self.weight_files = checkpoint.files()
-        self.use_transform(transform, settings.max_pixels)
-        self.id = f"open_clip:{checkpoint.label}:{weights_digest(model.visual.state_dict())}:{self.precision}"
+        created = _create(settings)
+        model, label, self.weight_files = created.model, created.label, created.files
+        self.use_transform(created.transform, settings.max_pixels)
+        self.id = f"open_clip:{label}:{weights_digest(model.visual.state_dict())}:{self.precision}"
         self._model = self.placed(model)
         self._dtype = next(model.visual.parameters()).dtype
         size = model.visual.image_size
@@ -263,17 +270,16 @@ class OpenClipTextEncoder(TorchEncoder):
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__(settings)
-        model, _, checkpoint = _create(settings)
-        self.weight_files = checkpoint.files()
+        created = _create(settings)
+        model, label, self.weight_files = created.model, created.label, created.files
         try:
-            self._tokenizer = open_clip.get_tokenizer(checkpoint.name)
+            self._tokenizer = open_clip.get_tokenizer(created.name)
         except ImportError as error:
             raise CongruenceError(
-                f"the tokenizer of {checkpoint.label} needs another package ({error}); install it: "
-                "pip install transformers"
+                f"the tokenizer of {label} needs another package ({error}); install it: pip install transformers"
             ) from error
         tower = {k: v for k, v in model.state_dict().items() if not k.startswith("visual.")}
-        self.id = f"open_clip_text:{checkpoint.label}:{weights_digest(tower)}:{self.precision}"
+        self.id = f"open_clip_text:{label}:{weights_digest(tower)}:{self.precision}"
         self.preprocessing_digest = text_digest(
             type(self._tokenizer).__name__,
             self._tokenizer.context_length,

@@ -13,6 +13,8 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from congruence.kernels.errors import BudgetError, CongruenceError, InvalidInputError
-from congruence.tasks.encoders.base import BatchSearch, Encoder, InputKind, search_batch_size, text_digest
+from congruence.tasks.encoders.base import (
+    BATCHES_IN_FLIGHT,
+    BatchSearch,
+    Encoder,
+    InputKind,
+    search_batch_size,
+    text_digest,
+)
 from congruence.tasks.encoders.images import DECODING, decode_image
 from congruence.tasks.settings.sections import EncoderSettings
 
@@ -46,6 +55,7 @@ class PixelPreprocessing:
             )
         self._geometry: list[Geometry] = geometry
         self._mean = torch.as_tensor(normalize.mean, dtype=torch.float32).reshape(1, 3, 1, 1)
+        self._placed: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
         self._std = torch.as_tensor(normalize.std, dtype=torch.float32).reshape(1, 3, 1, 1)
 
     @property
@@ -67,7 +77,97 @@ class PixelPreprocessing:
         """
         order = torch.channels_last if rows.device.type == "cuda" else torch.contiguous_format
         pixels = rows.permute(0, 3, 1, 2).to(torch.float32, memory_format=order).div_(255)
-        return pixels.sub_(self._mean.to(rows.device)).div_(self._std.to(rows.device))
+        mean, std = self._constants(rows.device)
+        return pixels.sub_(mean).div_(std)
+
+    def _constants(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and deviation on the device, copied there once: each copy would wait for what is computed."""
+        if device not in self._placed:
+            self._placed[device] = (self._mean.to(device), self._std.to(device))
+        return self._placed[device]
+
+
+@dataclass
+class _Slot:
+    """Buffers of one batch: pinned on the host, on the device, and the embeddings' way back."""
+
+    host: torch.Tensor = field(repr=False)
+    device: torch.Tensor = field(repr=False)
+    copied: Any = field(repr=False)
+    computed: Any = field(repr=False)
+    back: torch.Tensor | None = field(default=None, repr=False)
+    rows: int = 0
+    waited: bool = True
+
+
+class DevicePipeline:
+    """Runs ``forward``, from a batch on the device to its embeddings, on batches of equal rows on a CUDA device."""
+
+    def __init__(self, device: torch.device, forward: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._device = device
+        self._forward = forward
+        self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._slots: list[_Slot] = []
+        self._next = 0
+
+    def begin(self, rows: list[torch.Tensor]) -> Callable[[], NDArray[np.float32]]:
+        """Start on a batch; the function that waits for its embeddings (rows, dimension), float32.
+
+        The batch begun ``BATCHES_IN_FLIGHT`` before this one must have been waited for.
+        """
+        slot = self._slot(rows)
+        count = len(rows)
+        slot.copied.synchronize()  # the copy out of the pinned buffer two batches ago
+        torch.stack(rows, out=slot.host[:count])
+        compute = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._copies):
+            self._copies.wait_event(slot.computed)
+            slot.device[:count].copy_(slot.host[:count], non_blocking=True)
+            slot.copied.record(self._copies)
+        compute.wait_event(slot.copied)
+        embeddings = self._forward(slot.device[:count]).float()
+        if slot.back is None or slot.back.shape[1:] != embeddings.shape[1:]:
+            shape = (len(slot.host), *embeddings.shape[1:])
+            slot.back = torch.empty(shape, dtype=torch.float32, pin_memory=slot.host.is_pinned())
+        slot.back[:count].copy_(embeddings, non_blocking=True)
+        slot.computed.record(compute)
+        slot.rows, slot.waited = count, False
+        return lambda: self._result(slot)
+
+    def drain(self) -> None:
+        """Wait for everything that was begun; the results stay where they are until they are asked for."""
+        torch.cuda.synchronize(self._device)
+
+    def release(self) -> None:
+        """Let go of all buffers, once nothing is copied; results that are not asked for yet keep their own."""
+        self.drain()
+        self._slots, self._next = [], 0
+
+    @staticmethod
+    def _result(slot: _Slot) -> NDArray[np.float32]:
+        slot.computed.synchronize()
+        assert slot.back is not None
+        slot.waited = True
+        return np.array(slot.back[: slot.rows].numpy())
+
+    def _slot(self, rows: list[torch.Tensor]) -> _Slot:
+        """The slot whose turn it is, made or made larger where rows do not fit it."""
+        shape, dtype = tuple(rows[0].shape), rows[0].dtype
+        if len(self._slots) < BATCHES_IN_FLIGHT:
+            self._slots.insert(self._next, self._made(len(rows), shape, dtype))
+        slot = self._slots[self._next]
+        assert slot.waited, "a batch was begun before the one in its place was waited for"
+        if len(slot.host) < len(rows) or tuple(slot.host.shape[1:]) != shape or slot.host.dtype != dtype:
+            slot.computed.synchronize()
+            slot = self._slots[self._next] = self._made(len(rows), shape, dtype)
+        self._next = (self._next + 1) % BATCHES_IN_FLIGHT
+        return slot
+
+    def _made(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> _Slot:
+        host = torch.empty((count, *shape), dtype=dtype, pin_memory=self._device.type == "cuda")
+        device = torch.empty((count, *shape), dtype=dtype, device=self._device)
+        copied, computed = (torch.cuda.Event() for _ in range(2))  # type: ignore[no-untyped-call]
+        return _Slot(host, device, copied, computed)
 
 
 logger = logging.getLogger(__name__)
@@ -216,18 +316,45 @@ class TorchEncoder(Encoder):
                 done += len(rows)
         return np.concatenate(parts)
 
+    def begin(self, batch: list[Any]) -> Callable[[], NDArray[np.float32]]:
+        """Start on a batch; the function that waits for its embeddings, which are those of `encode`.
+
+        On a GPU the next batch is copied while this one is computed. At most `BATCHES_IN_FLIGHT` may be begun and not
+        waited for, and they are waited for in order. Where memory runs out, what is in flight ends first and the batch
+        is encoded by parts.
+        """
+        if not batch or self.device.type != "cuda":
+            done = self.encode(batch)
+            return lambda: done
+        if len(batch) <= self.batch_size:
+            try:
+                return self._pipeline.begin(batch)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+        self._pipeline.drain()
+        self._release()
+        parts = self.encode(batch)
+        return lambda: parts
+
     def _encode_at_once(self, rows: list[Any]) -> NDArray[np.float32]:
-        embeddings: NDArray[np.float32] = self._embeddings(torch.stack(rows).to(self.device)).float().cpu().numpy()
-        return embeddings
+        if self.device.type == "cuda":
+            return self._pipeline.begin(rows)()
+        return self._embeddings(torch.stack(rows)).float().numpy()
 
     def _embeddings(self, batch: torch.Tensor) -> torch.Tensor:
         """The forward pass of a batch on the device, in this encoder's precision."""
         with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             return self.forward(batch)
 
+    @cached_property
+    def _pipeline(self) -> DevicePipeline:
+        return DevicePipeline(self.device, self._embeddings)
+
     def _release(self) -> None:
         """Give memory that torch keeps for later back to the card; an allocator of others may not know how."""
         if self.device.type == "cuda":
+            self._pipeline.release()
             with suppress(RuntimeError):
                 torch.cuda.empty_cache()
 

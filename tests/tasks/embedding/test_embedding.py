@@ -21,7 +21,7 @@ from encoder_inputs import encoder_inputs
 
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.embeddings.shard import embed_each
+from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, embed_each
 from congruence.tasks.embeddings.worker import open_store, require_few_invalid, settle_batch_size
 from congruence.tasks.encoders import loading
 from congruence.tasks.encoders.base import BatchSearch, Encoder, InvalidRow
@@ -234,26 +234,38 @@ def test_appended_rows_embed_only_the_new_shards(image_split: Any, embed_process
     )
 
 
-class Sizes(Encoder):
-    """Embeds an image as its size in bytes and a constant; notes what was made ready before each batch."""
+class InFlight(Encoder):
+    """Embeds an image as its size in bytes and a constant; notes what was begun and asked for."""
 
     dimension, batch_size = 2, 8
 
-    def __init__(self, breaks_at: int | None = None, waits_for: int = 0) -> None:
-        self.ready, self.batches = threading.Semaphore(0), 0
-        self.breaks_at, self.waits_for = breaks_at, waits_for
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.begun = self.landed = 0
 
     def preprocess(self, raw: Any) -> Any:
-        self.ready.release()
         return float(len(raw))
 
     def encode(self, batch: list[Any]) -> npt.NDArray[np.float32]:
-        if self.batches == self.breaks_at:
-            raise ConnectionError("the device is lost")
-        self.batches += 1
-        if self.batches == 3:
-            assert all(self.ready.acquire(timeout=10.0) for _ in range(self.waits_for))
         return np.column_stack([batch, np.ones(len(batch))]).astype(np.float32)
+
+    def begin(self, batch: list[Any]) -> Callable[[], npt.NDArray[np.float32]]:
+        number, values = self.begun, self.encode(batch)
+        self.begun += 1
+        self.events.append(f"begin {number}")
+        assert self.begun - self.landed <= BATCHES_IN_FLIGHT
+
+        def result() -> npt.NDArray[np.float32]:
+            assert number == self.landed
+            self.landed += 1
+            self.events.append(f"result {number}")
+            return values
+
+        return result
+
+
+class OneByOne(InFlight):
+    begin = None  # type: ignore[assignment]
 
 
 def store_of(folder: Path, split: Any) -> EmbeddingStore:
@@ -264,10 +276,11 @@ def test_the_encoder_does_not_wait_at_the_end_of_a_shard(
     image_split: Callable[..., SplitSettings], tmp_path: Path
 ) -> None:
     split = open_split(image_split(60))
-    # 20 rows a shard are batches of 8, 8 and 4: while the third is encoded, rows of the next shard are made ready.
-    encoder, alone = Sizes(waits_for=25), Sizes()
+    encoder, alone = InFlight(), OneByOne()
     store, other = store_of(tmp_path / "a", split), store_of(tmp_path / "b", split)
     reports = embed_each(split, split.shards, encoder, store, threads=2)
+    # 20 rows a shard are batches of 8, 8 and 4: batch 3 is the next shard's first.
+    assert encoder.events.index("begin 3") < encoder.events.index("result 2")
     assert len(reports) == 3
     assert all(report.embedded and report.valid_rows == 20 for report in reports)
     for shard in split.shards:
@@ -289,8 +302,17 @@ def test_what_is_finished_is_written_by_another_thread_and_kept_when_a_later_sha
 
     monkeypatch.setattr(store, "write", noting)
 
+    class Breaking(InFlight):
+        def preprocess(self, raw: Any) -> Any:
+            return super().preprocess(raw)
+
+        def begin(self, batch: list[Any]) -> Callable[[], npt.NDArray[np.float32]]:
+            if self.begun == 7:  # of the third shard
+                raise ConnectionError("the device is lost")
+            return super().begin(batch)
+
     with pytest.raises(ConnectionError, match="device is lost"):
-        embed_each(split, split.shards, Sizes(breaks_at=7), store, threads=2)  # in the third shard
+        embed_each(split, split.shards, Breaking(), store, threads=2)
     assert writers
     assert all(name.startswith("write-behind") for name in writers)
     assert len(store.pending()) in (1, 2)
@@ -307,7 +329,7 @@ def test_a_shard_that_cannot_be_written_is_not_reported_as_done(
 
     monkeypatch.setattr(store, "write", full)
     with pytest.raises(OSError, match="no space left"):
-        embed_each(split, split.shards, Sizes(), store, threads=1)
+        embed_each(split, split.shards, InFlight(), store, threads=1)
 
 
 def test_a_process_that_embeds_nothing_takes_no_card(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.tasks.encoders.base import search_batch_size
-from congruence.tasks.encoders.torch_encoder import TorchEncoder, choose_device, is_out_of_memory, weights_digest
+from congruence.tasks.encoders.torch_encoder import TorchEncoder, choose_device, weights_digest
 from congruence.tasks.settings.sections import EncoderSettings
 
 
@@ -55,49 +55,6 @@ def test_out_of_memory_halves_the_batch_for_good(kind: type[Doubling], caplog: p
     encoder.seen.clear()
     encoder.encode(rows[:30])
     assert encoder.seen == [12, 12, 6]
-
-
-@pytest.mark.parametrize(
-    "failure",
-    [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
-        MemoryError("std::bad_alloc: out_of_memory: CUDA error at: /rmm/mr/device/cuda_memory_resource.hpp"),
-        RuntimeError(
-            "std::bad_alloc: out_of_memory: RMM failure at: pool_memory_resource.hpp: Maximum pool size exceeded"
-        ),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-    ],
-    ids=["torch", "rmm in Python", "rmm through torch", "cuBLAS"],
-)
-def test_memory_that_runs_out_on_a_card_halves_the_batch(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = Doubling(room=4, batch_size=8)
-
-    def run_out() -> None:
-        raise failure
-
-    monkeypatch.setattr(encoder, "run_out_of_memory", run_out)
-    rows = [torch.full((3,), float(row)) for row in range(12)]
-    np.testing.assert_array_equal(encoder.encode(rows)[:, 0], 2.0 * np.arange(12))
-    assert encoder.batch_size == 4
-
-
-def test_other_failures_on_a_card_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = Doubling(room=0, batch_size=8)
-
-    def fail() -> None:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    monkeypatch.setattr(encoder, "run_out_of_memory", fail)
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        encoder.encode([torch.zeros(3)])
-    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    assert not is_out_of_memory(ValueError("out of memory"))
-
-
-def test_every_name_of_torch_exists_here() -> None:
-    assert hasattr(torch.cuda, "empty_cache")
-    assert hasattr(torch.backends.cudnn, "allow_tf32")
-    assert {"channels_last", "preserve_format", "contiguous_format"} <= set(dir(torch))
 
 
 def test_a_row_that_does_not_fit_is_refused_with_a_remedy() -> None:
