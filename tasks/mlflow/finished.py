@@ -37,6 +37,7 @@ WRONG = "what_is_wrong"
 """The tag of a run with what is wrong with its version, a sentence a line."""
 
 SECONDS = "seconds/"
+_FORMER_SECONDS = "seconds_"
 _BOUNDS = "intervals"
 
 
@@ -99,7 +100,21 @@ def run_metrics(run: Run) -> dict[str, MetricValue]:
         section, _, name = logged.rpartition("/")
         if section in SECTIONS and section != _BOUNDS:
             found[name] = MetricValue(value, *(values.get(logged_name(name, bound)) for bound in ("low", "high")))
-    return found
+    return found or _former_metrics(values)
+
+
+def _former_metrics(values: Mapping[str, float]) -> dict[str, MetricValue]:
+    """Of a run of a former release, whose metrics stood under their short names, all digits and no sections."""
+
+    def is_bound(name: str) -> bool:
+        stem, _, side = name.rpartition("_")
+        return side in ("low", "high") and stem in values
+
+    return {
+        name: MetricValue(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
+        for name, value in values.items()
+        if "/" not in name and not name.startswith(_FORMER_SECONDS) and not is_bound(name)
+    }
 
 
 _WORDS = {

@@ -107,7 +107,7 @@ class EvaluationIdentity:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """What a run of an evaluation says of it: its parameters and our tags."""
+    """What a run of an evaluation says of it: its parameters and our tags; former releases said all of it in tags."""
     tags = {name.removeprefix(PREFIX): value for name, value in run.data.tags.items() if name.startswith(PREFIX)}
     return {**run.data.params, **tags}
 
@@ -153,9 +153,11 @@ def all_runs(client: MlflowClient, experiments: Sequence[str], wanted: str) -> l
 
 
 def evaluations_in(client: MlflowClient, settings: TrackingSettings) -> list[str]:
-    """The id of the experiment of evaluations; none before the first one."""
-    found = client.get_experiment_by_name(settings.evaluations)
-    return [] if found is None or found.lifecycle_stage != "active" else [str(found.experiment_id)]
+    """The ids of the experiments that may hold evaluations: one, and those of former releases, which had many."""
+    start = f"{settings.experiment}/"
+    asked = start.partition("'")[0]  # a quotation mark would end the pattern, and "_" stands for any character in it
+    found = all_pages(lambda token: client.search_experiments(filter_string=f"name LIKE '{asked}%'", page_token=token))
+    return [str(each.experiment_id) for each in found if each.name.startswith(start)]
 
 
 def quoted(value: str) -> str:

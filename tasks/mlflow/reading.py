@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,9 @@ from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 SCORES_FILE = "scores.parquet"
 INFLUENCE_FILE = "influence.parquet"
+_FORMER_NOISE = "influence_noise.parquet"
 PROVENANCE_FILE = "provenance.json"
+_REMEDY = "; evaluate its version again: congruence evaluate FILE --again -m VERSION"
 
 
 class LoggedTable:
@@ -75,7 +77,14 @@ class LoggedTable:
     def _local(self) -> Path:
         if self._folder is None:
             folder = tempfile.TemporaryDirectory(prefix="congruence-")
-            fetched_artifact(self.run_id, self.path, folder.name, self.settings)
+            try:
+                fetched_artifact(self.run_id, self.path, folder.name, self.settings)
+            except TrackingError as error:
+                if self.path in _files(self.run_id, self.settings):
+                    raise
+                raise TrackingError(
+                    f"run {self.run_id}: holds no {self.path}, as a former release logged it{_REMEDY}"
+                ) from error
             self._folder = folder
         return Path(self._folder.name) / self.path
 
@@ -84,10 +93,20 @@ class LoggedTable:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            raise TrackingError(
-                f"run {self.run_id}: {self.path} is damaged ({error}); evaluate its version again: congruence evaluate "
-                "FILE --again -m VERSION"
-            ) from error
+            raise TrackingError(f"run {self.run_id}: {self.path} is damaged ({error}){_REMEDY}") from error
+
+
+class _Influence(LoggedTable):
+    """Of a run of a former release, which kept no keys where those of the valid rows of the split were meant."""
+
+    def __getitem__(self, name: str) -> pd.Series:
+        if name != "key" or "key" in self.columns:
+            return super().__getitem__(name)
+        scores = LoggedTable(self.run_id, SCORES_FILE, self.settings)
+        try:
+            return scores["key"][scores["valid"].to_numpy(bool)].reset_index(drop=True)
+        finally:
+            scores.release()
 
 
 def logged_versions(split: str, settings: TrackingSettings, *, conditions: Conditions = ANY) -> list[ComparedVersion]:
@@ -122,18 +141,38 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
         TrackingError: MLflow does not answer, or the run holds no complete evaluation.
     """
     run = _complete_run(run_id, settings)
-    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-        recorded = json.loads(fetched_artifact(run_id, PROVENANCE_FILE, folder, settings).read_text())
-    places, noise = recorded["wrong_places"], recorded.get("influence_noise")
+    files = _files(run_id, settings)
+    recorded = _recorded(run_id, settings) if PROVENANCE_FILE in files else {}
+    # Runs of former releases have these two in tags, the noise in a file, and say "slices" and "wrong_places", too.
+    known = facts(run)
+    slices, places = (recorded.get(name, json.loads(known.get(name, "null"))) for name in ("slices", "wrong_places"))
+    noise = recorded.get("influence_noise")
+    if noise is None and _FORMER_NOISE in files:
+        noise = LoggedTable(run_id, _FORMER_NOISE, settings)["noise"]
+    found = evaluation_in(run)
+    exact = {name: MetricValue(**metric) for name, metric in recorded.get("metrics", {}).items()}
     return replace(
-        evaluation_in(run),
-        metrics={name: MetricValue(**metric) for name, metric in recorded["metrics"].items()},  # at all digits
+        found,
+        metrics=exact or found.metrics,
         scores=LoggedTable(run_id, SCORES_FILE, settings),
-        influence=None if noise is None else LoggedTable(run_id, INFLUENCE_FILE, settings),
-        influence_noise=None if noise is None else np.array(noise),
-        slices=tuple(recorded["slices"]),
+        influence=_Influence(run_id, INFLUENCE_FILE, settings) if INFLUENCE_FILE in files else None,
+        influence_noise=None if noise is None else np.asarray(noise),
+        slices=tuple(slices or ()),
         wrong_places=None if places is None else tuple(WrongPlace(**place) for place in places),
     )
+
+
+def _files(run_id: str, settings: TrackingSettings) -> set[str]:
+    """The files of a run that lie in no folder."""
+    held = with_retries("looking for tables", lambda: connect(settings).list_artifacts(run_id), settings)
+    return {str(item.path) for item in held}
+
+
+def _recorded(run_id: str, settings: TrackingSettings) -> dict[str, Any]:
+    """A run's provenance, which has its metrics at all digits."""
+    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+        recorded: dict[str, Any] = json.loads(fetched_artifact(run_id, PROVENANCE_FILE, folder, settings).read_text())
+    return recorded
 
 
 def read_scores(

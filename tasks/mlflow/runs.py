@@ -77,14 +77,15 @@ def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings:
     """The one run of this evaluation. Of several made at the same moment the oldest stays, the others are deleted."""
     experiment = experiment_id(client, settings.evaluations, settings)
     prepare_experiment(client, experiment, "evaluation", settings, identity.split_name, identity.target)
-    runs = _without_failed(client, runs_of(client, identity.digest, [experiment]))
+    places = evaluations_in(client, settings)
+    runs = _without_failed(client, runs_of(client, identity.digest, places))
     if not runs:
         client.create_run(
             experiment,
             run_name=identity.run_name,
             tags={**identity.tags, **SOURCE, IDENTITY: identity.digest, STATE: OPEN},
         )
-        runs = runs_of(client, identity.digest, [experiment])
+        runs = runs_of(client, identity.digest, places)
     first, *others = runs
     for run in others:
         client.delete_run(run.info.run_id)

@@ -191,6 +191,7 @@ def test_a_run_that_is_marked_while_it_is_logged_ends_complete(
 
     monkeypatch.setattr(MlflowClient, "log_batch", while_metrics_are_logged)
     assert log_evaluation(evaluation, registered) == run_id
+    assert failed
     assert all(failed)
     require_complete(run_id)
 

@@ -26,11 +26,11 @@ from congruence.tasks.evaluate.evaluation import performance_report, system_metr
 from congruence.tasks.mlflow import evaluations, runs
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
-from congruence.tasks.mlflow.finished import complete_runs, run_metrics
+from congruence.tasks.mlflow.finished import complete_runs, list_evaluations, run_metrics
 from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
 from congruence.tasks.mlflow.pages import evaluation_lists, log_failure
 from congruence.tasks.mlflow.reading import logged_versions, read_scores, read_version
-from congruence.tasks.mlflow.runs import RunContent, log_once, open_run
+from congruence.tasks.mlflow.runs import RunContent, log_once, open_run, write_parquet
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.metrics.registry import SECTIONS, shown
@@ -460,3 +460,59 @@ def test_evaluations_of_another_target_have_a_view_of_their_own(settings, client
     assert {run.info.run_id for run in complete_runs(settings, split)} == set(made)
     views = [name for name in evaluation_lists(settings) if name.startswith(split)]
     assert views == [split, f"{split}: ClaimNb", f"{split}: age"]
+
+
+def test_a_run_of_a_former_release_is_found_and_read(settings, client, versions, split, make_evaluation):
+    """As it logged: an experiment a split, short names of metrics, all that identifies in tags."""
+    evaluation = make_evaluation(model=versions[0], split=split)
+    run_id = log_evaluation(evaluation, settings)
+    new = client.get_run(run_id)
+    identity = EvaluationIdentity.of(evaluation)
+    tags = {f"congruence.{name}": value for name, value in identity.params.items()} | identity.tags
+    tags |= {"congruence.identity": identity.digest, "congruence.state": "complete", "congruence.model_id": ""}
+    tags |= {"congruence.slices": json.dumps(["half"]), "congruence.wrong_places": "[]"}
+    kept = {name: new.data.params[name] for name in ("rows", "valid_rows", "protocol", "split_digest")}
+    former = client.create_run(client.create_experiment(f"congruence/{split}"), tags=tags).info.run_id
+    for name, value in kept.items():
+        client.log_param(former, name, value)
+    for name, metric in evaluation.metrics.items():
+        for suffix, value in (("", metric.value), ("_low", metric.low), ("_high", metric.high)):
+            if value is not None:
+                client.log_metric(former, name + suffix, value)
+    client.log_metric(former, "seconds_solve", 1.0)
+    client.set_terminated(former)
+    client.delete_run(run_id)
+    assert find_evaluation(identity, settings) == former
+    assert run_metrics(client.get_run(former)) == evaluation.metrics
+    assert [item.run_id for item in logged_versions(split, settings)] == [former]
+    version = read_version(former, settings)
+    assert (version.metrics, version.slices, version.wrong_places) == (evaluation.metrics, ("half",), ())
+    (listed,) = (each for each in list_evaluations(["angle"], settings) if each.model.version == "1")
+    assert former in [each.run_id for each in listed.evaluations]
+
+
+def test_influence_that_a_former_release_logged_is_read(settings, client, versions, split, make_evaluation, tmp_path):
+    """Its noise in a file, and no keys where those of the valid rows were meant."""
+    evaluation = make_evaluation(model=versions[0], split=split)
+    run_id = log_evaluation(evaluation, settings)
+    expected = read_version(run_id, settings)
+    keys, noise = expected.influence["key"].tolist(), expected.influence_noise
+    provenance = json.loads(Path(client.download_artifacts(run_id, "provenance.json", str(tmp_path))).read_text())
+    del provenance["influence_noise"]
+    (tmp_path / "provenance.json").write_text(json.dumps(provenance))
+    write_parquet(evaluation.influence.drop(columns="key"), tmp_path / "influence.parquet")
+    write_parquet(pd.DataFrame({"noise": noise}), tmp_path / "influence_noise.parquet")
+    for name in ("provenance.json", "influence.parquet", "influence_noise.parquet"):
+        client.log_artifact(run_id, str(tmp_path / name))
+    found = read_version(run_id, settings)
+    assert found.influence["key"].tolist() == keys
+    np.testing.assert_array_equal(found.influence_noise, noise)
+
+
+def test_a_run_without_a_table_of_scores_names_the_remedy(settings, client, versions, split, make_evaluation):
+    run_id = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
+    (Path(client.download_artifacts(run_id, "")) / "scores.parquet").unlink()
+    found = read_version(run_id, settings)
+    said = rf"run {run_id}: holds no scores\.parquet, .*; evaluate its version again"
+    with pytest.raises(TrackingError, match=said):
+        found.scores["key"]
