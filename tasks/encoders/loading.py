@@ -14,11 +14,18 @@ from pathlib import Path
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.encoders.features import FeatureEncoder
 from congruence.tasks.runtime.files import digest_of, load_record, save_record
 from congruence.tasks.settings.sections import EncoderSettings
 
 _OF_TORCH = {"open_clip": "open_clip", "open_clip_text": "open_clip", "timm": "timm"}  # the packages of kinds
+_CLASSES = {
+    "open_clip": ("pretrained", "OpenClipImageEncoder"),
+    "open_clip_text": ("pretrained", "OpenClipTextEncoder"),
+    "timm": ("pretrained", "TimmImageEncoder"),
+    "statistics": ("images", "PictureStatisticsEncoder"),
+    "identity": ("features", "FeatureEncoder"),
+}
+"""The module and the class of each kind, imported where it is asked for: torch, open_clip and timm take seconds."""
 
 
 def load_encoder(settings: EncoderSettings) -> Encoder:
@@ -29,32 +36,17 @@ def load_encoder(settings: EncoderSettings) -> Encoder:
         InvalidInputError: a model, tag, path or device that does not exist; names those that do. Features whose
             statistics are not fitted yet.
     """
-    # torch, open_clip and timm take seconds to import, and only these encoders need them.
     if settings.kind in _OF_TORCH:
         require_image_packages(f"encoder.kind {settings.kind}", "torch", _OF_TORCH[settings.kind])
-    if settings.kind == "open_clip":
-        from congruence.tasks.encoders.pretrained import OpenClipImageEncoder
-
-        return OpenClipImageEncoder(settings)
-    if settings.kind == "open_clip_text":
-        from congruence.tasks.encoders.pretrained import OpenClipTextEncoder
-
-        return OpenClipTextEncoder(settings)
-    if settings.kind == "timm":
-        from congruence.tasks.encoders.pretrained import TimmImageEncoder
-
-        return TimmImageEncoder(settings)
-    if settings.kind == "statistics":
-        from congruence.tasks.encoders.images import PictureStatisticsEncoder
-
-        return PictureStatisticsEncoder(settings)
     if settings.needs_statistics:
         raise InvalidInputError(
             "encoder: mean and scale of the features are neither given nor fitted; give them, or set standardise: false"
         )
-    if settings.kind == "identity":
-        return FeatureEncoder(settings)
-    return _custom(settings)
+    if settings.kind not in _CLASSES:
+        return _custom(settings)
+    module, name = _CLASSES[settings.kind]
+    made: Encoder = getattr(importlib.import_module(f"congruence.tasks.encoders.{module}"), name)(settings)
+    return made
 
 
 def require_image_packages(what: str, *packages: str) -> None:

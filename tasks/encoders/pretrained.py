@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -210,18 +210,8 @@ def _checkpoint(settings: EncoderSettings) -> _Checkpoint:
     return _named(model, settings.pretrained)
 
 
-@dataclass(frozen=True)
-class _Created:
-    """The model in evaluation mode, its image transform, its names for open_clip and for people, and its files."""
-
-    model: Any
-    transform: Any
-    name: str
-    label: str
-    files: tuple[Path, ...] | None
-
-
-def _create(settings: EncoderSettings) -> _Created:
+def _create(settings: EncoderSettings) -> tuple[Any, Any, _Checkpoint]:
+    """The model in evaluation mode, its image transform, and what it was made of."""
     checkpoint = _checkpoint(settings)
     untrained = settings.pretrained == RANDOM
     try:
@@ -238,8 +228,11 @@ def _create(settings: EncoderSettings) -> _Created:
             f"encoder.model {checkpoint.label} could not be loaded ({why_unreadable(error)}); its weights must be the "
             "state dict of that architecture, as safetensors or as torch.save(model.state_dict(), ...) leaves it"
         ) from error
-    label = f"{checkpoint.label}/{RANDOM}" if untrained else checkpoint.label
-    return _Created(model.eval(), transform, checkpoint.name, label, checkpoint.files())
+    return (
+        model.eval(),
+        transform,
+        replace(checkpoint, label=f"{checkpoint.label}/{RANDOM}") if untrained else checkpoint,
+    )
 
 
 class OpenClipImageEncoder(ImageEncoder):
@@ -247,10 +240,10 @@ class OpenClipImageEncoder(ImageEncoder):
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__(settings)
-        created = _create(settings)
-        model, label, self.weight_files = created.model, created.label, created.files
-        self.use_transform(created.transform, settings.max_pixels)
-        self.id = f"open_clip:{label}:{weights_digest(model.visual.state_dict())}:{self.precision}"
+        model, transform, checkpoint = _create(settings)
+        self.weight_files = checkpoint.files()
+        self.use_transform(transform, settings.max_pixels)
+        self.id = f"open_clip:{checkpoint.label}:{weights_digest(model.visual.state_dict())}:{self.precision}"
         self._model = self.placed(model)
         self._dtype = next(model.visual.parameters()).dtype
         size = model.visual.image_size
@@ -270,16 +263,17 @@ class OpenClipTextEncoder(TorchEncoder):
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__(settings)
-        created = _create(settings)
-        model, label, self.weight_files = created.model, created.label, created.files
+        model, _, checkpoint = _create(settings)
+        self.weight_files = checkpoint.files()
         try:
-            self._tokenizer = open_clip.get_tokenizer(created.name)
+            self._tokenizer = open_clip.get_tokenizer(checkpoint.name)
         except ImportError as error:
             raise CongruenceError(
-                f"the tokenizer of {label} needs another package ({error}); install it: pip install transformers"
+                f"the tokenizer of {checkpoint.label} needs another package ({error}); install it: "
+                "pip install transformers"
             ) from error
         tower = {k: v for k, v in model.state_dict().items() if not k.startswith("visual.")}
-        self.id = f"open_clip_text:{label}:{weights_digest(tower)}:{self.precision}"
+        self.id = f"open_clip_text:{checkpoint.label}:{weights_digest(tower)}:{self.precision}"
         self.preprocessing_digest = text_digest(
             type(self._tokenizer).__name__,
             self._tokenizer.context_length,

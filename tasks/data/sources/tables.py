@@ -173,12 +173,8 @@ def read_zarr(file: SourceFile) -> Iterator[pa.RecordBatch]:
 
     location = file.location
     try:
-        if location.is_local:
-            group = zarr.open_group(location.path, mode="r")
-        else:
-            options = dict(location.options)
-            store = zarr.storage.FsspecStore.from_url(location.uri, storage_options=options, read_only=True)
-            group = zarr.open_group(store, mode="r")
+        at, options = (location.path, None) if location.is_local else (location.uri, dict(location.options))
+        group = zarr.open_group(at, mode="r", storage_options=options)
     except (FileNotFoundError, ValueError, TypeError) as error:
         raise SplitError(f"{location.uri}: there is no Zarr group here ({error}); check the split's uri") from error
     yield from _side_by_side(file, {name: _chunked(array) for name, array in group.arrays()})
