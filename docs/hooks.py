@@ -68,8 +68,8 @@ def _repository() -> str | None:
     if name := os.environ.get("GITHUB_REPOSITORY"):
         return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
     asked = ["git", "-C", str(HERE), "config", "--get", "remote.origin.url"]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    found = re.match(r"(?:https://|ssh://|git@)(?:[^@/]*@)?([^:/]+)[:/](.+?)(?:\.git)?$", told)
+    address = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    found = re.match(r"(?:https://|ssh://|git@)(?:[^@/]*@)?([^:/]+)[:/](.+?)(?:\.git)?$", address)
     return f"https://{found[1]}/{found[2]}" if found else None
 
 

@@ -68,10 +68,10 @@ def settings() -> str:
             continue
         parts.append(f"## {title}\n\n{said}\n")
         above = [each for each in model.__mro__[1:] if issubclass(each, Strict) and each is not Strict]
-        told = " ".join([said, *(_documented(each)[0] for each in above)])
+        found_words = " ".join([said, *(_documented(each)[0] for each in above)])
         rows = []
         for name, info in model.model_fields.items():
-            description = info.description or documented.get(name) or _sentence_on(name, told)
+            description = info.description or documented.get(name) or _sentence_on(name, found_words)
             name = info.serialization_alias or name
             place, inner = f"{path}.{name}".strip("."), list(_models(info.annotation))
             waiting.extend((place, found) for found in inner)

@@ -22,7 +22,7 @@ from congruence.kernels.rng import stream
 
 @dataclass(frozen=True)
 class Downsampling:
-    """k of n reference points, chosen uniformly anew in each repeat; all points stay queries.
+    """k of n reference points, chosen uniformly, others in each repeat; all points stay queries.
 
     Attributes:
         rows: k.

@@ -16,7 +16,7 @@ Gneiting and Resin (2023), Regression diagnostics meets forecast evaluation, sec
 (2021). The isotonic fit is by recursive partition of the targets' values (Stout 2008), at once for all segments.
 
 Two versions: who won, and why, by knowledge or honesty; and which of several may still be the best. A version is
-*honest* where its predictions can be taken at their word: nothing is gained by reading its levels anew from what it
+*honest* where its predictions can be taken at their word: nothing is gained by recalibrating its levels from what it
 says itself. What it would gain is found by a map of its levels, G_i(u) = Phi((Phi^{-1}(u) - b_i) / c_i), whose b and
 log c are linear in the ranks of its own means and spreads, fitted on other rows. The CRPS or log score of two versions
 a and b then differs by

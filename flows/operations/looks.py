@@ -1,4 +1,4 @@
-"""The looks of a watch: at stored predictions as they come in, and what people are told of all looks."""
+"""The looks of a watch: at stored predictions as they come in, and what is said of all looks."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def tell_verdicts(
 ) -> None:
     """Tell what accounts say that their versions' tags do not say yet: page, event and, at last, the tag.
 
-    A version that is not registered has no tags: of it is told what a look of this pass led to. Of the versions of one
-    registered model that share looks it is told which may still be the best.
+    A version that is not registered has no tags: of it is said what a look of this pass led to. Of the versions of one
+    registered model that share looks it is said which may still be the best.
     """
     made = {outcome.label for outcome in result.made}
     for version in watched:
         account, tag = accounts[version.label], f"{VERDICT}:{split.name}"
-        said, told = f"{split.name}: {account.monitor.sentence()}", version.tags.get(tag)
-        is_known = said == told if version.version else version.label not in made
+        said, before = f"{split.name}: {account.monitor.sentence()}", version.tags.get(tag)
+        is_known = said == before if version.version else version.label not in made
         if not account.looks or is_known:
             continue
         page = page_over_time(version, settings)
@@ -119,7 +119,7 @@ def tell_verdicts(
         sentence = f"{version.label} on {said}"
         if account.looks[-1].inputs:
             sentence = f"{sentence}. {account.looks[-1].inputs.rstrip('.')}"
-        if account.monitor.verdict != "right so far" and (told is None or ": right so far" in told):
+        if account.monitor.verdict != "right so far" and (before is None or ": right so far" in before):
             link = place_of(account.looks[-1].run_id, settings.tracking)
             _emit_verdict(version, split.name, account, link)
             sentence = f"{sentence}. {_numbers(account.monitor)} Its look: {link}"

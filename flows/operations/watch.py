@@ -3,7 +3,7 @@
 A pass evaluates what MLflow lacks and finds the rest, as `congruence evaluate` does. On a split with ``new_dates_only``
 a version that is new is evaluated on all dates of the window, and one in use again on the dates after its last look,
 once there are enough rows; what all looks say together is the account (``tasks.monitor``). A pass remembers nothing:
-what was evaluated is in MLflow, and what people were told of it stands on the version.
+what was evaluated is in MLflow, and what was said of it stands on the version.
 """
 
 from __future__ import annotations

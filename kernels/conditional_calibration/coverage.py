@@ -25,7 +25,7 @@ from congruence.kernels.distributions.cells import Cells
 _LEVEL = 0.05
 _SAME = 1e-9  # levels that differ by no more are one
 SIMPLEST = 0.8
-"""An interval is told before a level whose fault is up to 1 / .8 times as certain: it is what people know."""
+"""An interval is named before a level whose fault is up to 1 / .8 times as certain: it is what people know."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ moments of draws of the null, which go the same way: the scores of other rows, w
 rows, and scores drawn from the version's own distribution, where it predicts counts (both exact); the scores times one
 sign a block for rows that depend on each other. The p-value is of the whole search.
 
-The range that says most is found; its mean scores are taken out, and the search begins anew on what is left.
+The range that says most is found; its mean scores are taken out, and the search goes on with what is left.
 """
 
 from __future__ import annotations
@@ -354,7 +354,7 @@ def _is_wrong_alike(scores: Array, inside: Array, both: Array) -> bool:
     """Whether the rows of a range that a second one leaves out are wrong, too, in the way of those that it keeps.
 
     They are set against the rows outside, not against the mean of all, to which the fault itself belongs: what was left
-    out looked right beside that, and a slice that is wrong as a whole was told with a range of an input.
+    out looked right beside that, and a slice that is wrong as a whole was named with a range of an input.
     """
     outside = scores[~inside].mean(axis=0)
     rest = inside & ~both

@@ -38,7 +38,7 @@ from congruence.kernels.scores import matched_targets
 from congruence.kernels.threads import map_on_threads
 
 VECTOR_ROWS = 4_000
-"""Of more rows with vector targets, so many are tested: their null is drawn from each version anew, 3 ms a row."""
+"""Of more rows with vector targets, so many are tested: their null is drawn from each version by itself, 3 ms a row."""
 
 VECTOR_DRAWS = 199
 

@@ -106,18 +106,18 @@ def best_over_looks(looks: Iterable[Looked], level: float = LEVEL) -> BestOverLo
     count = 0
     for number, look in enumerate(looks):
         count = number + 1
-        told = {pair: found for pair, found in look.items() if found.variance > 0.0}
-        told |= {(b, a): LookDifference(-found.score, found.variance) for (a, b), found in told.items()}
+        differences = {pair: found for pair, found in look.items() if found.variance > 0.0}
+        differences |= {(b, a): LookDifference(-found.score, found.variance) for (a, b), found in differences.items()}
         for names in look:
             for name in names:
                 most.setdefault(name, 1.0)
-        for (name, other), found in told.items():
+        for (name, other), found in differences.items():
             own = bets.setdefault(name, {})
             if other not in own:
                 own[other] = _Bet.newcomer(list(own.values()), found)
-        for (name, other), found in told.items():
+        for (name, other), found in differences.items():
             bets[name][other].add(found)
-        for name in {pair[0] for pair in told}:
+        for name in {pair[0] for pair in differences}:
             capital = float(np.exp(min(np.logaddexp.reduce([bet.log_capital for bet in bets[name].values()]), 700.0)))
             most[name] = max(most[name], capital)
             if capital >= 1.0 / level:

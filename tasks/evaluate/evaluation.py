@@ -144,11 +144,11 @@ class _OnSplit:
         plan, tracking, client = self.plan, self.plan.settings.tracking, self.steps.executor.client
         try:
             runs = [open_run(plan.identities[version.label], tracking) for version in plan.versions]
-            with ExitStack() as told:
+            with ExitStack() as recorded:
                 # Of the versions of a split, which are evaluated together, the last one's run tells of the machine.
-                told.enter_context(system_metrics(runs[-1], tracking))
+                recorded.enter_context(system_metrics(runs[-1], tracking))
                 if client is not None:
-                    told.enter_context(performance_report(client, runs[-1], tracking))
+                    recorded.enter_context(performance_report(client, runs[-1], tracking))
                 self._work()
         except BaseException as error:
             self._mark_failed(reason(error))

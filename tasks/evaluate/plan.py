@@ -258,8 +258,8 @@ def _requested(settings: EvaluationSettings) -> tuple[list[ModelVersion], dict[s
     labels = Counter(version.label for version in versions.values())
     for uri, version in versions.items():
         if labels[version.label] > 1 and not version.version:  # two logged models of a name: told apart by their ids
-            told = (version.model_id or version.run_id or "").removeprefix("m-")[:8]
-            versions[uri] = replace(version, name=f"{version.name} ({told})")
+            short = (version.model_id or version.run_id or "").removeprefix("m-")[:8]
+            versions[uri] = replace(version, name=f"{version.name} ({short})")
     return list(versions.values()), entries
 
 

@@ -201,7 +201,7 @@ class Steps:
         """
         split, slots = rows.split, self.executor.slots
         groups = groups_of_shards(split.shards, slots, len(versions))
-        # Only this version's part: what a worker is told does not grow with the others.
+        # Only this version's part: what is sent to a worker does not grow with the others.
         pieces = [(rows.of_versions([version.label]), version.label, group) for version in versions for group in groups]
         failures: Failures = {}
         at_once = slots * sum(shard.rows for shard in groups[0])

@@ -1,4 +1,4 @@
-"""MLflow, whoever asks it: its database on this machine, its address, requests that are tried again, its errors."""
+"""How MLflow is reached: its database on this machine, its address, requests that are tried again, its errors."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def open_identified(
 def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> None:
     """Mark an opened run as failed with its error; the next attempt has a run of its own in its place.
 
-    Whoever calls this may have lost a worker that goes on and completes the run meanwhile: then it is complete.
+    The caller may have lost a worker that goes on and completes the run meanwhile: then it is complete.
     """
     client = connect(settings)
 

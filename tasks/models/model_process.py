@@ -10,7 +10,7 @@ its output by their number to PATH, an .npz, and answers {"ok": true, "output": 
 
 The nursery, python model_process.py --nursery FD, has imported what most models need, and forks a supervisor for each
 that is asked for over FD: so a model is there in some tens of milliseconds, and no thread of ours is. A supervisor
-forks the process of the model, and waits until that ends or whoever asked is gone, however that came about. Then it
+forks the process of the model, and waits until that ends or the asking process is gone, however that came. Then it
 kills the process and all that it started, and writes how it ended into ``STATUS``.
 """
 
@@ -35,7 +35,7 @@ REQUEST, LOG, STATUS = "request.json", "log", "status"
 
 
 def nursery(descriptor: int) -> None:
-    """Start what is asked for, until whoever asks has ended."""
+    """Start what is asked for, until the asking process has ended."""
     asked = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors
     while True:
@@ -48,7 +48,7 @@ def nursery(descriptor: int) -> None:
         for module in request["preload"] if request else ():
             with suppress(Exception):  # it is the model's matter what it lacks
                 importlib.import_module(module)
-        if request and os.fork() == 0:  # else whoever asked has gone meanwhile
+        if request and os.fork() == 0:  # else the asking process has gone meanwhile
             asked.close()
             try:
                 supervise(home.decode(), request, ends[0])
@@ -140,7 +140,7 @@ def answered(model: Any, request: dict[str, Any], inputs: Any) -> Any:
 
 
 def _base() -> Any:
-    """``congruence.tasks.readers.base`` of whoever asks, which needs NumPy alone, whatever congruence is installed."""
+    """``congruence.tasks.readers.base`` of the asking process, which needs NumPy alone."""
     place = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "readers", "base.py")
     found = importlib.util.spec_from_file_location("congruence_readers_base", place)
     assert found is not None
@@ -151,7 +151,7 @@ def _base() -> Any:
 
 
 def _reading(request: dict[str, Any]) -> Any:
-    """The module that reads what models return, with the readers of whoever asks."""
+    """The module that reads what models return, with the readers of the asking process."""
     place = os.path.join(os.getcwd(), READERS.split("/")[0])
     if place not in sys.path:  # last: a model that brings congruence itself reads by its own
         sys.path.append(place)

@@ -279,7 +279,7 @@ class ModelProcess:
 
 
 def _as_raised(kind: str, text: str, *, own: bool) -> Exception:
-    """The error that a model's process told of, where its class matters here."""
+    """The error that a model's process sent, where its class matters here."""
     if kind == "UnreadableOutputError":
         return UnreadableOutputError(text)
     if kind == "MlflowException":

@@ -254,14 +254,14 @@ def best_over(
     for label in (version.label for version in versions):
         for look in accounts[label].looks:
             shared.setdefault((look.since, look.until, look.digest), {})[label] = look.run_id
-    told = []
+    looks_read = []
     for _, runs in sorted(shared.items()):
         pairs = {pair: _look(runs[pair[0]], runs[pair[1]], settings) for pair in combinations(sorted(runs), 2)}
         if found := {pair: each for pair, each in pairs.items() if each is not None}:
-            told.append(found)
-    if not told:
+            looks_read.append(found)
+    if not looks_read:
         return None
-    best = best_over_looks(told)
+    best = best_over_looks(looks_read)
     last = {
         version.label: (version, accounts[version.label].looks[-1].run_id)
         for version in versions

@@ -222,7 +222,7 @@ class ReportData:
 
     @property
     def heading(self) -> str:
-        """The verdict with its p-value; the fault is told below it."""
+        """The verdict with its p-value; the fault stands below it."""
         p_value = self.verdict.p_value
         said = self.verdict.state if self.verdict.is_wrong else str(self.verdict)
         return capital(said) + ("" if p_value is None else f" ({p_value_in_words(p_value)})")

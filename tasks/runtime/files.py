@@ -208,7 +208,7 @@ def alone(*folders: str | Path) -> Iterator[None]:
 def keep_temporary_files_in(place: Path) -> None:
     """Have this process, and those that it starts, keep temporary files in a folder of their own in ``place``.
 
-    It goes with this process, or, should that be killed, as soon as another one calls this: whoever lives has a lock.
+    It goes with this process, or, if that is killed, as soon as another one calls this: a living process holds a lock.
     """
     if Path(tempfile.gettempdir()).parent == place:
         return

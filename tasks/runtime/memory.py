@@ -72,7 +72,7 @@ def memory_left(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | Non
 
 
 def _groups(membership: Path, root: Path) -> Iterator[tuple[int, int | None]]:
-    """The limits of this process's group and of those above it, and what is left of each, where that is told."""
+    """The limits of this process's group and of those above it, and what is left of each, where the system says it."""
     folders: list[Path] = []
     with suppress(OSError):
         for line in membership.read_text().splitlines():

@@ -23,7 +23,7 @@ from congruence.tasks.scores.rows_read import SCORES, RowsRead
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import Segment, WhatIsWrong
 from congruence.tasks.sentences.calibration import LEVEL, capital, correlation_clause, inference_sentence, no_fault
-from congruence.tasks.sentences.findings import Finding, group_finding, told
+from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of
 from congruence.tasks.sentences.interpreter import interpretation_sentence
 
 FEWEST_INTERPRETED = 30  # what the interpreter has been trained on
@@ -209,7 +209,7 @@ def _judged(
     found, (everywhere, named) = segments(), findings()
     apart = [each.finding for each in found if not any(each.repeats(place) for place in named)]
     apart += [] if rare is None else rare(overall, found)
-    sentences, fault = told(everywhere, named, len(places), apart)
+    sentences, fault = sentences_of(everywhere, named, len(places), apart)
     return WhatIsWrong(tuple(sentences), table(LEVEL), fault=fault, p_value=p_value, segments=tuple(found))
 
 

@@ -122,8 +122,8 @@ class RareTargets:
             return cls()
         step = resolution(targets)
         shared = masses(targets, predictive, step, found.blocks)
-        told = () if shared is None else shared.faults()
-        return cls(extremes(targets, predictive, step, found.blocks, told), shared)
+        at_values = () if shared is None else shared.faults()
+        return cls(extremes(targets, predictive, step, found.blocks, at_values), shared)
 
     def metrics(self) -> dict[str, MetricValue]:
         """The p-values of both, and what the most is wrong with: numbers of targets, and shares of a value."""

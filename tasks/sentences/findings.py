@@ -22,7 +22,7 @@ from congruence.tasks.sentences.sizes import TargetRows
 
 MOST_SENTENCES = 5
 MUCH = 1.5
-"""A factor between the sums of predicted means and of targets from which it is told as a factor."""
+"""A factor between the sums of predicted means and of targets from which it is stated as a factor."""
 
 _SATURATED = 3.0
 """A factor of the spread from which bounded scores tell it badly, and the targets themselves tell it."""
@@ -113,7 +113,7 @@ def _part(part: str) -> str | None:
     return part if _IS_SAID.match(part) else None
 
 
-def told(
+def sentences_of(
     overall: Finding | None, places: Sequence[Finding], total: int, further: Sequence[Finding] = ()
 ) -> tuple[list[str], str]:
     """At most five sentences on a version that is wrong, the largest fault first, and that fault's label.
@@ -183,7 +183,7 @@ def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes
 def what_is_wrong(overall: GroupReading, found: Sequence[Place] = ()) -> list[str]:
     """The sentences on a version that is wrong by the reading of all its rows and of regions, in predicted spreads."""
     places = [group_finding(region.reading, region.name) for region in found if is_named(region, LEVEL)]
-    return told(group_finding(overall) if is_off(overall) else None, places, len(found))[0]
+    return sentences_of(group_finding(overall) if is_off(overall) else None, places, len(found))[0]
 
 
 def _bias(reading: GroupReading, sizes: TargetRows) -> str:

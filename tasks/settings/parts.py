@@ -312,7 +312,7 @@ class ClusterSettings(Strict):
         }
         if given and self.kind != "cuda":
             raise ValueError(
-                f"{', '.join(sorted(given))} belong to kind 'cuda'; workers that others start are told their share of "
+                f"{', '.join(sorted(given))} belong to kind 'cuda'; workers that others start get their share of "
                 f"a card by the environment variable {CARD_SHARE_VARIABLE}"
             )
         if self.kind == "kubernetes" and self.image is None:

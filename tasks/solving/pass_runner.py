@@ -56,7 +56,7 @@ class PassesOnCluster(Passes):
     Attributes:
         client: of the cluster.
         blocks: an address, which goes to every task.
-        progress: is told of every part that ends.
+        progress: is called with every part that ends.
         seconds: of each pass so far, by its name: of its tasks together, over the threads of the cluster. By the clock
             a pass beside others would have their seconds, too.
         unwanted: set where nobody wants the rest of the passes: the next one raises.
@@ -238,7 +238,7 @@ def measure_blocks(
     factorize: Factorize = local_factor,
     gpu: bool = False,
 ) -> dict[str, BlockMeasurement]:
-    """CCE of every version on a split that is its own reference, with everything a version is told.
+    """CCE of every version on a split that is its own reference, with everything that is said of a version.
 
     Args:
         client: of the cluster.
@@ -253,7 +253,7 @@ def measure_blocks(
         draws: simulated splits of the test; by default 999 up to 50,000 rows and the first 199 of them beyond.
         calibrated: with the test of calibration given the input and, for scalar targets, its reading, whose columns
             ``calibration_...`` are written in a call of their own.
-        announce: told in one line what is done next.
+        announce: is called with one line on what is done next.
         factorize: makes the factor of an exact system.
         gpu: whether tiles are made on the workers' cards.
 

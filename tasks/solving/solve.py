@@ -58,7 +58,7 @@ class SolveWork:
     kept: Mapping[str, MeasurementAddress] = field(repr=False)
 
     def of_versions(self, labels: list[str]) -> SolveWork:
-        """The same for some versions: what a worker is told does not grow with the others."""
+        """The same for some versions: what is sent to a worker does not grow with the others."""
         return SolveWork(
             self.protocol,
             self.reference.of_versions(labels),

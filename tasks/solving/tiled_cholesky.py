@@ -185,10 +185,10 @@ def _gram_tile(left: tuple[Any, Any], right: tuple[Any, Any], kernel: Kernel, sh
 
 def _factored(tile: Any, first_row: int) -> Any:
     xp = array_namespace(tile)
-    # CuPy says nothing of a failed factorisation unless it is told to.
-    told = nullcontext() if xp is np else importlib.import_module("cupyx").errstate(linalg="raise")
+    # CuPy says nothing of a failed factorisation unless it is asked to.
+    strict = nullcontext() if xp is np else importlib.import_module("cupyx").errstate(linalg="raise")
     try:
-        with told:
+        with strict:
             factor = xp.linalg.cholesky(tile)
     except np.linalg.LinAlgError as error:
         raise np.linalg.LinAlgError(f"the tile of rows from {first_row} has no factor") from error

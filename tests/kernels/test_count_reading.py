@@ -10,7 +10,7 @@ from congruence.kernels import Normal, Poisson
 from congruence.kernels.conditional_calibration.counts import CountRows, Tally, by_group, count_reading
 from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.tasks.sentences.counts import count_finding
-from congruence.tasks.sentences.findings import told
+from congruence.tasks.sentences.findings import sentences_of
 
 N = 20_000
 RNG = np.random.default_rng(5)
@@ -26,7 +26,7 @@ def said(y: np.ndarray, law: Poisson) -> list[str]:
     places = [count_finding(found, name) for name, found in readings.items() if q_values[name] <= 0.05 and found.is_off]
     overall = count_reading(rows)
     is_wrong = overall.is_off and overall.p_value <= 0.05
-    sentences, _ = told(count_finding(overall) if is_wrong else None, places, len(GROUPS))
+    sentences, _ = sentences_of(count_finding(overall) if is_wrong else None, places, len(GROUPS))
     assert len(sentences) <= 5
     assert not any(word in " ".join(sentences) for word in ("tails", "skew", "spreads above", "spreads below"))
     return sentences

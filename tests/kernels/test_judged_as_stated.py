@@ -15,7 +15,7 @@ from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
 from congruence.kernels.pit import mean_scores, pit_values
 from congruence.tasks.sentences.counts import level_fault, level_finding
-from congruence.tasks.sentences.findings import told
+from congruence.tasks.sentences.findings import sentences_of
 
 LEVELS = np.array([0.05, 0.5, 0.95])
 RNG = np.random.default_rng(3)
@@ -112,7 +112,7 @@ def said(y: np.ndarray, law: Quantiles, groups: dict[str, np.ndarray]) -> list[s
     readings, q_values = by_group(lambda chosen: level_reading(rows, chosen), groups, 2)
     places = [level_finding(found, name) for name, found in readings.items() if q_values[name] <= 0.05 and found.is_off]
     overall = level_reading(rows)
-    return told(level_finding(overall) if overall.is_off else None, places, len(groups))[0]
+    return sentences_of(level_finding(overall) if overall.is_off else None, places, len(groups))[0]
 
 
 def test_faults_are_told_as_coverage() -> None:

@@ -47,7 +47,7 @@ from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wr
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.scores.wrong import WhatIsWrong, weak_segments
-from congruence.tasks.sentences.findings import told, what_is_wrong
+from congruence.tasks.sentences.findings import sentences_of, what_is_wrong
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
@@ -349,7 +349,7 @@ def test_a_segment_of_few_rows_is_the_first_sentence_where_it_is_the_largest_fau
     x = rng.normal(size=2000)
     pit = stats.norm.cdf(rng.normal(size=2000) + 4.0 * (x > 2.33))
     (segment, *_) = weak_segments(pd.DataFrame({"x0": x}), RowsRead(pit), np.ones(2000), np.ones(2000))
-    said, label = told(None, [], 0, [segment.finding])
+    said, label = sentences_of(None, [], 0, [segment.finding])
     assert re.match(
         r"Where x0 is above 2\.3\d? \(2\d rows, 1 %\) the targets lie [34](\.\d)? predicted spreads above", said[0]
     )
