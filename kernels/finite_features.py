@@ -22,19 +22,12 @@ from congruence.kernels.distributions.expectations import (
     point_values,
 )
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.features import (
-    FRESH_DRAWS,
-    TAILS,
-    FeatureMap,
-    Missed,
-    fresh_draws,
-    mass_outside,
-    target_range,
-)
+from congruence.kernels.fourier import TAILS, FeatureMap, Missed, mass_outside, target_range
 from congruence.kernels.kernel_functions import Kernel, Matern
 from congruence.kernels.rng import stream
 from congruence.kernels.threads import map_on_threads
 
+FRESH_DRAWS = 8
 MAX_NODES = 1024
 NODE_TOLERANCE = 1e-9
 _SEEN = 4096  # values among which nodes are chosen, and at which features are checked
@@ -47,6 +40,11 @@ _MATERN_TERMS = 60  # Gaussian integrals in one of a Matern kernel
 _BLOCK_ENTRIES = 250_000  # a block and its scratch stay in a core's cache
 _OWN_ATOMS = 16
 _ROUNDING = 32.0 * float(np.finfo(np.float64).eps)
+
+
+def fresh_draws(distribution: Distribution) -> Array:
+    """Returns eight draws of each row, by which what was chosen is checked, (n, 8) or (n, 8, q)."""
+    return np.asarray(distribution.sample(FRESH_DRAWS, seed=stream(0, "fresh draws")))
 
 
 @dataclass(frozen=True)

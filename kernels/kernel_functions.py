@@ -1,37 +1,28 @@
 """Positive-definite kernel functions k(x, x') on inputs and targets, with scikit-learn's parameter names.
 
 A kernel is a frozen value: calling it gives a Gram block, ``diagonal`` gives k(x, x) without building the block, and
-``describe`` gives what a protocol digest needs. Blocks live where their inputs live (NumPy or CuPy). Sums and products
-of kernels are kernels, in one form whatever the order and the brackets: equal kernels have one description and digest.
-Bandwidths are read off inputs or targets: the papers', the median heuristic, and several at once.
+``describe`` gives what a protocol digest needs. Blocks live where their inputs live (NumPy or CuPy). Most kernels are
+an elementwise function of the products x.z' and of the squared norms, applied in place by the library that holds the
+block (``ProductKernel``). Sums and products of kernels are kernels, in one form whatever the order and the brackets:
+equal kernels have one description and digest.
 """
 
 from __future__ import annotations
 
 import json
 import operator
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, array_namespace, require_finite, require_targets, to_numpy
+from congruence.kernels.arrays import array_namespace
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.product_forms import (
-    DistanceForm,
-    MaternForm,
-    PolynomialForm,
-    ProductForm,
-    RBFForm,
-    l1_distances,
-    squared_distances,
-)
-from congruence.kernels.rng import stream
 
 CENTER_ROWS = 1024
+NEAR = 1e-4  # of |x|^2 + |z|^2: squared distances below it are computed from differences where the kernel needs them
 
 
 class Kernel(ABC):
@@ -67,8 +58,8 @@ class Kernel(ABC):
         """
         return _offset(x) if self.is_stationary else None
 
-    def product_form(self, dimension: int) -> ProductForm | None:  # noqa: ARG002
-        """The kernel as a function of x.z' and the norms of inputs of ``dimension`` features; None if it is none."""
+    def product_form(self, dimension: int) -> ProductKernel | None:  # noqa: ARG002
+        """The kernel on inputs of ``dimension`` features as a function of x.z' and the norms; None if it is none."""
         return None
 
     def __add__(self, other: Kernel) -> Kernel:
@@ -136,16 +127,37 @@ def _floats(kernel: Kernel, *names: str) -> None:
         object.__setattr__(kernel, name, value if value is None else float(value))
 
 
-class _Stationary(_Value):
-    """Functions of the distance, 1 where that is 0; those of the Euclidean distance have a ``DistanceForm``."""
+class Side(NamedTuple):
+    """Rows of one side of a block, with their squared norms where the kernel uses them."""
 
-    def __call__(self, x: Any, z: Any | None = None) -> Any:
-        x = as_columns(x)
-        form = self.product_form(x.shape[1])
-        assert isinstance(form, DistanceForm)
-        block = squared_distances(x, x if z is None else as_columns(z), exact_near=form.exact_near)
-        block *= form.weight
-        return form.values(block)
+    x: Any
+    norms: Any
+
+
+class ProductKernel(_Value):
+    """k(x, z) = f(scale x.z', |x|^2, |z|^2): ``finish`` applies f in place."""
+
+    uses_norms: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """What inner products are multiplied by."""
+
+    @abstractmethod
+    def values(self, argument: Any, scratch: Any | None = None) -> Any:
+        """Kernel values from the function's own argument, in its memory; ``scratch``, of its shape, is overwritten."""
+
+    def finish(self, block: Any, scratch: Any | None, x: Side, z: Side) -> None:  # noqa: ARG002
+        """Turn ``block`` = scale x z' into kernel values."""
+        self.values(block, scratch)
+
+    def product_form(self, dimension: int) -> ProductKernel:  # noqa: ARG002
+        return self
+
+
+class _Stationary(_Value):
+    """Functions of the distance, 1 where that is 0."""
 
     @property
     def is_stationary(self) -> bool:
@@ -153,6 +165,78 @@ class _Stationary(_Value):
 
     def diagonal(self, x: Any) -> Any:
         return array_namespace(x).ones(x.shape[0], dtype=x.dtype)
+
+
+class _Radial(_Stationary, ProductKernel):
+    """Functions of u = weight |x - z|^2 = weight |x|^2 - 2 weight x.z' + weight |z|^2."""
+
+    uses_norms: ClassVar[bool] = True
+    sees_rounding: ClassVar[bool] = False
+    """Whether the function sees the rounding of distances far below the norms."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> float:
+        """What squared distances are multiplied by; negative where u is at most 0."""
+
+    @property
+    def scale(self) -> float:
+        return -2.0 * self.weight
+
+    def __call__(self, x: Any, z: Any | None = None) -> Any:
+        x = as_columns(x)
+        same = z is None or z is x
+        z = x if same else as_columns(z)
+        xp = array_namespace(x, z)
+        norms = xp.einsum("ij,ij->i", x, x)
+        center = x.mean(axis=0) if x.shape[0] else x.sum(axis=0)
+        if 2.0 * float(center @ center) * x.shape[0] > float(norms.sum()):  # an offset: its digits would be lost
+            x, z = x - center, z - center
+            norms = xp.einsum("ij,ij->i", x, x)
+        block = x @ (x if same else z).T
+        block *= -2
+        self._add_norms(block, Side(x, norms), Side(z, norms if same else xp.einsum("ij,ij->i", z, z)), 1.0)
+        if same:
+            xp.fill_diagonal(block, 0)
+        block *= self.weight
+        return self.values(block)
+
+    def finish(self, block: Any, scratch: Any | None, x: Side, z: Side) -> None:
+        self._add_norms(block, x, z, self.weight)
+        self.values(block, scratch)
+
+    def _add_norms(self, block: Any, x: Side, z: Side, weight: float) -> None:
+        """Make ``weight`` |x - z|^2 of a block -2 ``weight`` x z'."""
+        xp = array_namespace(block)
+        block += weight * x.norms[:, None]
+        block += weight * z.norms[None, :]
+        if self.sees_rounding:
+            _recompute_near(block, x, z, weight)
+        # Rounding may leave a small number of the other sign for near points.
+        (xp.maximum if weight > 0 else xp.minimum)(block, 0, out=block)
+
+
+def _recompute_near(distances: Any, x: Side, z: Side, scale: float) -> None:
+    """Replace entries of ``distances`` = scale |x - z|^2 that are far below scale (|x|^2 + |z|^2), from differences.
+
+    Rounding is a share of the sum, and its root, which a kernel of the distance itself sees, is 1,000 times larger:
+    copies of a point would be apart.
+    """
+    xp = array_namespace(distances)
+    if distances.size == 0 or float(distances.min()) >= NEAR * scale * (float(x.norms.max()) + float(z.norms.max())):
+        return
+    limits = (NEAR * scale) * x.norms[:, None] + (NEAR * scale) * z.norms[None, :]
+    rows, columns = xp.nonzero(distances <= limits)
+    if xp is np and 8 * len(rows) > distances.size:
+        from scipy.spatial.distance import cdist  # half a second that a settings file need not wait for
+
+        distances[...] = scale * cdist(x.x, z.x, metric="sqeuclidean")
+        return
+    at_once = max(1, 2**22 // int(x.x.shape[1]))
+    for start in range(0, int(rows.shape[0]), at_once):
+        left, right = rows[start : start + at_once], columns[start : start + at_once]
+        difference = x.x[left] - z.x[right]
+        distances[left, right] = scale * xp.einsum("ij,ij->i", difference, difference)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,11 +249,15 @@ class _OfGamma(_Stationary):
             raise InvalidInputError(f"{type(self).__name__}: gamma is {self.gamma}, expected a positive number")
 
 
-class RBF(_OfGamma):
+class RBF(_OfGamma, _Radial):
     """exp(-gamma |x - x'|^2)."""
 
-    def product_form(self, dimension: int) -> RBFForm:  # noqa: ARG002
-        return RBFForm(self.gamma)
+    @property
+    def weight(self) -> float:
+        return -self.gamma
+
+    def values(self, argument: Any, scratch: Any | None = None) -> Any:  # noqa: ARG002
+        return array_namespace(argument).exp(argument, out=argument)
 
 
 class Laplacian(_OfGamma):
@@ -178,14 +266,25 @@ class Laplacian(_OfGamma):
     def __call__(self, x: Any, z: Any | None = None) -> Any:
         x = as_columns(x)
         z = x if z is None else as_columns(z)
-        block = l1_distances(x, z)
+        xp = array_namespace(x, z)
+        if xp is np:
+            from scipy.spatial.distance import cdist  # half a second that a settings file need not wait for
+
+            block = cdist(x, z, metric="cityblock").astype(np.result_type(x, z), copy=False)
+        else:  # on a card one feature after the other
+            block = xp.zeros((len(x), len(z)), dtype=x.dtype)
+            for left, right in zip(x.T, z.T, strict=True):
+                block += xp.abs(left[:, None] - right[None, :])
         block *= -self.gamma
-        return array_namespace(block).exp(block, out=block)
+        return xp.exp(block, out=block)
 
 
 @dataclass(frozen=True, eq=False)
-class Matern(_Stationary):
-    """Matern kernel of smoothness ``nu`` in {1/2, 3/2, 5/2}, at scaled distance t = |x - x'| / length_scale."""
+class Matern(_Radial):
+    """Matern kernel of smoothness ``nu`` in {1/2, 3/2, 5/2}, at scaled distance t = sqrt(2 nu) |x - x'| / length_scale.
+
+    e^-t times 1, 1 + t or 1 + t + t^2 / 3.
+    """
 
     nu: float
     length_scale: float = 1.0
@@ -197,12 +296,32 @@ class Matern(_Stationary):
         if not self.length_scale > 0 or not np.isfinite(self.length_scale):
             raise InvalidInputError(f"Matern: length_scale is {self.length_scale}, expected a positive number")
 
-    def product_form(self, dimension: int) -> MaternForm:  # noqa: ARG002
-        return MaternForm(self.nu, self.length_scale)
+    @property
+    def weight(self) -> float:
+        return 2.0 * self.nu / self.length_scale**2
+
+    @property
+    def sees_rounding(self) -> bool:  # type: ignore[override]
+        """See _Radial: for nu = 1/2 the slope in t^2 is infinite at 0."""
+        return self.nu == 0.5
+
+    def values(self, argument: Any, scratch: Any | None = None) -> Any:
+        xp = array_namespace(argument)
+        t = xp.sqrt(argument, out=argument)
+        decay = xp.negative(t, out=scratch)
+        xp.exp(decay, out=decay)
+        if self.nu == 0.5:
+            t[...] = decay
+            return t
+        if self.nu == 2.5:
+            t += t * t / 3
+        t += 1
+        t *= decay
+        return t
 
 
 @dataclass(frozen=True, eq=False)
-class Polynomial(_Value):
+class Polynomial(ProductKernel):
     """(gamma x.x' + coef0)^degree; ``gamma=None`` is 1/d, as in scikit-learn. Of degree 1 it is ``Linear``."""
 
     degree: int = 3
@@ -224,15 +343,32 @@ class Polynomial(_Value):
 
     def __call__(self, x: Any, z: Any | None = None) -> Any:
         x = as_columns(x)
-        z = x if z is None else as_columns(z)
         form = self.product_form(x.shape[1])
-        block = x @ z.T
+        block = x @ (x if z is None else as_columns(z)).T
         block *= form.scale
         return form.values(block)
 
-    def product_form(self, dimension: int) -> PolynomialForm:
-        gamma = 1.0 / dimension if self.gamma is None else self.gamma
-        return PolynomialForm(gamma, self.coef0, int(self.degree))
+    def product_form(self, dimension: int) -> Polynomial:
+        return self if self.gamma is not None else Polynomial(self.degree, 1.0 / dimension, self.coef0)
+
+    @property
+    def scale(self) -> float:
+        assert self.gamma is not None
+        return self.gamma
+
+    def values(self, argument: Any, scratch: Any | None = None) -> Any:
+        """See ProductKernel; repeated products, since powers of floats are an order of magnitude slower."""
+        xp = array_namespace(argument)
+        if self.coef0 != 0.0:
+            argument += self.coef0
+        if self.degree == 1:
+            return argument
+        square = xp.multiply(argument, argument, out=scratch)
+        if self.degree % 2 == 0:
+            argument[...] = square
+        for _ in range((self.degree - 1) // 2):
+            xp.multiply(argument, square, out=argument)
+        return argument
 
     def diagonal(self, x: Any) -> Any:
         x = as_columns(x)
@@ -307,95 +443,3 @@ class Product(_Composite):
 
 
 OutputScale = Literal["marginal", "residual", "multiscale"]
-SCALES = 4
-
-
-def variance_gamma(values: Any) -> float:
-    """1 / (2 var), ddof 1 (for several columns: their summed variance): the papers' bandwidth for targets.
-
-    Raises:
-        InvalidInputError: fewer than two values, or constant ones.
-    """
-    targets = require_targets(values, "targets")
-    if len(targets) < 2:
-        raise InvalidInputError("targets: one row has no variance; give an explicit gamma or at least two rows")
-    flat = np.ravel(targets)
-    return gamma_of_variance(
-        float(np.sum(np.var(targets, axis=0, ddof=1))), len(targets), float(flat[np.argmax(np.abs(flat))])
-    )
-
-
-def gamma_of_variance(variance: float, n: int, farthest: float) -> float:
-    """1 / (2 var) of n targets of which ``farthest`` is the largest in size.
-
-    Raises:
-        InvalidInputError: constant targets.
-    """
-    # Values that differ by rounding alone are constant; a small spread far from the origin is a spread.
-    if not np.sqrt(variance) > 16.0 * np.finfo(np.float64).eps * abs(farthest):
-        raise InvalidInputError(
-            f"targets: all {n} values are (almost) {farthest}, so gamma = 1/(2 var) is not defined; give an explicit "
-            "output kernel, or check the target column"
-        )
-    return 1.0 / (2.0 * variance)
-
-
-def median_gamma(x: Any, *, pairs: int = 100_000, seed: int = 0) -> float:
-    """1 / (2 median^2) of the distances of up to ``pairs`` random pairs of rows (Gretton's median heuristic)."""
-    rows = to_numpy(as_columns(x)).astype(np.float64)
-    require_finite(rows, "x")
-    rng = stream(seed, "median distance")
-    first, second = rng.integers(len(rows), size=(2, pairs))
-    keep = first != second
-    distances = np.sum((rows[first[keep]] - rows[second[keep]]) ** 2, axis=1)
-    median = float(np.median(distances)) if len(distances) else 0.0
-    if not median > 0:
-        raise InvalidInputError("x: the median distance between rows is 0; give an explicit gamma")
-    return 1.0 / (2.0 * median)
-
-
-def multiscale_rbf(y: Array, scales: int = SCALES) -> Kernel:
-    """``scaled_rbf`` at var(y): at the papers' single bandwidth, errors below the spread of the targets go unseen."""
-    return scaled_rbf(variance_gamma(y), scales)
-
-
-def scaled_rbf(gamma: float, scales: int = SCALES) -> Kernel:
-    """The sum over k < ``scales`` of RBF kernels at gamma 4^k, each weighing the same."""
-    return Sum(tuple(RBF(gamma * 4.0**k) for k in range(scales)))
-
-
-NEARLY_CONSTANT = 0.01
-
-
-POINTS = 46  # with 1,035 pairs
-
-
-class NearlyConstantKernelWarning(UserWarning):
-    """The input kernel hardly depends on its inputs, so that CCE hardly depends on x."""
-
-
-def kernel_variation(x: Array, kernel: Kernel) -> float:
-    """Relative standard deviation of k(x, x') over random pairs: near 0 means a kernel that ignores its input."""
-    points = x[np.sort(stream(0, "kernel variation").choice(len(x), min(len(x), POINTS), replace=False))]
-    if len(points) < 3:
-        return float("nan")
-    center = kernel.center(points)
-    gram = kernel(points if center is None else points - center)
-    values = gram[~np.eye(len(gram), dtype=bool)].astype(np.float64)
-    mean = float(abs(values.mean()))
-    return float((values / mean).std()) if mean > 0 else float("inf")
-
-
-def warn_if_nearly_constant(variation: float, *, stacklevel: int = 3) -> None:
-    """Warn of a kernel that varies so little."""
-    if variation < NEARLY_CONSTANT:
-        warnings.warn(constant_kernel(variation), NearlyConstantKernelWarning, stacklevel=stacklevel)
-
-
-def constant_kernel(variation: float) -> str:
-    """The warning of a kernel that varies so little."""
-    return (
-        f"the input kernel varies by {variation:.2g} of its mean between points, so CCE hardly depends on x: inputs "
-        "that are (nearly) the same, or unit-norm embeddings with gamma = 1/d, which belongs to raw ones; use "
-        "gamma = 1 on unit norm, or check the inputs"
-    )

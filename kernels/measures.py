@@ -9,7 +9,8 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.results import CongruenceResult, CongruenceTest
+from congruence.kernels.engine.congruence_test import CongruenceTest
+from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 

@@ -195,27 +195,3 @@ def require_same(digests: dict[str, str], what: str) -> None:
     if len(set(digests.values())) > 1:
         listed = ", ".join(f"{name} has {digest}" for name, digest in sorted(digests.items()))
         raise ProtocolError(f"{what} differs, so the numbers do not compare: {listed}; evaluate them under one {what}")
-
-
-def protocol_inputs(protocol: EvaluationProtocol, inputs: Array, first: int, dtype: Any) -> Array:
-    """Returns x (n, d) of a block that begins at row ``first``: checked, in ``dtype``, as the protocol wants them.
-
-    Raises:
-        InvalidInputError: a row that is not finite, or all zeros where directions are asked for; named by its number.
-    """
-    x = np.asarray(inputs, dtype=dtype)
-    bad = ~np.isfinite(x).all(axis=1)
-    if bad.any():
-        raise InvalidInputError(
-            f"embeddings: row {first + int(np.argmax(bad))} is not finite ({int(bad.sum())} of the {len(x)} rows from "
-            f"row {first} on are not); mark such rows invalid, or embed them again"
-        )
-    if protocol.normalize and len(x):
-        zero = ~x.any(axis=1)
-        if zero.any():
-            raise InvalidInputError(
-                f"embeddings: row {first + int(np.argmax(zero))} is all zeros and has no direction; protocol "
-                f"'{protocol.name}' needs unit norm. Mark the row invalid, or use protocol 'preprint'"
-            )
-        return np.asarray(protocol.apply(x))
-    return x

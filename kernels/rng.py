@@ -1,4 +1,4 @@
-"""Where random numbers come from: one seed, and for every purpose a stream that nobody else draws from.
+r"""Where random numbers come from: one seed, and for every purpose a stream that nobody else draws from.
 
 ``default_rng([s, 0])`` is ``default_rng(s)``, and a test set written with ``default_rng(s)`` then holds the
 very numbers of an evaluation with seed s. So purpose, seed and indices are hashed together (SHA-256), and the 256 bits
@@ -8,6 +8,17 @@ seeds with a number of their own choice, only where SHA-256 collides.
 Random numbers of a row are functions of its position in the split, a seed and a purpose alone. A generator that is
 asked block by block gives other numbers to other cuts. Here each row has a SplitMix64 sequence (Steele et al. 2014) of
 its own, and distributions are drawn from by inversion.
+
+Draws by the thousand cost as much as a few, where the rows share a linear code. A draw is a number g of D bits. Its
+sign for row i is :math:`(-1)^{\langle a_i, g\rangle}` with D random bits a_i of the row's own, so that any one draw's
+signs are independent, and any two draws are (Joffe 1974; Alon, Babai and Itai 1986). Means over the draws have the
+expectation and the variance that independent draws would give them. What all draws sum to along directions U is a
+Walsh-Hadamard transform, over g, of sums over the rows of equal code:
+
+.. math::  \sum_i (-1)^{\langle a_i, g\rangle} u_i \Delta_i'
+           = \sum_a (-1)^{\langle a, g\rangle} \sum_{i: a_i = a} u_i \Delta_i'
+
+which costs one product with U for all draws together, where one by one it takes a product for each.
 """
 
 from __future__ import annotations
@@ -120,3 +131,45 @@ def row_choices(positions: Array, count: int, among: int, seed: int, purpose: st
         return np.stack([pairs & 15, pairs >> 4], axis=2).reshape(len(positions), -1)[:, :count].astype(np.intp)
     halves = row_words(positions, -(-count // 2), seed, purpose).view(np.uint32)[:, :count]
     return ((halves.astype(np.uint64) * np.uint64(among)) >> np.uint64(32)).astype(np.intp)
+
+
+_ROWS_OF_A_PRODUCT = 64  # below, a product is too small to be worth its call
+
+
+def row_codes(positions: Array, bits: int, seed: int, purpose: str) -> Array:
+    """``bits`` random bits for each row as a number, (n,): of its position in the split, seed and purpose alone."""
+    return np.asarray(row_words(positions, 1, seed, purpose)[:, 0] & np.uint64(2**bits - 1)).astype(np.intp)
+
+
+def sums_by_code(vectors: Array, values: Array, codes: Array, bits: int) -> Array:
+    """sum over the rows i of each code of u_i v_i', (2^bits, k, c), for U (n, k), values (n, c) and codes (n,)."""
+    n, count = len(codes), 2**bits
+    groups = min(count, 1 << max(0, (n // _ROWS_OF_A_PRODUCT).bit_length() - 1))
+    each = count // groups
+    sums = np.zeros((groups, each, vectors.shape[1], values.shape[1]), dtype=np.float32)
+    for group, rows in rows_by_label(codes // each, groups):
+        # Rows of several codes in one product: each stands in the columns of its own.
+        columns = np.zeros((len(rows), each, values.shape[1]), dtype=np.float32)
+        columns[np.arange(len(rows)), codes[rows] % each] = values[rows]
+        product = vectors[rows].T @ columns.reshape(len(rows), -1)
+        sums[group] = product.reshape(-1, each, values.shape[1]).transpose(1, 0, 2)
+    return sums.reshape(count, vectors.shape[1], values.shape[1])
+
+
+def rows_by_label(labels: Array, count: int) -> list[tuple[int, Array]]:
+    """The rows of each label that has any."""
+    order = np.argsort(labels, kind="stable")
+    ends = np.searchsorted(labels[order], np.arange(count + 1))
+    return [(label, order[ends[label] : ends[label + 1]]) for label in range(count) if ends[label] < ends[label + 1]]
+
+
+def walsh_hadamard(values: Array) -> Array:
+    """sum_a (-1)^<a, g> v_a for every g, over the first axis, whose length is a power of two."""
+    count = len(values)
+    flat = np.array(values).reshape(count, -1)
+    half = 1
+    while half < count:
+        pairs = flat.reshape(count // (2 * half), 2, half, -1)
+        flat = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1)
+        half *= 2
+    return np.asarray(flat.reshape(values.shape))

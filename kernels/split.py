@@ -18,11 +18,12 @@ from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksErro
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
+from congruence.kernels.engine.congruence_test import CongruenceTest
 from congruence.kernels.engine.difference import CongruenceDifference, difference_of_influences
 from congruence.kernels.engine.driver import Driver, HeldSplit
 from congruence.kernels.engine.measure import Smoothed, measure_held, smooth
 from congruence.kernels.engine.plan import Accuracy, Ask
-from congruence.kernels.engine.results import CongruenceResult, CongruenceTest
+from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
 from congruence.kernels.engine.system import System
 from congruence.kernels.engine.targets import model_output_kernel
@@ -301,10 +302,10 @@ class Split:
         landmarks = self.n if self.n <= self.accuracy.exact_rows else self.accuracy.largest
         return smooth(self._driver.system(landmarks), self.x, self.query, rhs)
 
-    @property
+    @cached_property
     def spectrum(self) -> Spectrum:
         """The leading spectrum of the Gram matrix."""
-        return self.system.spectrum
+        return Spectrum.of(self.system)
 
     @cached_property
     def system(self) -> System:

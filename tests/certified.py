@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
+from congruence.kernels.engine.landmarks import prepare_system
 from congruence.kernels.engine.measure import smooth
-from congruence.kernels.engine.system import prepare_system
 from congruence.kernels.kernel_functions import RBF, Laplacian, Matern, Polynomial, Product, Sum
 from congruence.kernels.protocol import EvaluationProtocol
 

@@ -34,7 +34,7 @@ from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.dependence.blocks import FEWEST_BLOCKS, DependentBlocks, t_quantile
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.cells import Cells
-from congruence.kernels.engine.results import benjamini_hochberg
+from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.pit import ORDERS, mean_scores
 
 TAIL = 1e-7

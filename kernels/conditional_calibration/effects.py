@@ -42,7 +42,7 @@ from congruence.kernels.conditional_calibration.bases import Bases, product
 from congruence.kernels.conditional_calibration.null import RIDGES
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks, t_quantile
 from congruence.kernels.engine.blocks import BlockSums
-from congruence.kernels.engine.spectrum import weighted_squares
+from congruence.kernels.engine.system import weighted_squares
 from congruence.kernels.pit import ORDERS
 
 if TYPE_CHECKING:

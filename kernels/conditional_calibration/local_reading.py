@@ -44,8 +44,9 @@ from scipy.special import ndtr
 from congruence.kernels.arrays import Array, printed
 from congruence.kernels.conditional_calibration.reading import faults, sidak
 from congruence.kernels.dependence.blocks import DependentBlocks
-from congruence.kernels.engine.results import benjamini_hochberg
-from congruence.kernels.engine.spectrum import SpectralSmoother, relative_eigenvalues, squares_at, validated_filters
+from congruence.kernels.engine.congruence_test import benjamini_hochberg
+from congruence.kernels.engine.spectrum import SpectralSmoother
+from congruence.kernels.engine.system import relative_eigenvalues, squares_at, validated_filters
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import ORDERS, pit_scores, require_pit
 

@@ -31,7 +31,7 @@ from congruence.kernels.conditional_calibration.regions import RegionCenters
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Write, chosen_in
-from congruence.kernels.engine.spectrum import weighted_squares
+from congruence.kernels.engine.system import weighted_squares
 from congruence.kernels.pit import ORDERS, pit_scores, pit_values
 from congruence.kernels.threads import map_on_threads
 

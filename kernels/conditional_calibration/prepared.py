@@ -31,12 +31,12 @@ from congruence.kernels.conditional_calibration.vector_targets import (
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import HeldRows, LocalPasses, Passes, Write, held, whole_rows
-from congruence.kernels.engine.driver import Columns
-from congruence.kernels.engine.system import sample_pass
+from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses, Passes, Write, held, whole_rows
+from congruence.kernels.engine.landmarks import sample_pass
+from congruence.kernels.engine.system import protocol_inputs
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Kernel, require_kernel
-from congruence.kernels.protocol import EvaluationProtocol, protocol_inputs
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.scores import matched_targets
 
 REGULARIZATION = 0.1

@@ -31,7 +31,7 @@ from congruence.kernels.conditional_calibration.effects import ConditionalCalibr
 from congruence.kernels.conditional_calibration.null import BasisHypotheses, CalibrationSettings, evidence_by_others
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
 from congruence.kernels.distributions import Distribution, Samples
-from congruence.kernels.engine.targets import MAX_DIRECTIONS, exchangeable_targets, features_of_split
+from congruence.kernels.engine.null import MAX_DIRECTIONS, exchangeable_targets, features_of_split
 from congruence.kernels.kernel_functions import RBF
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import matched_targets

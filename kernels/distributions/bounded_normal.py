@@ -23,8 +23,8 @@ from congruence.kernels.distributions.base import Parametric
 from congruence.kernels.distributions.expectations import BLOCK_ENTRIES
 from congruence.kernels.distributions.mixture import Mixture
 from congruence.kernels.distributions.samples import Deterministic
+from congruence.kernels.fourier import average_wave
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.product_forms import average_wave
 
 _LOG_ROOT_2_PI = 0.5 * np.log(2.0 * np.pi)
 _REMOTE = 1e-3  # of the mass inside, below which the closed form of the CRPS has no digits

@@ -25,8 +25,8 @@ from congruence.kernels.distributions.expectations import (
     shifted,
 )
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.fourier import average_wave, waves
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.product_forms import average_wave, waves
 from congruence.kernels.rng import stream
 
 _LARGE_ORDER = 25.0  # of a Bessel function, from which the scale of a t distribution is a narrow mixture

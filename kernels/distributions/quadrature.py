@@ -17,8 +17,8 @@ from scipy.special import logsumexp, ndtr, ndtri
 
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.distributions.expectations import BLOCK_ENTRIES, polynomial_expectation
+from congruence.kernels.fourier import average_wave
 from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
-from congruence.kernels.product_forms import average_wave
 
 _ROOT_2_PI = float(np.sqrt(2.0 * np.pi))
 _SCORES, _PANELS = 8.25, 16  # 1e-16 of the mass lie beyond

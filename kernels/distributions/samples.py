@@ -22,8 +22,8 @@ from congruence.kernels.distributions.piecewise import (
     require_points,
 )
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.fourier import average_wave
 from congruence.kernels.kernel_functions import Kernel
-from congruence.kernels.product_forms import average_wave
 from congruence.kernels.rng import stream
 
 FEWEST_SCORED = 5

@@ -191,6 +191,22 @@ class BlockRows:
         return found
 
 
+@dataclass
+class Columns:
+    """Takes the columns that passes in this process write, by version and block."""
+
+    written: dict[str, dict[int, dict[str, Array]]] = field(default_factory=dict)
+
+    def __call__(self, block: int, version: str, columns: dict[str, Array]) -> None:
+        """See Write."""
+        self.written.setdefault(version, {}).setdefault(block, {}).update(columns)
+
+    def of(self, version: str) -> dict[str, Array]:
+        """Returns the columns of a version over all blocks."""
+        blocks = [columns for _, columns in sorted(self.written[version].items())]
+        return {name: np.concatenate([columns[name] for columns in blocks if name in columns]) for name in blocks[0]}
+
+
 @dataclass(frozen=True)
 class HeldRows(RowBlocks):
     """Rows in memory, in blocks of ``block_rows``.

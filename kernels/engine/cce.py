@@ -17,12 +17,19 @@ import numpy as np
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Write, chosen_in
-from congruence.kernels.engine.null import simulated_errors
+from congruence.kernels.engine.congruence_test import simulated_errors
 from congruence.kernels.engine.plan import PlannedVersion
 from congruence.kernels.engine.results import BoundKind, ErrorBounds
-from congruence.kernels.engine.spectrum import product, projected, squares_at, weighted_squares
-from congruence.kernels.engine.system import System, SystemInputs, residual_bounds
-from congruence.kernels.engine.targets import TargetErrors
+from congruence.kernels.engine.system import (
+    System,
+    SystemInputs,
+    product,
+    projected,
+    residual_bounds,
+    squares_at,
+    weighted_squares,
+)
+from congruence.kernels.engine.targets import TargetErrors, require_share
 from congruence.kernels.engine.uncertainty import (
     SUMMED_ROWS,
     InfluenceWeights,
@@ -32,7 +39,6 @@ from congruence.kernels.engine.uncertainty import (
     add_residuals,
     mean_points,
 )
-from congruence.kernels.features import require_share
 from congruence.kernels.rng import row_signs
 
 PROBES = 16
@@ -42,9 +48,9 @@ factor."""
 _UNIT = float(np.finfo(np.float64).eps) / 2.0
 
 
-def probes_of(variance: Array, positions: Array, seed: int, *, count: int = PROBES, use: str = "") -> Array:
-    """Returns probes z (n, count) of variances v (n,) at the rows ``positions``; ``use`` tells repeats apart."""
-    signs = row_signs(positions, count, seed, f"noise floor probes{use}").astype(np.float64)
+def probes_of(variance: Array, positions: Array, seed: int, use: str) -> Array:
+    """Returns probes z (n, 16) of variances v (n,) at the rows ``positions``; ``use`` tells repeats apart."""
+    signs = row_signs(positions, PROBES, seed, f"noise floor probes{use}").astype(np.float64)
     signs *= np.sqrt(variance)[:, None]
     return signs
 
@@ -73,7 +79,7 @@ def right_hand_sides_pass(
             added, y = sums[version.label], targets[rows]
             given = version.predicted(predictive[version.name][rows], positions)
             error = version.errors(y, given, measured=True).weighted(roots)
-            probes = probes_of(error.variance, positions, version.simulated.seed, use=_use(version))
+            probes = probes_of(error.variance, positions, version.simulated.seed, _use(version))
             sides = np.hstack([error.delta, probes])
             if system.is_exact:
                 added.keep("right-hand sides", sides)
@@ -168,6 +174,28 @@ class VersionAnswer:
             return np.asarray(product(columns, self.inverse) ** 2 @ self.variance), rest
         chance = np.mean(rest * (probes + known), axis=1)
         return np.asarray(np.maximum(squares_at(exact, self.floor_squares) + chance, 0.0)), rest
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What the passes of one landmark count found, up to the influences of rows."""
+
+    system: System
+    answers: list[VersionAnswer]
+    right_hand_sides: Pass
+    scores: Pass
+    certificates: dict[str, ErrorBounds]
+    points: int
+
+    @property
+    def worst(self) -> float:
+        """The largest certificate as a share of its mean CCE, or of its noise floor where that is larger."""
+        tiny, shares = float(np.finfo(float).tiny), []
+        for name, stated in self.certificates.items():
+            added = self.scores[name].added
+            least = max(float(max(added["values"], added["floor"])) / self.points, tiny)
+            shares.append(float(stated.in_mean) / least)
+        return max(shares)
 
 
 @dataclass(frozen=True)
@@ -266,7 +294,7 @@ class _Reference:
         version = answer.version
         given = version.predicted(self._predictive[version.name][rows], self.positions)
         error = version.errors(self._targets[rows], given).weighted(self._roots)
-        probes = probes_of(error.variance, self.positions, version.simulated.seed, use=_use(version))
+        probes = probes_of(error.variance, self.positions, version.simulated.seed, _use(version))
         return error, np.hstack([error.delta, probes])
 
     def add(self, answer: VersionAnswer, error: TargetErrors, smoothed: Array | None, vectors: Array) -> None:

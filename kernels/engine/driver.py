@@ -8,7 +8,7 @@ certificate needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import (
+    Columns,
     FoundBlocks,
     HeldRows,
     LocalPasses,
@@ -32,6 +33,7 @@ from congruence.kernels.engine.blocks import (
 from congruence.kernels.engine.cce import (
     EXACT_FLOOR_ENTRIES,
     Asked,
+    Solved,
     VersionAnswer,
     certificate,
     influence_pass,
@@ -39,6 +41,16 @@ from congruence.kernels.engine.cce import (
     reference_pass,
     right_hand_sides_pass,
     scores_pass,
+)
+from congruence.kernels.engine.congruence_test import CongruenceTest
+from congruence.kernels.engine.landmarks import (
+    EXACT_ROWS,
+    MOST_EXACT_ROWS,
+    Factorize,
+    kernel_variation,
+    local_factor,
+    prepare_system,
+    warn_if_nearly_constant,
 )
 from congruence.kernels.engine.null import expected_at, expected_by_blocks, true_coefficients
 from congruence.kernels.engine.plan import (
@@ -52,52 +64,16 @@ from congruence.kernels.engine.plan import (
     SeenSplit,
     look_pass,
 )
-from congruence.kernels.engine.results import (
-    CongruenceResult,
-    CongruenceTest,
-    ErrorBounds,
-    ExpectedCongruence,
-    Measured,
-)
-from congruence.kernels.engine.system import (
-    EXACT_ROWS,
-    MOST_EXACT_ROWS,
-    Factorize,
-    System,
-    local_factor,
-    prepare_system,
-)
+from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence, Measured
+from congruence.kernels.engine.system import System
 from congruence.kernels.engine.uncertainty import InfluenceWeights
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.kernel_functions import kernel_variation, warn_if_nearly_constant
 from congruence.kernels.protocol import EvaluationProtocol, ReferenceChoice
 from congruence.kernels.rng import stream
 from congruence.kernels.threads import single_threaded_blas
 
 SAMPLED = 16_384  # rows that tell with how many landmarks to begin
 SPLITS_SAMPLED = 6  # times as long a split must be for that to be worth it
-
-
-@dataclass(frozen=True)
-class Solved:
-    """What the passes of one landmark count found, up to the influences of rows."""
-
-    system: System
-    answers: list[VersionAnswer]
-    right_hand_sides: Pass
-    scores: Pass
-    certificates: dict[str, ErrorBounds]
-    points: int
-
-    @property
-    def worst(self) -> float:
-        """The largest certificate as a share of its mean CCE, or of its noise floor where that is larger."""
-        tiny, shares = float(np.finfo(float).tiny), []
-        for name, stated in self.certificates.items():
-            added = self.scores[name].added
-            least = max(float(max(added["values"], added["floor"])) / self.points, tiny)
-            shares.append(float(stated.in_mean) / least)
-        return max(shares)
 
 
 class Driver:
@@ -267,7 +243,7 @@ class Driver:
         columns = Columns()
         solved, reason = self.best(ask, columns, accuracy, announce)
         found = self.finish(solved, columns, reason)
-        return {label: one.with_columns(columns.of(label)) for label, one in found.items()}
+        return {label: with_columns(one, columns.of(label)) for label, one in found.items()}
 
     def finish(self, solved: Solved, write: Write, reason: str = "") -> dict[str, Measured]:
         """Returns all that the passes say by version, whose rows' influences are written."""
@@ -381,6 +357,29 @@ class Driver:
         return counts[-1:], before
 
 
+def with_columns(found: Measured, columns: Mapping[str, Array]) -> CongruenceResult:
+    """Returns what the passes found of a version with the columns that they wrote of all points and reference rows."""
+    influence = replace(found.uncertainty.influence, squared=columns["influence_squared"], root=columns["influence"])
+    test = found.test
+    if test is not None:
+        test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
+    return CongruenceResult(
+        columns["cce"],
+        columns["noise_floor"],
+        found.certificate.at_point,
+        found.certificate.in_mean,
+        found.certificate.kind,
+        replace(found.uncertainty, influence=influence),
+        found.band,
+        test,
+        columns.get("weight"),
+        solver="exact" if found.is_exact else f"Nystrom on {found.landmarks} landmarks",
+        output_kernel=found.output_kernel,
+        inference=found.inference,
+        reason=found.reason,
+    )
+
+
 def _reason(solved: Solved, accuracy: Accuracy) -> str:
     """Returns why so many landmarks, in one sentence."""
     return (
@@ -391,22 +390,6 @@ def _reason(solved: Solved, accuracy: Accuracy) -> str:
 
 def _nowhere(block: int, version: str, columns: dict[str, Array]) -> None:
     """Where the columns of a try go."""
-
-
-@dataclass
-class Columns:
-    """Takes the columns that passes in this process write, by version and block."""
-
-    written: dict[str, dict[int, dict[str, Array]]] = field(default_factory=dict)
-
-    def __call__(self, block: int, version: str, columns: dict[str, Array]) -> None:
-        """See Write."""
-        self.written.setdefault(version, {}).setdefault(block, {}).update(columns)
-
-    def of(self, version: str) -> dict[str, Array]:
-        """Returns the columns of a version over all blocks."""
-        blocks = [columns for _, columns in sorted(self.written[version].items())]
-        return {name: np.concatenate([columns[name] for columns in blocks if name in columns]) for name in blocks[0]}
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,16 @@ from congruence.kernels.engine.results import (
     CongruenceUncertainty,
     ErrorBounds,
 )
-from congruence.kernels.engine.spectrum import TILE_ROWS, TileMaker, TilePoints, product, projected, tile_slices
-from congruence.kernels.engine.system import System, residual_bounds
+from congruence.kernels.engine.system import (
+    TILE_ROWS,
+    System,
+    TileMaker,
+    TilePoints,
+    product,
+    projected,
+    residual_bounds,
+    tile_slices,
+)
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol, reference_choices
 

@@ -1,29 +1,12 @@
-r"""What a true version would show: simulated splits, the test of congruence, and the mean CCE that is expected.
+"""What a true version would show: targets drawn for it, their Delta, and the mean CCE that is expected.
 
-Draws by the thousand cost as much as a few, where the rows share a linear code. A draw is a number g of D bits. Its
-sign for row i is :math:`(-1)^{\langle a_i, g\rangle}` with D random bits a_i of the row's own, so that any one draw's
-signs are independent, and any two draws are (Joffe 1974; Alon, Babai and Itai 1986). Means over the draws have the
-expectation and the variance that independent draws would give them. What all draws sum to along directions U is a
-Walsh-Hadamard transform, over g, of sums over the rows of equal code:
+Under the null hypothesis right-hand sides are Delta*_i = psi(y*_i) - E psi(Y_i) with y*_i drawn from the model. A test
+needs thousands of them and they need not be exact, only computed alike for observed and drawn targets by a map that
+does not look at which is which. So psi is cut to the directions that the model's own draws use, and tabulated over the
+range that it was built for: of heavy tails the extremes lie far outside of it, where psi says nothing.
 
-.. math::  \sum_i (-1)^{\langle a_i, g\rangle} u_i \Delta_i'
-           = \sum_a (-1)^{\langle a, g\rangle} \sum_{i: a_i = a} u_i \Delta_i'
-
-which costs one product with U for all draws together, where one by one it takes a product for each.
-
-A simulated split takes one of 2^s values of every row's pool, the one whose number has the bits A_i g, for an s x D
-matrix A_i of the row's own. g = 0 takes the first value everywhere, and the splits are what a group of exchanges inside
-the pools makes of it. In the Walsh characters w of the pool this is the same sum, with codes A_i' w.
-
-Under the null hypothesis y*_i ~ f(x_i) is exchangeable with y_i, so for *any* statistic computed alike on observed and
-drawn targets p = (1 + #{T* >= T}) / (B + 1) is a valid p-value at any n (Dwass 1957; Davison and Hinkley 1997, section
-4.2). Only right-hand sides change. The statistic is the mean CCE over the points, smoothed in the leading directions.
-
-The simulated splits are drawn from pools. A row's observed target and 15 draws from its predictive distribution are
-exchangeable if the model is the truth (an ensemble's target and members are, too), and every simulated split takes one
-of the 16 for each row. Which one is the action of a group on the pools, in which the observed split stands for the
-identity, and the draws are elements of that group chosen at random: p is exact for any number of them (Hemerik and
-Goeman 2018, theorem 2), and all of them together cost a few products.
+An ensemble's target y and its l members are exchangeable if they come from one distribution: a simulated target is one
+of them, and its Delta is taken against the mean of the *others*, as the observed one's is against the ensemble.
 
 Rows that depend on each other are not exchangeable with draws one by one. There the simulated splits are the observed
 Delta with one random sign for every block of rows: if the model is the truth, Delta has mean 0 given the inputs, and
@@ -37,187 +20,207 @@ since signs drawn for the rows leave the covariance of the smoothed error as it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, mean_over
+from congruence.kernels.arrays import Array, mean_over, row_slices
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargement, widening
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockSums
-from congruence.kernels.engine.results import TIE, CongruenceUncertainty, ExpectedCongruence
+from congruence.kernels.engine.congruence_test import ENTRY_BITS, POOL_BITS, SimulatedSplits
+from congruence.kernels.engine.results import CongruenceUncertainty, ExpectedCongruence
 from congruence.kernels.engine.spectrum import SpectralSmoother
-from congruence.kernels.engine.targets import NullFeatures, drawn_targets
+from congruence.kernels.engine.targets import output_features
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.rng import row_uniforms, row_words, stream
-from congruence.kernels.threads import available_threads, map_on_threads
+from congruence.kernels.fourier import FeatureMap
+from congruence.kernels.kernel_functions import Kernel
+from congruence.kernels.rng import row_choices, row_codes, row_uniforms, stream, sums_by_code, walsh_hadamard
 
-ROWS_OF_A_PRODUCT = 64  # below, a product is too small to be worth its call
-MIN_BITS = 10  # of up to 1,023 draws: fewer are the first of as many
-POOL_BITS = 4  # a row's pool holds 16 values
-ENTRY_BITS = 5  # rows share 32 matrices of codes: those of a tile are multiplied together
-
-
-def row_codes(positions: Array, bits: int, seed: int, purpose: str) -> Array:
-    """``bits`` random bits for each row as a number, (n,): of its position in the split, seed and purpose alone."""
-    return np.asarray(row_words(positions, 1, seed, purpose)[:, 0] & np.uint64(2**bits - 1)).astype(np.intp)
-
-
-def sums_by_code(vectors: Array, values: Array, codes: Array, bits: int) -> Array:
-    """sum over the rows i of each code of u_i v_i', (2^bits, k, c), for U (n, k), values (n, c) and codes (n,)."""
-    n, count = len(codes), 2**bits
-    groups = min(count, 1 << max(0, (n // ROWS_OF_A_PRODUCT).bit_length() - 1))
-    each = count // groups
-    sums = np.zeros((groups, each, vectors.shape[1], values.shape[1]), dtype=np.float32)
-    for group, rows in _members(codes // each, groups):
-        # Rows of several codes in one product: each stands in the columns of its own.
-        columns = np.zeros((len(rows), each, values.shape[1]), dtype=np.float32)
-        columns[np.arange(len(rows)), codes[rows] % each] = values[rows]
-        product = vectors[rows].T @ columns.reshape(len(rows), -1)
-        sums[group] = product.reshape(-1, each, values.shape[1]).transpose(1, 0, 2)
-    return sums.reshape(count, vectors.shape[1], values.shape[1])
-
-
-def walsh_hadamard(values: Array) -> Array:
-    """sum_a (-1)^<a, g> v_a for every g, over the first axis, whose length is a power of two."""
-    count = len(values)
-    flat = np.array(values).reshape(count, -1)
-    half = 1
-    while half < count:
-        pairs = flat.reshape(count // (2 * half), 2, half, -1)
-        flat = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1)
-        half *= 2
-    return np.asarray(flat.reshape(values.shape))
-
-
-@dataclass(frozen=True)
-class SimulatedSplits:
-    """Simulated splits that take one of 2^pool_bits values of every row's pool.
-
-    Attributes:
-        draws: how many, beside the split that takes the first value everywhere.
-        pool_bits: of a number in the pool.
-        entry_bits: rows share 2^entry_bits matrices A.
-        seed: of which rows share a matrix, and of which elements of the group are drawn.
-        least_bits: of g. Fewer make sums over the rows smaller; fewer draws than they have room for are the first ones
-            of more.
-    """
-
-    draws: int
-    pool_bits: int
-    entry_bits: int
-    seed: int
-    least_bits: int = MIN_BITS
-
-    @property
-    def bits(self) -> int:
-        """D."""
-        return max(self.least_bits, self.draws.bit_length())
-
-    @cached_property
-    def book(self) -> Array:
-        """Codes A'w of the characters w for some random A of full rank, (2^entry_bits, 2^pool_bits)."""
-        rng = stream(0, "code book of null draws")
-        book = np.zeros((2**self.entry_bits, 2**self.pool_bits), dtype=np.intp)
-        wanted = np.arange(len(book))
-        while len(wanted):
-            codes = _combinations(rng.integers(2**self.least_bits, size=(len(wanted), self.pool_bits)))
-            book[wanted] = codes
-            wanted = wanted[(codes[:, 1:] == 0).any(axis=1)]  # not of full rank: two characters would share a code
-        for bit in range(self.least_bits, self.bits):  # more bits are beside the others, not in their place
-            more = stream(0, "code book of null draws", bit).integers(2, size=(len(book), self.pool_bits))
-            book |= _combinations(more) << bit
-        return book
-
-    @property
-    def splits(self) -> Array:
-        """g of the observed split, 0, and of the drawn ones, (1 + draws,)."""
-        parts = [np.zeros(1, dtype=np.intp), 1 + stream(self.seed, "null splits").permutation(2**self.least_bits - 1)]
-        more = range(self.least_bits, self.bits)
-        parts += [2**bit + stream(self.seed, "null splits", bit).permutation(2**bit) for bit in more]
-        return np.concatenate(parts)[: 1 + self.draws]
-
-    def add(self, sums: Array, vectors: Array, pool: Array, positions: Array) -> None:
-        """Add what some rows contribute to ``sums`` (2^D, k, r).
-
-        Args:
-            sums: changed in place.
-            vectors: U, (n, k).
-            pool: Delta of the pools, the observed one first, (n, 2^pool_bits, r).
-            positions: of the rows in the split, (n,).
-        """
-        k, (n, size, r) = vectors.shape[1], pool.shape
-        # Value j of a pool is sum_w (-1)^<w, j> times character w, and j = A g makes <w, j> = <A'w, g>.
-        characters = walsh_hadamard(pool.transpose(1, 0, 2)) / np.float32(size)
-        flat = np.ascontiguousarray(characters.transpose(1, 0, 2)).reshape(n, -1)
-        for entry, rows in _members(self._entries(positions), len(self.book)):
-            product = vectors[rows].T @ flat[rows]
-            sums[self.book[entry]] += product.reshape(k, size, r).transpose(1, 0, 2)
-
-    def coefficients(self, sums: Array) -> Array:
-        """U'Delta of the observed split and of every drawn one, (1 + draws, k, r), from the sums over all rows."""
-        return np.asarray(walsh_hadamard(sums)[self.splits])
-
-    def kept(self, sums: Array, filters: Array) -> Array:
-        """What a smoother of ``filters`` (k,) keeps of them, (r, k, 1 + draws), observed first."""
-        kept = self.coefficients(sums) * filters[:, None]
-        return np.ascontiguousarray(kept.transpose(2, 1, 0), dtype=np.float32)
-
-    def choices(self, positions: Array) -> Array:
-        """Which value of its pool a row gives to each of ``splits``, (n, 1 + draws): the definition, bit by bit."""
-        chosen = np.zeros((len(self.book), 1 + self.draws), dtype=np.intp)
-        for bit in range(self.pool_bits):
-            ones = np.bitwise_count(self.book[:, 1 << bit, None] & self.splits) & 1
-            chosen |= ones.astype(np.intp) << bit
-        return np.asarray(chosen[self._entries(positions)])
-
-    def _entries(self, positions: Array) -> Array:
-        return row_codes(positions, self.entry_bits, self.seed, "pools of null draws")
-
-
-def _combinations(columns: Array) -> Array:
-    """A'w of every character w, (e, 2^s), from the columns of A', (e, s)."""
-    codes = np.zeros((len(columns), 1), dtype=np.intp)
-    for column in columns.T:
-        codes = np.concatenate([codes, codes ^ column[:, None]], axis=1)
-    return codes
-
-
-def _members(labels: Array, count: int) -> list[tuple[int, Array]]:
-    """The rows of each label that has any."""
-    order = np.argsort(labels, kind="stable")
-    ends = np.searchsorted(labels[order], np.arange(count + 1))
-    return [(label, order[ends[label] : ends[label + 1]]) for label in range(count) if ends[label] < ends[label + 1]]
-
-
-DRAWS = 999
-DRAWS_OF_MANY = 199
-ROWS_OF_FEWER_DRAWS = 50_000  # beyond, the test costs a fifth
 MANY_ROWS = 10_000  # of a split, beyond which the test smooths in fewer directions
 FILTER_OF_MANY = 0.05
 SPLITS = 16  # drawn for the expected mean CCE
 SIGN_BITS = 4  # 16 draws of the signs for each of them
 ROWS = 8192  # whose draws are in memory at once
-TILE_BYTES = 2**23  # of the simulated errors at some points, for one thread
-CACHED_BYTES = 2**20  # of these, what is worked on at a time
 BAND = (0.025, 0.975)
 _SIGNS = "signs of blocks of rows"
+TABLE_ENTRIES = 16_384
+TABLE_TAIL = 1e-6
+VECTOR_TOLERANCE = 1e-2
+ENERGY = 0.998  # of the features of the model's draws that the kept directions hold
+MAX_DIRECTIONS = 48
+PILOT_ROWS = 4096
+PURPOSE = "targets of a true version"  # of the band and of the test, which share their draws
+_LARGEST = float(np.sqrt(np.finfo(np.float32).max)) / 1e3  # squares are summed over rows and coordinates
+_NULL_ROWS = 65_536
+_ENSEMBLE_ROWS = 1024
 
 
-def null_draw_count(n: int, draws: int | None = None) -> int:
-    """Returns ``draws``; by default 999 simulated sets of targets up to 50,000 rows, and the first 199 of them beyond.
+@dataclass(frozen=True)
+class NullFeatures:
+    """psi in the directions that a model's own draws use: fixed once, then the same for every row of a split.
 
-    Raises:
-        InvalidInputError: fewer than one.
+    Attributes:
+        features: psi itself.
+        directions: the kept ones, (rank of psi, r).
+        table: psi in them at ``low`` + j ``step``, (entries, r); None for vector targets.
+        low, step: of the table.
     """
-    if draws is None:
-        return DRAWS if n <= ROWS_OF_FEWER_DRAWS else DRAWS_OF_MANY
-    if draws < 1:
-        raise InvalidInputError(f"draws: {draws}; a Monte-Carlo test needs at least 1, and 19 to reject at 5 %")
-    return draws
+
+    features: FeatureMap = field(repr=False)
+    directions: Array = field(repr=False)
+    table: Array | None = field(default=None, repr=False)
+    low: float = 0.0
+    step: float = 1.0
+
+    @classmethod
+    def of(
+        cls, features: FeatureMap, y: Array, predictive: Distribution, ends: tuple[float, float], *, is_discrete: bool
+    ) -> NullFeatures:
+        """Returns the directions of ``features`` that hold the draws of the pilot rows.
+
+        Args:
+            features: psi.
+            y, predictive: targets and predictive distributions of the pilot rows.
+            ends: between which all targets lie and all but a millionth of every prediction, for scalars.
+            is_discrete: whether predictions lie on whole numbers.
+
+        Raises:
+            InvalidInputError: psi overflows single precision.
+        """
+        directions = _leading_directions(features, y, predictive)
+        if y.ndim == 2:
+            return cls(features, directions)
+        low, high = max(ends[0], features.range[0]), min(ends[1], features.range[1])
+        if is_discrete:
+            low, high = float(np.floor(low)), float(np.ceil(high))
+        step = 1.0 if is_discrete and high - low < TABLE_ENTRIES else max(high - low, 1e-300) / TABLE_ENTRIES
+        grid = low + step * np.arange(int(np.ceil((high - low) / step)) + 2)
+        return cls(features, directions, (features(grid) @ directions).astype(np.float32), low, step)
+
+    def __call__(self, y: Array) -> Array:
+        """Returns psi in the kept directions, (..., r), of targets (...) or (..., q), in single precision."""
+        if self.table is None:
+            flat = y.reshape(-1, y.shape[-1])
+            parts = [
+                (self.features(flat[rows]) @ self.directions).astype(np.float32)
+                for rows in row_slices(max(len(flat), 1), _NULL_ROWS)
+            ]
+            return np.concatenate(parts).reshape(*y.shape[:-1], self.directions.shape[1])
+        position = np.clip((y - self.low) / self.step, 0.0, len(self.table) - 1.000001)
+        index = position.astype(np.intp)
+        result = self.table[index]
+        share = (position - index).astype(np.float32)[..., None]
+        if np.any(share):
+            result += share * (self.table[index + 1] - result)
+        return np.asarray(result)
+
+    def against(self, y: Array, predictive: Distribution) -> NullErrors:
+        """Returns what makes Delta of any targets of some rows, with targets y and predictive distributions."""
+        pooled = predictive.exchangeable(y)
+        if pooled is None:
+            some = row_slices(len(y), _NULL_ROWS)
+            means = [self.features.expectation(predictive[rows]) @ self.directions for rows in some]
+            return NullErrors(self, np.concatenate(means).astype(np.float32), 0)
+        totals = [np.sum(self(pooled[rows]), axis=1) for rows in row_slices(len(y), _ENSEMBLE_ROWS)]
+        return NullErrors(self, np.concatenate(totals), pooled.shape[1] - 1)
+
+
+@dataclass(frozen=True)
+class NullErrors:
+    """Delta of any targets of some rows: against E psi, or of ensembles of l against the mean of the others.
+
+    Attributes:
+        features: psi.
+        center: E psi(Y_i), or of ensembles the sum of psi over the target and all members, (n, r).
+        members: l; 0 of distributions.
+    """
+
+    features: NullFeatures
+    center: Array = field(repr=False)
+    members: int
+
+    def __call__(self, values: Array) -> Array:
+        """Returns Delta of c targets per row: (n, c) or (n, c, q) to (n, c, r).
+
+        Of ensembles, values are a row's target or members of its ensemble.
+        """
+        delta = self.features(values)
+        if self.members == 0:
+            delta -= self.center[:, None, :]
+            return delta
+        members = np.float32(self.members)
+        return np.asarray(delta * (np.float32(1.0) + 1 / members) - self.center[:, None, :] / members)
+
+
+def features_of_split(y: Array, predictive: Distribution, kernel: Kernel) -> NullFeatures:
+    """Returns psi of one model, where all n rows are here, of targets y (n,) or (n, q)."""
+    features, pilot = drawn_features(kernel, y, predictive), pilot_rows(len(y))
+    ends = (float(np.min(y)), float(np.max(y)))
+    if y.ndim == 1:
+        low, high = predictive.interval(TABLE_TAIL)
+        ends = min(low, ends[0]), max(high, ends[1])
+    return NullFeatures.of(features, y[pilot], predictive[pilot], ends, is_discrete=predictive.is_discrete)
+
+
+def drawn_features(kernel: Kernel, y: Array, predictive: Distribution) -> FeatureMap:
+    """Returns psi for simulated targets: nodes at the observed vectors would favour these."""
+    if y.ndim == 1:
+        return output_features(kernel, y, predictive)
+    unobserved = exchangeable_targets(y, predictive, 1, stream(0, "exchangeable targets"))[:, 0]
+    return output_features(kernel, unobserved, predictive, tolerance=VECTOR_TOLERANCE)
+
+
+def drawn_targets(y: Array, predictive: Distribution, positions: Array, count: int, seed: int) -> Array:
+    """Returns ``count`` targets drawn for the rows ``positions`` of a split, (n, count) or (n, count, q)."""
+    values = predictive.exchangeable(y)
+    if values is not None:
+        chosen = row_choices(positions, count, values.shape[1], seed, PURPOSE)
+        return np.asarray(values[np.arange(len(values))[:, None], chosen])
+    return row_draws(predictive, positions, count, seed, PURPOSE)
+
+
+def row_draws(predictive: Distribution, positions: Array, count: int, seed: int, purpose: str) -> Array:
+    """``count`` independent draws from the law of each row, (n, count) or (n, count, q)."""
+    return predictive.sample_by(lambda numbers, use: row_uniforms(positions, numbers, seed, f"{purpose}{use}"), count)
+
+
+def exchangeable_targets(y: Array, predictive: Distribution, count: int, rng: np.random.Generator) -> Array:
+    """Returns ``count`` targets of each row that could have been the observed one, (n, count) or (n, count, q)."""
+    pooled = predictive.exchangeable(y)
+    if pooled is None:
+        return np.asarray(predictive.sample(count, seed=rng))
+    return np.asarray(pooled[np.arange(len(y))[:, None], rng.integers(pooled.shape[1], size=(len(y), count))])
+
+
+def pilot_rows(n: int) -> Array:
+    """Returns evenly spaced rows that tell which directions a model's draws use."""
+    return np.unique(np.linspace(0, n - 1, min(n, PILOT_ROWS)).astype(np.intp))
+
+
+def _leading_directions(features: FeatureMap, y: Array, predictive: Distribution) -> Array:
+    """Returns the leading directions of the second moment of psi over draws of the pilot rows, (rank, r)."""
+    pilot = predictive.exchangeable(y)
+    if pilot is None:
+        pilot = predictive.sample(4, seed=stream(0, "pilot draws"))
+    flat = pilot.reshape(-1, *y.shape[1:])
+    flat = flat[:: len(flat) // (8 * PILOT_ROWS) + 1] if len(flat) > 8 * PILOT_ROWS else flat
+    if y.ndim == 1:
+        flat = np.clip(flat, *features.range)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = features(flat)
+    finite = np.isfinite(values)
+    largest = float(np.max(np.abs(values[finite]), initial=0.0))
+    if not finite.all() or largest > _LARGEST:
+        raise InvalidInputError(
+            f"y: the output kernel's features reach {largest:.3g} on targets and predictions, the limit of single "
+            f"precision is {_LARGEST:.3g}; rescale both to a spread near 1, or use a stationary output kernel (RBF)"
+        )
+    energy, axes = np.linalg.eigh(values.T @ values)
+    held = np.cumsum(energy[::-1]) / np.sum(energy)
+    count = min(int(np.searchsorted(held, ENERGY)) + 1, MAX_DIRECTIONS, len(energy))
+    return np.ascontiguousarray(axes[:, : -count - 1 : -1])
 
 
 def tested_directions(filters: Array, n: int) -> int:
@@ -373,71 +376,3 @@ def expected_by_blocks(uncertainty: CongruenceUncertainty) -> ExpectedCongruence
     apart = 1.0 if uncertainty.blocks is None else widening(uncertainty.blocks)
     low, high = mean + apart * (np.quantile(uncertainty.noise_means, BAND) - mean)
     return ExpectedCongruence(mean, max(float(low), 0.0), float(high))
-
-
-@dataclass(frozen=True)
-class SimulatedErrors:
-    """Smoothed errors at some points.
-
-    Attributes:
-        observed: of the observed split, (p,).
-        reached: how many of the simulated splits reach it there, (p,).
-        expected: the mean of the simulated splits there, (p,).
-        roots: their root mean square there, (p,).
-        totals: sums over the points by their weights, of the observed split and of each simulated one, (1 + draws,).
-    """
-
-    observed: Array
-    reached: Array
-    expected: Array
-    roots: Array
-    totals: Array
-
-
-def errors_at_points(synthesis: Array, kept: Array, advance: Callable[[int], None] = lambda _: None) -> SimulatedErrors:
-    """Returns errors at points U (m, k), by all threads, from ``null_coefficients``."""
-    points, total = max(1, TILE_BYTES // (4 * kept.shape[2])), len(synthesis)
-
-    def at_some(start: int) -> SimulatedErrors:
-        some = synthesis[start : start + points]
-        found = simulated_errors(some, kept)
-        advance(len(some))
-        return found
-
-    return _joined(map_on_threads(at_some, range(0, max(1, total), points), available_threads()))
-
-
-def simulated_errors(synthesis: Array, coefficients: Array) -> SimulatedErrors:
-    """Returns errors at points U (p, k) from ``null_coefficients``, (r, k, 1 + draws).
-
-    In parts that a core keeps in its own cache, in the same memory one after the other.
-    """
-    draws = coefficients.shape[2]
-    at_once = max(1, min(len(synthesis), CACHED_BYTES // (4 * draws)))
-    values, smoothed = (np.empty((at_once, draws), dtype=np.float32) for _ in range(2))
-    return _joined(
-        [
-            _cached_errors(synthesis[start : start + at_once], coefficients, values, smoothed)
-            for start in range(0, max(1, len(synthesis)), at_once)
-        ]
-    )
-
-
-def _cached_errors(some: Array, coefficients: Array, values: Array, smoothed: Array) -> SimulatedErrors:
-    value, each = values[: len(some)], smoothed[: len(some)]
-    value[...] = 0.0
-    for of_feature in coefficients:
-        np.matmul(some, of_feature, out=each)
-        value += np.multiply(each, each, out=each)
-    roots = np.sqrt(value[:, 1:].mean(axis=1, dtype=np.float64))
-    np.sqrt(value, out=value)
-    reached = (value[:, 1:] >= TIE * value[:, :1]).sum(axis=1)
-    expected = value[:, 1:].mean(axis=1, dtype=np.float64)
-    return SimulatedErrors(value[:, 0].copy(), reached, expected, roots, value.sum(axis=0, dtype=np.float64))
-
-
-def _joined(parts: list[SimulatedErrors]) -> SimulatedErrors:
-    """Returns the points of ``parts`` one after the other."""
-    names = ("observed", "reached", "expected", "roots")
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return SimulatedErrors(**columns, totals=np.sum([part.totals for part in parts], axis=0))

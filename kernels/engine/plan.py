@@ -22,29 +22,32 @@ from congruence.kernels.engine.blocks import (
     Pass,
     chosen_in,
 )
+from congruence.kernels.engine.congruence_test import null_draw_count
+from congruence.kernels.engine.landmarks import EXACT_ROWS
 from congruence.kernels.engine.null import (
-    SimulatedVersion,
-    null_draw_count,
-    tested_directions,
-)
-from congruence.kernels.engine.system import EXACT_ROWS, System
-from congruence.kernels.engine.targets import (
     TABLE_TAIL,
     NullFeatures,
-    TargetErrors,
+    SimulatedVersion,
     drawn_features,
-    features_of_errors,
-    kernel_at_scale,
-    output_features,
     pilot_rows,
     row_draws,
+    tested_directions,
+)
+from congruence.kernels.engine.system import System
+from congruence.kernels.engine.targets import (
+    TargetErrors,
+    features_of_errors,
+    gamma_of_variance,
+    kernel_at_scale,
+    output_features,
+    require_share,
     stated_kernel,
     target_errors,
 )
 from congruence.kernels.engine.uncertainty import FittedRows
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.features import TAILS, FeatureMap, require_share
-from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, gamma_of_variance
+from congruence.kernels.fourier import TAILS, FeatureMap
+from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale
 from congruence.kernels.protocol import EvaluationProtocol
 
 ALL_TAILS = (1e-12, *TAILS)

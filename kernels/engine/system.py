@@ -1,14 +1,21 @@
-"""The regularised system of a split: landmarks, what blocks add to it, its factor, and the leading spectrum.
+"""The regularised system of a split as passes use it: tiles of its Gram matrix, its factor, and bounds on its answers.
 
 With m landmarks, C = K[:, landmarks] and W their corner, the answer is e = C (mu W + C'C)^-1 C'Delta, mu = n lambda,
 which touches rows only in sums over them. Where every row is a landmark it is K (K + mu I)^-1 Delta: the matrix itself
 is then factored, and the smoothed errors are Delta - mu Z. Reference rows that count with weights w of mean 1 give the
 system S K S + mu I with S = diag(sqrt w): a point that occurs w times gives the same conditional means.
+
+Most kernels are an elementwise function of x.z' and of the squared norms. Here that function runs in place on a tile
+small enough to stay in cache, so that a tile costs little more than its matrix product; kernels of another shape (L1
+distances, sums, products) are called as they are.
+
+A product with r columns costs the reading of the tile as long as r is small, and OpenBLAS reads it fastest where r
+fills its registers (a multiple of 8: 13 columns cost more than 16) and the transposed product is asked for as V'T.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -17,52 +24,148 @@ import numpy as np
 import scipy.linalg
 
 from congruence.kernels.arrays import Array, array_namespace, on_card, to_numpy
-from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Passes, chosen_in
+from congruence.kernels.engine.blocks import BlockRows
 from congruence.kernels.engine.results import ErrorBounds
-from congruence.kernels.engine.spectrum import (
-    LEADING,
-    TILE_ROWS,
-    Spectrum,
-    TileMaker,
-    TilePoints,
-    candidate_rows,
-    choose_landmarks,
-    landmark_directions,
-    positive_diagonal,
-    projected,
-    rpcholesky,
-    target_filters,
-    tile_slices,
-    typical_eigenvalue,
-)
-from congruence.kernels.errors import ConvergenceError, InvalidInputError
-from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
-from congruence.kernels.protocol import EvaluationProtocol, protocol_inputs
-from congruence.kernels.rng import stream
+from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import Kernel, Side
+from congruence.kernels.protocol import EvaluationProtocol
 
-EXACT_ROWS = 5000
-"""Up to so many rows all are landmarks."""
-MOST_EXACT_ROWS = 10_000
-"""That one process factors: larger matrices end a threaded LAPACK, and are factored by tiles."""
-RESIDUAL_ROWS = {8: 1024, 4: 512}  # on which the residual is read, in double precision; by the bytes of a tile's number
-JITTER = 1e-12
-SCALE_FEATURES = "scale the features (each to a standard deviation of 1, or every row to norm 1)"
+FINISHED_ROWS = 128  # rows that f is applied to at once: they and their scratch stay in a core's own cache
+WIDTH = 8  # columns that BLAS kernels for AVX2 and AVX-512 take at once, in single precision
+MIN_FILTER = 1e-2
+TILE_ROWS = 1024
 
 
-def sampled_rows(n: int, count: int, seed: int, purpose: str = "residual rows") -> Array:
-    """Returns sorted numbers of ``count`` random rows of n."""
-    return np.sort(stream(seed, purpose).choice(n, min(count, n), replace=False))
+@dataclass(frozen=True)
+class TilePoints:
+    """Points (n, d) with their squared norms, from which tiles are cut."""
+
+    x: Any = field(repr=False)
+
+    @cached_property
+    def norms(self) -> Any:
+        """|x_i|^2, (n,)."""
+        return array_namespace(self.x).einsum("ij,ij->i", self.x, self.x)
+
+    @property
+    def all(self) -> slice:
+        """All of them."""
+        return slice(0, int(self.x.shape[0]))
 
 
-def sample_pass(rows: BlockRows, protocol: EvaluationProtocol, dtype: Any, positions: Array) -> Pass:
-    """A pass that keeps the inputs of some rows of the split."""
-    sums, chosen = BlockSums(), chosen_in(positions, rows.first, len(rows))
-    sums.keep("inputs", protocol_inputs(protocol, rows.inputs(), rows.first, dtype)[chosen])
-    return {"": sums}
+@dataclass
+class TileMaker:
+    """Makes tiles one after the other in the same memory: one maker per thread.
+
+    Args:
+        kernel: the input kernel.
+        dimension: number of features d.
+    """
+
+    kernel: Kernel
+    dimension: int
+    _buffers: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._form = self.kernel.product_form(self.dimension)
+
+    def tile(self, points: TilePoints, rows: slice, others: TilePoints, columns: slice) -> Any:
+        """Returns [k(x_i, z_j)] for i in rows, j in columns; overwritten by the next call."""
+        left = points.x[rows]
+        block = self._made(points, rows, others, columns)
+        if points is others and rows == columns:
+            # Rounding leaves |x - x|^2 near 1e-7 in float32, and a kernel of the distance itself near its root.
+            array_namespace(left).einsum("ii->i", block)[...] = self.kernel.diagonal(left)
+        return block
+
+    def _made(self, points: TilePoints, rows: slice, others: TilePoints, columns: slice) -> Any:
+        left, right, form = points.x[rows], others.x[columns], self._form
+        if form is None:
+            return self.kernel(left, right)
+        xp = array_namespace(left)
+        block = self._buffer("block", (left.shape[0], right.shape[0]), left)
+        xp.matmul(left * left.dtype.type(form.scale), right.T, out=block)
+        norms = (points.norms[rows], others.norms[columns]) if form.uses_norms else (None, None)
+        at_once = FINISHED_ROWS if xp is np else len(block)
+        for part in tile_slices(slice(0, len(block)), at_once):
+            scratch = self._buffer("scratch", block[part].shape, block)
+            left_norms = None if norms[0] is None else norms[0][part]
+            form.finish(block[part], scratch, Side(left[part], left_norms), Side(right, norms[1]))
+        return block
+
+    def _buffer(self, name: str, shape: tuple[int, int], like: Any) -> Any:
+        xp = array_namespace(like)
+        size = shape[0] * shape[1]
+        held = self._buffers.get(name)
+        if held is None or held.size < size or held.dtype != like.dtype:
+            held = self._buffers[name] = xp.empty(size, dtype=like.dtype)
+        return held[:size].reshape(shape)
 
 
-def _sampled(run: Passes, protocol: EvaluationProtocol, dtype: Any, positions: Array) -> Array:
-    return np.asarray(run("sample", sample_pass, protocol, dtype, positions)[""].rows("inputs"))
+def tile_slices(rows: slice, tile_rows: int) -> list[slice]:
+    """Returns ``rows`` cut into tiles of at most ``tile_rows``."""
+    return [slice(s, min(s + tile_rows, rows.stop)) for s in range(rows.start, rows.stop, tile_rows)]
+
+
+def padded_columns(v: Array, like: Any) -> Any:
+    """Returns v (n, r) where ``like`` is and in its dtype, in host memory with zero columns up to a multiple of 8.
+
+    A single column stays one: its product is another, faster routine.
+    """
+    xp, r = array_namespace(like), v.shape[1]
+    if xp is not np or r == 1 or r % WIDTH == 0:
+        return xp.asarray(v, dtype=like.dtype)
+    padded = np.zeros((len(v), -(-r // WIDTH) * WIDTH), dtype=like.dtype)
+    padded[:, :r] = v
+    return padded
+
+
+def product(block: Any, weights: Array) -> Array:
+    """Returns block weights, computed where the block is and in its precision, in host memory."""
+    return to_numpy((block @ padded_columns(weights, block))[:, : weights.shape[1]]).astype(np.float64, copy=False)
+
+
+def projected(block: Any, v: Array) -> Array:
+    """Returns block' v, computed where the block is and in its precision, in host memory."""
+    return to_numpy((padded_columns(v, block).T @ block).T[:, : v.shape[1]]).astype(np.float64, copy=False)
+
+
+def weighted_squares(vectors: Array, weights: Array | None = None) -> Array:
+    """Returns U' diag(w) U, (k, k), of U (n, k) and w >= 0 (n,), in the precision of U; U'U without weights.
+
+    As the product of one array with itself, of which BLAS computes half.
+    """
+    scaled = vectors if weights is None else vectors * np.sqrt(weights).astype(vectors.dtype)[:, None]
+    return np.asarray(scaled.T @ scaled, dtype=np.float64)
+
+
+def squares_at(vectors: Array, inner: Array) -> Array:
+    """Returns U_j' M U_j for every row of U (m, k) and M (k, k), (m,)."""
+    return np.asarray(np.einsum("jk,jk->j", vectors @ inner.astype(vectors.dtype), vectors), dtype=np.float64)
+
+
+def protocol_inputs(protocol: EvaluationProtocol, inputs: Array, first: int, dtype: Any) -> Array:
+    """Returns x (n, d) of a block that begins at row ``first``: checked, in ``dtype``, as the protocol wants them.
+
+    Raises:
+        InvalidInputError: a row that is not finite, or all zeros where directions are asked for; named by its number.
+    """
+    x = np.asarray(inputs, dtype=dtype)
+    bad = ~np.isfinite(x).all(axis=1)
+    if bad.any():
+        raise InvalidInputError(
+            f"embeddings: row {first + int(np.argmax(bad))} is not finite ({int(bad.sum())} of the {len(x)} rows from "
+            f"row {first} on are not); mark such rows invalid, or embed them again"
+        )
+    if protocol.normalize and len(x):
+        zero = ~x.any(axis=1)
+        if zero.any():
+            raise InvalidInputError(
+                f"embeddings: row {first + int(np.argmax(zero))} is all zeros and has no direction; protocol "
+                f"'{protocol.name}' needs unit norm. Mark the row invalid, or use protocol 'preprint'"
+            )
+        return np.asarray(protocol.apply(x))
+    return x
 
 
 @dataclass(frozen=True)
@@ -151,36 +254,6 @@ class SystemInputs:
         return values * array_namespace(values).asarray(roots)
 
 
-def inputs_pass(block: BlockRows, system: SystemInputs, with_targets: bool) -> Pass:
-    """The pass over the inputs alone: C'C, with targets U's part of C'[1, y], and what is known of k(x, x)."""
-    sums, first = BlockSums(), block.first
-    targets = block.targets() if with_targets else None
-    points, _ = system.points(block)
-    gram: Any = 0.0  # stays where the tiles are until the block is done
-    for rows, columns, _ in system.tiles(points, whole=not system.is_exact):
-        # float64 throughout: the small matrix built from C'C has the squared condition number of C.
-        exact = system.scaled(columns.astype(np.float64), first, rows)
-        gram = gram + exact.T @ exact
-        if targets is not None:
-            y = targets[rows].reshape(len(exact), -1)
-            leading = exact if system.is_exact else exact[:, system.leading]
-            sums.add("targets", projected(leading, np.column_stack([np.ones(len(exact)), y])))
-    if len(points.x):
-        sums.add("gram", to_numpy(gram))
-        diagonal = to_numpy(system.kernel.diagonal(points.x)).astype(np.float64)
-        sums.add("diagonal", float(np.sum(diagonal)))
-        sums.raise_to("diagonal", float(np.max(diagonal)))
-    return {"": sums}
-
-
-def diagonal_pass(block: BlockRows, system: SystemInputs) -> Pass:
-    """The pass over query points: the largest k(x, x) among them."""
-    sums = BlockSums()
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums.raise_to("diagonal", float(to_numpy(system.kernel.diagonal(system.points(block)[0].x)).max()))
-    return {"": sums}
-
-
 class Factor(Protocol):
     """A factor of S K S + n lambda I, wherever it is."""
 
@@ -199,59 +272,6 @@ class LocalFactor(Factor):
         return np.asarray(scipy.linalg.cho_solve((self.lower, True), rhs, check_finite=False))
 
 
-Factorize = Callable[[SystemInputs], Factor]
-
-
-def local_factor(inputs: SystemInputs) -> Factor:
-    """Returns the factor of an exact system, made in this process in double precision.
-
-    Raises:
-        ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
-    """
-    gram = np.asarray(inputs.kernel(inputs.landmarks.astype(np.float64)))
-    diagonal = np.diagonal(gram).copy()
-    if inputs.roots is not None:
-        gram *= inputs.roots
-        gram *= inputs.roots[:, None]
-    gram.reshape(-1)[:: len(gram) + 1] += inputs.shift
-    try:
-        # Symmetric, so that its transpose is itself in LAPACK's order and is factored in place.
-        return LocalFactor(scipy.linalg.cholesky(gram.T, lower=True, overwrite_a=True, check_finite=False))
-    except np.linalg.LinAlgError as error:
-        raise not_positive("K + n lambda I", inputs.shift, diagonal) from error
-
-
-def not_positive(what: str, shift: float, diagonal: Array) -> ConvergenceError:
-    """Returns the error of a matrix without a factor."""
-    return ConvergenceError(
-        f"{what} is not positive definite (n lambda = {shift:.3g}, k(x, x) from {float(np.min(diagonal)):.3g} to "
-        f"{float(np.max(diagonal)):.3g}): the input kernel is not positive definite, or lambda is below rounding; "
-        f"{SCALE_FEATURES}, use a larger regularization, or float64 inputs"
-    )
-
-
-def inner_factor(corner: Array, gram: Array, shift: float) -> Factor:
-    """Returns the Cholesky factor of mu W + C'C.
-
-    Landmarks may repeat, and inputs of few features have Gram matrices of low rank: both leave eigenvalues at rounding.
-    So W is lifted by 1e-12 of m times its own diagonal, or as much more as single precision needs: of the diagonal and
-    not of the trace, so that a few long inputs do not drown all others.
-
-    Raises:
-        ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
-    """
-    own = len(corner) * positive_diagonal(corner)
-    for jitter in (JITTER, 1e3 * JITTER, 1e6 * JITTER):
-        inner = shift * corner
-        inner += gram
-        inner[np.diag_indices(len(inner))] += shift * jitter * own
-        try:
-            return LocalFactor(scipy.linalg.cholesky(inner.T, lower=True, overwrite_a=True, check_finite=False))
-        except np.linalg.LinAlgError:
-            continue
-    raise not_positive(f"the approximation on {len(corner)} landmarks", shift, np.diagonal(corner))
-
-
 @dataclass(frozen=True)
 class System:
     """The prepared system of a split.
@@ -260,7 +280,8 @@ class System:
         inputs: what blocks know.
         factor: of mu W + C'C, or of the exact system.
         kernel_maximum: of k(x, x), over query points, too.
-        spectrum: the leading one.
+        basis: of all leading directions, U = K[:, leading landmarks] basis, (l, k).
+        eigenvalues: of K in them, decreasing, (k,).
         spread: U'U of the reference rows in the kept directions, (k, k), the identity up to rounding.
         residual_positions: of the reference rows on which the residual is read, and of query points.
         targets: U'[1, y] where it was asked for, (k, 1 + q).
@@ -270,7 +291,8 @@ class System:
     inputs: SystemInputs
     factor: Factor = field(repr=False)
     kernel_maximum: float
-    spectrum: Spectrum = field(repr=False)
+    basis: Array = field(repr=False)
+    eigenvalues: Array = field(repr=False)
     spread: Array = field(repr=False)
     residual_positions: tuple[Array, Array] = field(repr=False)
     mean_diagonal: float
@@ -291,7 +313,7 @@ class System:
         would leave much of the regression function in the residual: it shrinks on purpose.
         """
         assert self.targets is not None
-        total, eigenvalues = float(np.sum(squares)), self.spectrum.eigenvalues
+        total, eigenvalues = float(np.sum(squares)), self.eigenvalues
         coefficients = self.targets[:, 1:] - self.targets[:, :1] * np.atleast_1d(mean)
         largest = min(float(eigenvalues[0]), self.inputs.n * self.mean_diagonal)
         chosen, freedom = target_filters(eigenvalues, coefficients, total, int(count), largest)
@@ -334,116 +356,59 @@ def sampled_norm(residual: Array, n: int) -> float:
     return float(np.sqrt(n * (float(np.mean(squares)) + error)))
 
 
-def prepare_system(
-    run: Passes,
-    protocol: EvaluationProtocol,
-    landmarks: int,
+def target_filters(
+    eigenvalues: Array, coefficients: Array, total: float, n: int, largest: float
+) -> tuple[Array, float]:
+    """Returns ``validated_filters`` of centred targets and the freedom left, from U' of them, (k, q).
+
+    ``largest``: what ridges are tried relative to.
+    """
+    ridges, energy = largest * np.geomspace(1e-10, 1e2, 49), np.sum(coefficients**2, axis=1)
+    return validated_filters(eigenvalues, ridges, energy, total, n, constants=1.0, least=0.1)
+
+
+def validated_filters(
+    eigenvalues: Array,
+    ridges: Iterable[float],
+    energy: Array,
+    total: float,
+    n: int,
     *,
-    dtype: Any,
-    seed: int = 0,
-    points: Passes | None = None,
-    roots: Array | None = None,
-    with_targets: bool = False,
-    factorize: Factorize = local_factor,
-    gpu: bool = False,
-) -> System:
-    """Returns the system of a split, exact where ``landmarks`` are as many as its rows.
+    constants: float = 0.0,
+    inflation: float = 1.0,
+    least: float,
+) -> tuple[Array, float]:
+    """Returns filters e / (e + ridge), (k,), of the ridge that generalised cross-validation chooses, and its freedom.
 
     Args:
-        run: passes over the reference rows.
-        protocol: kernel, lambda and normalisation.
-        landmarks: how many, at most.
-        dtype: of the arithmetic inside a tile.
-        seed: of their choice and of the rows on which the residual is read.
-        points: passes over query points; None for the reference rows themselves.
-        roots: of the reference rows' weights, (n,).
-        with_targets: whether the targets' variance given x will be asked for.
-        factorize: makes the factor of an exact system.
-        gpu: whether tiles are made on the cards of the processes that have the blocks.
-
-    Raises:
-        InvalidInputError: k(x, x) is too large for the arithmetic.
-        ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
+        eigenvalues: e, (k,).
+        ridges: in the order that decides between equal ones; infinity for no fit.
+        energy: sums of squares of U' of the values, (k,).
+        total: sum of squares of the values.
+        n: rows.
+        constants: degrees of freedom of what was subtracted from the values.
+        inflation: of the degrees of freedom that a fit takes.
+        least: share of n that a fit must leave.
     """
-    inputs, positions = _chosen_inputs(run, protocol, landmarks, dtype, seed, points, roots)
-    inputs = replace(inputs, gpu=gpu)
-    sums = run("inputs", inputs_pass, inputs, with_targets)[""]
-    maximum, n = sums.largest["diagonal"], inputs.n
-    if points is not None:
-        maximum = max(maximum, points("inputs", diagonal_pass, inputs)[""].largest["diagonal"])
-    _require_summable(inputs.kernel, maximum, n, inputs.dtype)
-    gram = sums.added["gram"]
-    if inputs.is_exact:
-        factor, leading_gram = factorize(inputs), gram
-    else:
-        corner = np.asarray(inputs.kernel(inputs.landmarks), dtype=np.float64)
-        factor, leading_gram = inner_factor(corner, gram, inputs.shift), gram[np.ix_(inputs.leading, inputs.leading)]
-    leading = np.ascontiguousarray(inputs.landmarks[inputs.leading])
-    corner = np.asarray(inputs.kernel(leading), dtype=np.float64)
-    largest = typical_eigenvalue(inputs.kernel, leading, n)
-    basis, eigenvalues = landmark_directions(corner, leading_gram.copy(), inputs.dtype, largest)
-    spectrum = Spectrum(inputs.kernel, inputs.center, leading, basis, eigenvalues, inputs.shift)
-    keep = spectrum.kept
-    spread = basis.T @ leading_gram @ basis
-    return System(
-        replace(inputs, basis=basis[:, :keep], filters=spectrum.filters[:keep].astype(np.float32)),
-        factor,
-        maximum,
-        spectrum,
-        np.asarray(spread[:keep, :keep]),
-        positions,
-        sums.added["diagonal"] / n,
-        basis.T @ sums.added["targets"] if with_targets else None,
-        np.asarray(spread),
-    )
+    free = n - inflation * constants
+    best, chosen, left = np.inf, np.zeros_like(eigenvalues), free
+    for ridge in ridges:
+        filters = eigenvalues / (eigenvalues + ridge)
+        freedom = free - inflation * float(np.sum(filters))
+        if freedom < least * n:
+            continue
+        score = max(total - float(np.sum((2.0 * filters - filters**2) * energy)), 0.0) / freedom**2
+        if score < best:
+            best, chosen, left = score, filters, freedom
+    return chosen, left
 
 
-def _require_summable(kernel: Kernel, maximum: float, n: int, dtype: Any) -> None:
-    """Raise InvalidInputError where sums of n values of k(x, x) overflow."""
-    limit = float(np.finfo(dtype).max) / n
-    if not maximum <= limit:
-        raise InvalidInputError(
-            f"embeddings: k(x, x) reaches {maximum:.3g} under {type(kernel).__name__}, and {dtype} sums {n:,} values "
-            f"of at most {limit:.3g}; {SCALE_FEATURES}, or use float64 inputs"
-        )
+def kept_directions(filters: Array) -> int:
+    """Returns how many leading directions a smoother of these filters keeps at least 1 % of."""
+    return max(1, int(np.count_nonzero(filters >= MIN_FILTER)))
 
 
-def _chosen_inputs(
-    run: Passes,
-    protocol: EvaluationProtocol,
-    landmarks: int,
-    dtype: Any,
-    seed: int,
-    points: Passes | None,
-    roots: Array | None,
-) -> tuple[SystemInputs, tuple[Array, Array]]:
-    """Returns what blocks know for the pass over C'C, and the positions on which the residual is read."""
-    n, kernel, dtype = int(sum(run.sizes)), protocol.input_kernel, np.dtype(dtype)
-    rng, count, read = stream(seed, "landmarks"), min(landmarks, n), RESIDUAL_ROWS[dtype.itemsize]
-    is_exact = count == n
-    candidates = np.arange(n) if is_exact else candidate_rows(n, count, rng)
-    residual = sampled_rows(n, read, seed)
-    centre = np.arange(n)[:: max(1, n // CENTER_ROWS)] if n <= CENTER_ROWS else np.arange(0, n, n // CENTER_ROWS)
-    positions = np.unique(np.concatenate([candidates, residual, centre]))
-    rows = _sampled(run, protocol, dtype, positions)
-
-    def of(wanted: Array) -> Array:
-        return np.asarray(rows[np.searchsorted(positions, wanted)])
-
-    with np.errstate(over="ignore", invalid="ignore"):
-        center = kernel.center(of(centre))
-        moved = rows if center is None else rows - center.astype(dtype)
-        _require_summable(kernel, float(np.max(kernel.diagonal(moved))), n, dtype)
-    known = moved[np.searchsorted(positions, candidates)]
-    if is_exact:
-        chosen, leading = known, choose_landmarks(known, kernel, LEADING, seed)
-    else:
-        chosen = known[np.sort(rpcholesky(known, kernel, count, rng))]
-        leading = np.arange(len(chosen))[:: max(1, round(len(chosen) / LEADING))]
-    read_at, asked = of(residual), np.empty(0, dtype=np.intp)
-    if points is not None:
-        asked = sampled_rows(int(sum(points.sizes)), read, seed, "residual points")
-        read_at = np.concatenate([read_at, _sampled(points, protocol, dtype, asked)])
-    double = read_at.astype(np.float64) if center is None else read_at.astype(np.float64) - center
-    inputs = SystemInputs(protocol, dtype, center, np.ascontiguousarray(chosen), leading, double, n, is_exact, roots)
-    return inputs, (residual, asked)
+def relative_eigenvalues(filters: Array) -> Array:
+    """Returns e / (n lambda) from the filters e / (e + n lambda) of a smoother, (k,)."""
+    kept = filters.astype(np.float64)
+    return np.asarray(kept / np.maximum(1.0 - kept, np.finfo(np.float64).eps))

@@ -3,52 +3,98 @@
 Everything about a model is in Delta (n, r); everything about the inputs is in the system. The kernel calibration error
 reads the same Delta.
 
-Under the null hypothesis right-hand sides are Delta*_i = psi(y*_i) - E psi(Y_i) with y*_i drawn from the model. A test
-needs thousands of them and they need not be exact, only computed alike for observed and drawn targets by a map that
-does not look at which is which. So psi is cut to the directions that the model's own draws use, and tabulated over the
-range that it was built for: of heavy tails the extremes lie far outside of it, where psi says nothing.
-
-An ensemble's target y and its l members are exchangeable if they come from one distribution: a simulated target is one
-of them, and its Delta is taken against the mean of the *others*, as the observed one's is against the ensemble.
+Bandwidths are read off targets: the papers', and several at once; or the model states them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, require_targets, row_slices
+from congruence.kernels.arrays import Array, require_finite, require_targets, row_slices, to_numpy
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.base import require_dimension
+from congruence.kernels.distributions.expectations import coefficients
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.features import (
+from congruence.kernels.finite_features import count_features, error_features, scalar_features, vector_features
+from congruence.kernels.fourier import (
+    SMALLEST_TAIL,
+    TAILS,
     TOLERANCE,
     Density,
     FeatureMap,
     Missed,
-    MonomialFeatures,
-    StackedFeatures,
-    few_counts,
     fourier_features,
     fourier_range,
+    target_range,
 )
-from congruence.kernels.finite_features import count_features, error_features, scalar_features, vector_features
-from congruence.kernels.kernel_functions import (
-    RBF,
-    Kernel,
-    OutputScale,
-    Polynomial,
-    Sum,
-    require_kernel,
-    scaled_rbf,
-    variance_gamma,
-)
-from congruence.kernels.rng import row_choices, row_uniforms, stream
+from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, Polynomial, Sum, as_columns, require_kernel
+from congruence.kernels.rng import stream
 from congruence.kernels.threads import map_on_threads
 
 FINEST = 1e-4  # of var(y): a residual variance below it is taken as this much
 _CHUNK_ROWS = 4096
+MOST_COUNTS = 512
+REFUSED_SHARE = 0.05  # of the squared errors that features may miss
+_ROUNDING = 16.0 * float(np.finfo(np.float64).eps)
+SCALES = 4
+
+
+def variance_gamma(values: Any) -> float:
+    """1 / (2 var), ddof 1 (for several columns: their summed variance): the papers' bandwidth for targets.
+
+    Raises:
+        InvalidInputError: fewer than two values, or constant ones.
+    """
+    targets = require_targets(values, "targets")
+    if len(targets) < 2:
+        raise InvalidInputError("targets: one row has no variance; give an explicit gamma or at least two rows")
+    flat = np.ravel(targets)
+    return gamma_of_variance(
+        float(np.sum(np.var(targets, axis=0, ddof=1))), len(targets), float(flat[np.argmax(np.abs(flat))])
+    )
+
+
+def gamma_of_variance(variance: float, n: int, farthest: float) -> float:
+    """1 / (2 var) of n targets of which ``farthest`` is the largest in size.
+
+    Raises:
+        InvalidInputError: constant targets.
+    """
+    # Values that differ by rounding alone are constant; a small spread far from the origin is a spread.
+    if not np.sqrt(variance) > 16.0 * np.finfo(np.float64).eps * abs(farthest):
+        raise InvalidInputError(
+            f"targets: all {n} values are (almost) {farthest}, so gamma = 1/(2 var) is not defined; give an explicit "
+            "output kernel, or check the target column"
+        )
+    return 1.0 / (2.0 * variance)
+
+
+def median_gamma(x: Any, *, pairs: int = 100_000, seed: int = 0) -> float:
+    """1 / (2 median^2) of the distances of up to ``pairs`` random pairs of rows (Gretton's median heuristic)."""
+    rows = to_numpy(as_columns(x)).astype(np.float64)
+    require_finite(rows, "x")
+    rng = stream(seed, "median distance")
+    first, second = rng.integers(len(rows), size=(2, pairs))
+    keep = first != second
+    distances = np.sum((rows[first[keep]] - rows[second[keep]]) ** 2, axis=1)
+    median = float(np.median(distances)) if len(distances) else 0.0
+    if not median > 0:
+        raise InvalidInputError("x: the median distance between rows is 0; give an explicit gamma")
+    return 1.0 / (2.0 * median)
+
+
+def multiscale_rbf(y: Array, scales: int = SCALES) -> Kernel:
+    """``scaled_rbf`` at var(y): at the papers' single bandwidth, errors below the spread of the targets go unseen."""
+    return scaled_rbf(variance_gamma(y), scales)
+
+
+def scaled_rbf(gamma: float, scales: int = SCALES) -> Kernel:
+    """The sum over k < ``scales`` of RBF kernels at gamma 4^k, each weighing the same."""
+    return Sum(tuple(RBF(gamma * 4.0**k) for k in range(scales)))
 
 
 def output_kernel_or_marginal(kernel: Kernel | None, y: Array) -> Kernel:
@@ -105,6 +151,100 @@ def stated_kernel(within: float, between: float, scale: OutputScale) -> Kernel |
         return None
     gamma = 1.0 / (2.0 * variance)
     return scaled_rbf(gamma) if scale == "multiscale" else RBF(gamma)
+
+
+@dataclass(frozen=True)
+class MonomialFeatures(FeatureMap):
+    """psi(y) = (a_q^(1/2) y^q)_q for k(y, y') = sum_q a_q (y y')^q; E psi(Y) are moments."""
+
+    weights: Array
+    error: float = field(repr=False)
+
+    @classmethod
+    def of(cls, polynomials: Sequence[Polynomial], y: Array) -> MonomialFeatures:
+        """Returns features of a sum of polynomial kernels, with the rounding at targets y."""
+        weights = np.zeros(1 + max(polynomial.degree for polynomial in polynomials))
+        for polynomial in polynomials:
+            weights[: polynomial.degree + 1] += coefficients(polynomial)
+        largest = float(np.max(np.abs(y), initial=0.0))
+        with np.errstate(over="ignore"):
+            return cls(weights, _ROUNDING * float(np.sum(weights * largest ** (2.0 * np.arange(len(weights))))))
+
+    @property
+    def _powers(self) -> Array:
+        return np.flatnonzero(self.weights)
+
+    @property
+    def rank(self) -> int:
+        return len(self._powers)
+
+    def __call__(self, y: Any) -> Array:
+        powers = self._powers
+        return np.asarray(np.sqrt(self.weights[powers]) * np.asarray(y, dtype=np.float64)[..., None] ** powers)
+
+    def expectation(self, distribution: Distribution) -> Array:
+        powers = self._powers
+        return np.asarray(np.sqrt(self.weights[powers]) * distribution.raw_moments(int(powers[-1]))[:, powers])
+
+    def missed(self, y: Array, distribution: Distribution) -> Missed:  # noqa: ARG002
+        """See FeatureMap: rounding."""
+        return Missed(np.full(len(y), 4.0 * self.error), np.zeros(len(y)))
+
+
+@dataclass(frozen=True)
+class StackedFeatures(FeatureMap):
+    """The features of two kernels side by side: those of their sum."""
+
+    first: FeatureMap
+    second: FeatureMap
+
+    @property
+    def rank(self) -> int:
+        return self.first.rank + self.second.rank
+
+    @property
+    def error(self) -> float:  # type: ignore[override]
+        """See FeatureMap."""
+        return self.first.error + self.second.error
+
+    @property
+    def is_sampled(self) -> bool:  # type: ignore[override]
+        """See FeatureMap."""
+        return self.first.is_sampled or self.second.is_sampled
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return self.first.range
+
+    def __call__(self, y: Any) -> Array:
+        return np.concatenate([self.first(y), self.second(y)], axis=-1)
+
+    def expectation(self, distribution: Distribution) -> Array:
+        return np.concatenate([self.first.expectation(distribution), self.second.expectation(distribution)], axis=-1)
+
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
+        return self.first.missed(y, distribution).plus(self.second.missed(y, distribution))
+
+
+def few_counts(y: Array, distribution: Distribution | None) -> tuple[float, float] | None:
+    """Returns the least and largest count of targets and predictions of whole numbers, where these are few."""
+    if distribution is None or not distribution.is_discrete or np.any(y != np.floor(y)):
+        return None
+    for tail in (SMALLEST_TAIL, TAILS[0]):
+        low, high = target_range(y, distribution, tail)
+        if high - low < MOST_COUNTS:
+            return float(np.floor(low)), float(np.ceil(high))
+    return None
+
+
+def require_share(missed: float, whole: float, rows: int, rank: int) -> None:
+    """Raise BudgetError where features chosen on sampled rows miss more than a twentieth of the squared errors."""
+    if missed > REFUSED_SHARE * whole:
+        raise BudgetError(
+            f"the output kernel's {rank} features, chosen on sampled rows, miss {missed / whole:.3g} of the errors of "
+            f"{rows:,} targets: they fill a volume that is wide for the kernel. Use a wider output kernel, or fewer "
+            "targets at once"
+        )
 
 
 def output_features(
@@ -247,206 +387,3 @@ def _with_sampling_noise(model: Distribution, spread: Array, delta: Array) -> Ar
         return np.asarray(np.einsum("ij,ij->i", delta, delta))
     # spread underestimates the variance by (l - 1)/l, and y - mean of l draws has (1 + 1/l) times the variance.
     return np.asarray(spread * (draws + 1) / (draws - 1))
-
-
-TABLE_ENTRIES = 16_384
-TABLE_TAIL = 1e-6
-VECTOR_TOLERANCE = 1e-2
-ENERGY = 0.998  # of the features of the model's draws that the kept directions hold
-MAX_DIRECTIONS = 48
-PILOT_ROWS = 4096
-PURPOSE = "targets of a true version"  # of the band and of the test, which share their draws
-_LARGEST = float(np.sqrt(np.finfo(np.float32).max)) / 1e3  # squares are summed over rows and coordinates
-_NULL_ROWS = 65_536
-_ENSEMBLE_ROWS = 1024
-
-
-@dataclass(frozen=True)
-class NullFeatures:
-    """psi in the directions that a model's own draws use: fixed once, then the same for every row of a split.
-
-    Attributes:
-        features: psi itself.
-        directions: the kept ones, (rank of psi, r).
-        table: psi in them at ``low`` + j ``step``, (entries, r); None for vector targets.
-        low, step: of the table.
-    """
-
-    features: FeatureMap = field(repr=False)
-    directions: Array = field(repr=False)
-    table: Array | None = field(default=None, repr=False)
-    low: float = 0.0
-    step: float = 1.0
-
-    @classmethod
-    def of(
-        cls, features: FeatureMap, y: Array, predictive: Distribution, ends: tuple[float, float], *, is_discrete: bool
-    ) -> NullFeatures:
-        """Returns the directions of ``features`` that hold the draws of the pilot rows.
-
-        Args:
-            features: psi.
-            y, predictive: targets and predictive distributions of the pilot rows.
-            ends: between which all targets lie and all but a millionth of every prediction, for scalars.
-            is_discrete: whether predictions lie on whole numbers.
-
-        Raises:
-            InvalidInputError: psi overflows single precision.
-        """
-        directions = _leading_directions(features, y, predictive)
-        if y.ndim == 2:
-            return cls(features, directions)
-        low, high = max(ends[0], features.range[0]), min(ends[1], features.range[1])
-        if is_discrete:
-            low, high = float(np.floor(low)), float(np.ceil(high))
-        step = 1.0 if is_discrete and high - low < TABLE_ENTRIES else max(high - low, 1e-300) / TABLE_ENTRIES
-        grid = low + step * np.arange(int(np.ceil((high - low) / step)) + 2)
-        return cls(features, directions, (features(grid) @ directions).astype(np.float32), low, step)
-
-    def __call__(self, y: Array) -> Array:
-        """Returns psi in the kept directions, (..., r), of targets (...) or (..., q), in single precision."""
-        if self.table is None:
-            flat = y.reshape(-1, y.shape[-1])
-            parts = [
-                (self.features(flat[rows]) @ self.directions).astype(np.float32)
-                for rows in row_slices(max(len(flat), 1), _NULL_ROWS)
-            ]
-            return np.concatenate(parts).reshape(*y.shape[:-1], self.directions.shape[1])
-        position = np.clip((y - self.low) / self.step, 0.0, len(self.table) - 1.000001)
-        index = position.astype(np.intp)
-        result = self.table[index]
-        share = (position - index).astype(np.float32)[..., None]
-        if np.any(share):
-            result += share * (self.table[index + 1] - result)
-        return np.asarray(result)
-
-    def against(self, y: Array, predictive: Distribution) -> NullErrors:
-        """Returns what makes Delta of any targets of some rows, with targets y and predictive distributions."""
-        pooled = predictive.exchangeable(y)
-        if pooled is None:
-            some = row_slices(len(y), _NULL_ROWS)
-            means = [self.features.expectation(predictive[rows]) @ self.directions for rows in some]
-            return NullErrors(self, np.concatenate(means).astype(np.float32), 0)
-        totals = [np.sum(self(pooled[rows]), axis=1) for rows in row_slices(len(y), _ENSEMBLE_ROWS)]
-        return NullErrors(self, np.concatenate(totals), pooled.shape[1] - 1)
-
-
-@dataclass(frozen=True)
-class NullErrors:
-    """Delta of any targets of some rows: against E psi, or of ensembles of l against the mean of the others.
-
-    Attributes:
-        features: psi.
-        center: E psi(Y_i), or of ensembles the sum of psi over the target and all members, (n, r).
-        members: l; 0 of distributions.
-    """
-
-    features: NullFeatures
-    center: Array = field(repr=False)
-    members: int
-
-    def __call__(self, values: Array) -> Array:
-        """Returns Delta of c targets per row: (n, c) or (n, c, q) to (n, c, r).
-
-        Of ensembles, values are a row's target or members of its ensemble.
-        """
-        delta = self.features(values)
-        if self.members == 0:
-            delta -= self.center[:, None, :]
-            return delta
-        members = np.float32(self.members)
-        return np.asarray(delta * (np.float32(1.0) + 1 / members) - self.center[:, None, :] / members)
-
-
-def features_of_split(
-    y: Array, predictive: Distribution, kernel: Kernel | None = None, *, scale: OutputScale = "marginal"
-) -> NullFeatures:
-    """Returns psi of one model, where all rows are here.
-
-    Args:
-        y: targets, (n,) or (n, q).
-        predictive: n predictive distributions; ``Samples`` count as an ensemble of draws from the model's distribution.
-        kernel: k_Y; by default the one that the *model* states at ``scale`` (``model_output_kernel``).
-        scale: of the model's own kernel.
-
-    Raises:
-        InvalidInputError: lengths or dimensions differ.
-    """
-    y = require_targets(y, "y")
-    if len(predictive) != len(y):
-        raise InvalidInputError(
-            f"predictive: {len(predictive)} distributions for {len(y)} targets; give one distribution per row of y"
-        )
-    require_dimension(predictive, y)
-    try:
-        own = model_output_kernel(y, predictive, scale) if kernel is None else kernel
-        features = drawn_features(own, y, predictive)
-    except BudgetError:
-        if kernel is not None:
-            raise
-        features = drawn_features(marginal_kernel(y), y, predictive)
-    pilot = pilot_rows(len(y))
-    ends = (float(np.min(y)), float(np.max(y)))
-    if y.ndim == 1:
-        low, high = predictive.interval(TABLE_TAIL)
-        ends = min(low, ends[0]), max(high, ends[1])
-    return NullFeatures.of(features, y[pilot], predictive[pilot], ends, is_discrete=predictive.is_discrete)
-
-
-def drawn_features(kernel: Kernel, y: Array, predictive: Distribution) -> FeatureMap:
-    """Returns psi for simulated targets: nodes at the observed vectors would favour these."""
-    if y.ndim == 1:
-        return output_features(kernel, y, predictive)
-    unobserved = exchangeable_targets(y, predictive, 1, stream(0, "exchangeable targets"))[:, 0]
-    return output_features(kernel, unobserved, predictive, tolerance=VECTOR_TOLERANCE)
-
-
-def drawn_targets(y: Array, predictive: Distribution, positions: Array, count: int, seed: int) -> Array:
-    """Returns ``count`` targets drawn for the rows ``positions`` of a split, (n, count) or (n, count, q)."""
-    values = predictive.exchangeable(y)
-    if values is not None:
-        chosen = row_choices(positions, count, values.shape[1], seed, PURPOSE)
-        return np.asarray(values[np.arange(len(values))[:, None], chosen])
-    return row_draws(predictive, positions, count, seed, PURPOSE)
-
-
-def exchangeable_targets(y: Array, predictive: Distribution, count: int, rng: np.random.Generator) -> Array:
-    """Returns ``count`` targets of each row that could have been the observed one, (n, count) or (n, count, q)."""
-    pooled = predictive.exchangeable(y)
-    if pooled is None:
-        return np.asarray(predictive.sample(count, seed=rng))
-    return np.asarray(pooled[np.arange(len(y))[:, None], rng.integers(pooled.shape[1], size=(len(y), count))])
-
-
-def pilot_rows(n: int) -> Array:
-    """Returns evenly spaced rows that tell which directions a model's draws use."""
-    return np.unique(np.linspace(0, n - 1, min(n, PILOT_ROWS)).astype(np.intp))
-
-
-def _leading_directions(features: FeatureMap, y: Array, predictive: Distribution) -> Array:
-    """Returns the leading directions of the second moment of psi over draws of the pilot rows, (rank, r)."""
-    pilot = predictive.exchangeable(y)
-    if pilot is None:
-        pilot = predictive.sample(4, seed=stream(0, "pilot draws"))
-    flat = pilot.reshape(-1, *y.shape[1:])
-    flat = flat[:: len(flat) // (8 * PILOT_ROWS) + 1] if len(flat) > 8 * PILOT_ROWS else flat
-    if y.ndim == 1:
-        flat = np.clip(flat, *features.range)
-    with np.errstate(over="ignore", invalid="ignore"):
-        values = features(flat)
-    finite = np.isfinite(values)
-    largest = float(np.max(np.abs(values[finite]), initial=0.0))
-    if not finite.all() or largest > _LARGEST:
-        raise InvalidInputError(
-            f"y: the output kernel's features reach {largest:.3g} on targets and predictions, the limit of single "
-            f"precision is {_LARGEST:.3g}; rescale both to a spread near 1, or use a stationary output kernel (RBF)"
-        )
-    energy, axes = np.linalg.eigh(values.T @ values)
-    held = np.cumsum(energy[::-1]) / np.sum(energy)
-    count = min(int(np.searchsorted(held, ENERGY)) + 1, MAX_DIRECTIONS, len(energy))
-    return np.ascontiguousarray(axes[:, : -count - 1 : -1])
-
-
-def row_draws(predictive: Distribution, positions: Array, count: int, seed: int, purpose: str) -> Array:
-    """``count`` independent draws from the law of each row, (n, count) or (n, count, q)."""
-    return predictive.sample_by(lambda numbers, use: row_uniforms(positions, numbers, seed, f"{purpose}{use}"), count)

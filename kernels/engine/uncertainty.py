@@ -40,16 +40,15 @@ import numpy as np
 from congruence.kernels.arrays import Array, mean_over
 from congruence.kernels.dependence.blocks import FOLDS, DependentBlocks
 from congruence.kernels.engine.blocks import BlockSums
-from congruence.kernels.engine.null import row_codes, sums_by_code, walsh_hadamard
 from congruence.kernels.engine.results import CongruenceInfluence, CongruenceUncertainty
-from congruence.kernels.engine.spectrum import (
+from congruence.kernels.engine.system import (
     projected,
     relative_eigenvalues,
     squares_at,
     validated_filters,
     weighted_squares,
 )
-from congruence.kernels.rng import stream
+from congruence.kernels.rng import row_codes, stream, sums_by_code, walsh_hadamard
 
 SUMMED_ROWS = 4096
 """Of a tile where sums of hundreds of codes are added, which take as long for a few rows as for many."""
@@ -292,16 +291,14 @@ class InfluenceWeights:
         vectors: Array,
         smoothed: Array,
         means: tuple[float, float],
-        columns: dict[str, Array] | None = None,
         weights: Array | None = None,
     ) -> CongruenceUncertainty:
-        """Standard errors from the sums over all rows.
+        """Standard errors from the sums over all rows; the influences of rows are elsewhere.
 
         Args:
             sums: of ``add_rows``, and ``sampling variance`` of ensembles.
             vectors, smoothed: U and e at the points ``mean_points``, (p, k) and (p, r).
             means: of |e| and |e|^2 over all points.
-            columns: influences of all rows, where they are here.
             weights: of those points, (p,), where they count unequally.
         """
         filters = self.filters
@@ -323,12 +320,9 @@ class InfluenceWeights:
         chance = 0.0
         if "sampling variance" in sums.added:
             chance = float(np.sum(filters[:, None] * sums.added["sampling variance"] * filters * self.spread))
-        known = {"influence": np.empty(0), "influence_squared": np.empty(0)} if columns is None else columns
         mean, mean_square = means
         return CongruenceUncertainty(
-            CongruenceInfluence(
-                mean_square - chance / self.points, mean, known["influence_squared"], known["influence"], noise
-            ),
+            CongruenceInfluence(mean_square - chance / self.points, mean, np.empty(0), np.empty(0), noise),
             standard_error=known_by * errors["root"],
             squared_standard_error=known_by * errors["square"],
             noise_standard_error=known_by * float(np.std(noise, ddof=1)),

@@ -27,9 +27,9 @@ import numpy as np
 from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
-from congruence.kernels.engine.targets import output_kernel_or_marginal, target_errors
+from congruence.kernels.engine.targets import few_counts, output_kernel_or_marginal, target_errors
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.features import Density, few_counts, rbf_gammas, target_range
+from congruence.kernels.fourier import Density, rbf_gammas, target_range
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import Kernel, Sum
 

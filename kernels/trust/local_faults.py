@@ -33,7 +33,7 @@ from congruence.kernels.conditional_calibration.local_reading import (
 )
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.results import benjamini_hochberg
+from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.targets import TargetErrors
 from congruence.kernels.pit import ORDERS, pit_scores, pit_values

@@ -15,15 +15,11 @@ from congruence.kernels.conditional_calibration.local_reading import LocalReadin
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.null import (
-    coefficients_of_split,
-    errors_at_points,
-    null_draw_count,
-    tested_directions,
-)
+from congruence.kernels.engine.congruence_test import errors_at_points, null_draw_count
+from congruence.kernels.engine.null import coefficients_of_split, features_of_split, tested_directions
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
-from congruence.kernels.engine.targets import features_of_split, output_kernel_or_marginal, target_errors
+from congruence.kernels.engine.targets import output_kernel_or_marginal, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.threads import single_threaded_blas

@@ -15,7 +15,8 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.dependence.correlation import Correlation, correlations, dependence_scores
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import FoundBlocks, found_blocks
-from congruence.kernels.engine.results import CongruenceResult, CongruenceTest, benjamini_hochberg
+from congruence.kernels.engine.congruence_test import CongruenceTest, benjamini_hochberg
+from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.pit import ORDERS, pit_values
 from congruence.kernels.scores import point_scores, resolution
 from congruence.tasks.data.shards import Shard

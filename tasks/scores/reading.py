@@ -15,7 +15,8 @@ from congruence.kernels.conditional_calibration.score_test import VersionCalibra
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.results import BlocksInference, benjamini_hochberg
+from congruence.kernels.engine.congruence_test import benjamini_hochberg
+from congruence.kernels.engine.results import BlocksInference
 from congruence.kernels.pit import pit_values
 from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of

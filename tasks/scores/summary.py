@@ -20,13 +20,8 @@ from congruence.kernels.conditional_calibration.effects import ConditionalCalibr
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.samples import FEWEST_SCORED
-from congruence.kernels.engine.results import (
-    CongruenceResult,
-    CongruenceTest,
-    ExpectedCongruence,
-    excess_interval,
-    excess_over,
-)
+from congruence.kernels.engine.congruence_test import CongruenceTest
+from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence, excess_interval, excess_over
 from congruence.kernels.resampling import (
     LARGEST_BLOCK,
     Estimate,

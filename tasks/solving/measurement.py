@@ -12,15 +12,12 @@ from congruence.kernels.conditional_calibration.prepared import calibrate
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import HeldRows, LocalPasses, blocks_of_version
-from congruence.kernels.engine.driver import Columns, HeldSplit
+from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses, blocks_of_version
+from congruence.kernels.engine.congruence_test import CongruenceTest
+from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.measure import measure_held
 from congruence.kernels.engine.plan import Accuracy, Ask
-from congruence.kernels.engine.results import (
-    CongruenceResult,
-    CongruenceTest,
-    ExpectedCongruence,
-)
+from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.scores.metrics import MetricName
 from congruence.tasks.scores.metrics.registry import requested_metrics

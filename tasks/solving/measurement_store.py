@@ -15,6 +15,7 @@ from congruence.kernels.conditional_calibration import effects, local_reading, s
 from congruence.kernels.conditional_calibration.local_reading import PREFIX
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.engine import results
+from congruence.kernels.engine.driver import with_columns
 from congruence.kernels.engine.results import Measured
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.solving.measurement import VersionMeasurement
@@ -47,7 +48,7 @@ class BlockMeasurement:
     def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
         """Returns the measurement with the columns of all blocks."""
         calibration = None if self.calibration is None else self.calibration.whole(columns)
-        return VersionMeasurement(self.found.with_columns(columns), dict(self.seconds), calibration)
+        return VersionMeasurement(with_columns(self.found, columns), dict(self.seconds), calibration)
 
 
 _KINDS: dict[str, Any] = {

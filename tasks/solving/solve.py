@@ -15,10 +15,10 @@ from distributed.utils import get_ip
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.landmarks import EXACT_ROWS, LEADING, MOST_EXACT_ROWS, local_factor
 from congruence.kernels.engine.plan import Accuracy
 from congruence.kernels.engine.results import CongruenceResult
-from congruence.kernels.engine.spectrum import LEADING
-from congruence.kernels.engine.system import EXACT_ROWS, MOST_EXACT_ROWS, local_factor
+from congruence.kernels.engine.spectrum import Spectrum
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.trust.scorer import InputScores, input_scorer
@@ -239,10 +239,11 @@ def score_new_inputs(
             table[rows.valid].reset_index(drop=True) for table, rows in zip(pictures, (known, asked), strict=True)
         )
     design = known.split.design().rows(known.valid)
+    spectrum = Spectrum.of(system)
     scorer = input_scorer(
         x,
-        system.spectrum,
-        system.spectrum.smoother(x),
+        spectrum,
+        spectrum.smoother(x),
         y,
         known.all_predictive(label),
         raw=raw,

@@ -20,8 +20,8 @@ import numpy as np
 from distributed import Client
 
 from congruence.kernels.arrays import Array, array_namespace, on_card, to_numpy
-from congruence.kernels.engine.spectrum import TileMaker, TilePoints, tile_slices
-from congruence.kernels.engine.system import Factor, SystemInputs, not_positive
+from congruence.kernels.engine.landmarks import not_positive
+from congruence.kernels.engine.system import Factor, SystemInputs, TileMaker, TilePoints, tile_slices
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import Kernel
 

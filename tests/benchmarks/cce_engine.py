@@ -102,7 +102,7 @@ def tiled(n):
     import scipy.linalg
 
     from congruence.kernels.engine.blocks import HeldRows, LocalPasses
-    from congruence.kernels.engine.system import prepare_system
+    from congruence.kernels.engine.landmarks import prepare_system
     from congruence.kernels.kernel_functions import Polynomial
     from congruence.kernels.protocol import EvaluationProtocol
     from congruence.tasks.dask.clusters import dask_client

@@ -29,10 +29,9 @@ from congruence.kernels import (
     prepare,
 )
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
+from congruence.kernels.engine.congruence_test import TIE, SimulatedSplits
 from congruence.kernels.engine.driver import Driver
-from congruence.kernels.engine.null import SimulatedSplits
 from congruence.kernels.engine.plan import Ask
-from congruence.kernels.engine.results import TIE
 
 SPLITS_PER_INPUTS = 50
 BLOCK_DRAWS, LANDMARKS = 199, 200

@@ -16,7 +16,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.local_reading import local_reading
 from congruence.kernels.conditional_calibration.reading import group_readings
 from congruence.kernels.conditional_calibration.regions import regions
-from congruence.kernels.engine.results import benjamini_hochberg
+from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.kernel_functions import RBF, Kernel, Polynomial
 from congruence.kernels.pit import ORDERS

@@ -6,21 +6,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from congruence.kernels import EXACT, RBF, Normal, Samples, prepare
 from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.engine.congruence_test import ENTRY_BITS, POOL_BITS, SimulatedSplits, simulated_errors
 from congruence.kernels.engine.null import (
-    ENTRY_BITS,
-    POOL_BITS,
     SIGN_BITS,
     SPLITS,
-    SimulatedSplits,
     coefficients_of_split,
-    row_codes,
-    simulated_errors,
-    sums_by_code,
+    drawn_targets,
+    features_of_split,
     true_coefficients,
-    walsh_hadamard,
 )
-from congruence.kernels.engine.targets import drawn_targets, features_of_split
 from congruence.kernels.engine.uncertainty import kept_under_signs
+from congruence.kernels.rng import row_codes, sums_by_code, walsh_hadamard
 
 
 def signs_of(codes, draws):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Polynomial, prepare
-from congruence.kernels.kernel_functions import NearlyConstantKernelWarning, kernel_variation
+from congruence.kernels.engine.landmarks import NearlyConstantKernelWarning, kernel_variation
 
 UNIT = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 

@@ -15,8 +15,8 @@ from congruence.kernels import (
 )
 from congruence.kernels.distributions.counts import Count
 from congruence.kernels.engine.targets import output_features, target_errors
-from congruence.kernels.features import Density, FourierFeatures, fourier_features
 from congruence.kernels.finite_features import CountFeatures
+from congruence.kernels.fourier import Density, FourierFeatures, fourier_features
 
 ROWS = 300
 RNG = np.random.default_rng(3)

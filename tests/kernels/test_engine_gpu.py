@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Laplacian, Matern, NegativeBinomial, Normal, Polynomial, Samples
-from congruence.kernels.engine.blocks import HeldRows, LocalPasses
-from congruence.kernels.engine.driver import Columns, Driver
+from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses
+from congruence.kernels.engine.driver import Driver
 from congruence.kernels.engine.plan import Accuracy, Ask
-from congruence.kernels.engine.spectrum import TileMaker, TilePoints, product, projected
+from congruence.kernels.engine.system import TileMaker, TilePoints, product, projected
 from congruence.kernels.protocol import EXACT
 
 pytestmark = pytest.mark.gpu

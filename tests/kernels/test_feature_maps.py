@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from congruence.kernels import RBF, Kernel, Laplacian, Matern, Normal, Poisson, Polynomial, multiscale_rbf
 from congruence.kernels.engine.targets import output_features
 from congruence.kernels.errors import BudgetError
-from congruence.kernels.features import FourierFeatures
+from congruence.kernels.fourier import FourierFeatures
 
 RNG = np.random.default_rng(0)
 Y = RNG.normal(3.0, 35.0, size=400)

@@ -26,7 +26,8 @@ from congruence.kernels.conditional_calibration.reading import (
     sidak,
 )
 from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
-from congruence.kernels.engine.spectrum import SpectralSmoother, relative_eigenvalues
+from congruence.kernels.engine.spectrum import SpectralSmoother
+from congruence.kernels.engine.system import relative_eigenvalues
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Polynomial
 from congruence.kernels.pit import ORDERS, pit_scores

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Normal, multiscale_rbf, prepare, variance_gamma
-from congruence.kernels.engine.driver import Columns, HeldSplit
+from congruence.kernels.engine.blocks import Columns
+from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.plan import Ask
 from congruence.kernels.engine.targets import kernel_at_scale
 from congruence.kernels.protocol import EvaluationProtocol

@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from congruence.kernels import EXACT, NegativeBinomial, Normal, Samples
 from congruence.kernels.engine.blocks import BlockRows, HeldRows, LocalPasses
 from congruence.kernels.engine.driver import Driver
+from congruence.kernels.engine.null import row_draws
 from congruence.kernels.engine.plan import Ask
-from congruence.kernels.engine.targets import row_draws
 from congruence.kernels.rng import row_choices
 
 N, DRAWS, SEED = 150, 40, 5

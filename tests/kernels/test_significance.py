@@ -22,8 +22,9 @@ from congruence.kernels import (
     variance_gamma,
 )
 from congruence.kernels.engine import null as significance
-from congruence.kernels.engine.results import benjamini_hochberg
-from congruence.kernels.engine.targets import drawn_targets, features_of_split
+from congruence.kernels.engine.congruence_test import benjamini_hochberg
+from congruence.kernels.engine.null import drawn_targets, features_of_split
+from congruence.kernels.engine.targets import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.measures import congruence_test
 
@@ -194,7 +195,7 @@ def test_simulated_errors_have_no_mean_and_the_observed_one_is_in_the_same_coord
     x = inputs(50)
     predictive = Normal(3.0 * x[:, 0], np.full(50, 0.5))
     y = predictive.sample(1)[:, 0]
-    delta = features_of_split(y, predictive).against(y, predictive)
+    delta = features_of_split(y, predictive, model_output_kernel(y, predictive)).against(y, predictive)
     drawn = delta(drawn_targets(y, predictive, np.arange(50), 4000, 0))
     assert drawn.shape == (50, 4000, delta.center.shape[1])
     assert delta(y[:, None]).shape == (50, 1, delta.center.shape[1])

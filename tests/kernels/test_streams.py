@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels.distributions import Normal, Poisson, Samples
-from congruence.kernels.engine.targets import drawn_targets, features_of_split
+from congruence.kernels.engine.null import drawn_targets, features_of_split
+from congruence.kernels.engine.targets import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
 from congruence.kernels.resampling import ScoreStatistics
@@ -60,7 +61,7 @@ def test_draws_by_seed_are_not_those_of_the_callers_generator() -> None:
 def test_no_simulated_target_repeats_targets_drawn_with_the_same_seed() -> None:
     model = Normal(np.linspace(-1.0, 1.0, 300), 1.0)
     for y in (model.sample(1, seed=np.random.default_rng(0))[:, 0], model.sample(1, seed=0)[:, 0]):
-        delta = features_of_split(y, model).against(y, model)
+        delta = features_of_split(y, model, model_output_kernel(y, model)).against(y, model)
         simulated = delta(drawn_targets(y, model, np.arange(300), 1, 0))[:, 0]
         assert abs(np.corrcoef(delta(y[:, None])[:, 0, 0], simulated[:, 0])[0, 1]) < 0.3
 

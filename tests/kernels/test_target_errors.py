@@ -34,7 +34,8 @@ from congruence.kernels import (
     prepare,
     variance_gamma,
 )
-from congruence.kernels.engine.targets import features_of_split, output_features, target_errors
+from congruence.kernels.engine.null import features_of_split
+from congruence.kernels.engine.targets import model_output_kernel, output_features, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Sum
 
@@ -333,7 +334,10 @@ def test_draws_that_overflow_single_precision_are_refused() -> None:
 
 def test_directions_of_a_test_on_vectors_do_not_know_the_observed_targets() -> None:
     _, y, law = vectors(60, 3)
-    draws, moved = (features_of_split(targets, law).against(targets, law) for targets in (y, y + 5.0))
+    draws, moved = (
+        features_of_split(targets, law, model_output_kernel(targets, law)).against(targets, law)
+        for targets in (y, y + 5.0)
+    )
     np.testing.assert_array_equal(draws.center, moved.center)
 
 

@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from congruence.kernels import threads as cores
-from congruence.kernels.engine.spectrum import padded_columns, projected
+from congruence.kernels.engine.system import padded_columns, projected
 from congruence.kernels.threads import available_threads, map_on_threads, share_of_cores, single_threaded_blas
 
 

@@ -23,9 +23,10 @@ from congruence.kernels import (
 )
 from congruence.kernels.arrays import mean_one
 from congruence.kernels.engine import driver as block_driver
-from congruence.kernels.engine.driver import Columns, HeldSplit
+from congruence.kernels.engine.blocks import Columns
+from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.null import row_draws
 from congruence.kernels.engine.plan import Accuracy, Ask
-from congruence.kernels.engine.targets import row_draws
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.rng import row_choices, row_signs, row_uniforms, stream

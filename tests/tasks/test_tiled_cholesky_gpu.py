@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels.engine.blocks import HeldRows, LocalPasses
-from congruence.kernels.engine.system import local_factor, prepare_system
+from congruence.kernels.engine.landmarks import local_factor, prepare_system
 from congruence.kernels.errors import BudgetError, ConvergenceError
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.dask.clusters import dask_client

@@ -1,4 +1,10 @@
-"""Finite features psi of an output kernel: k_Y(y, y') = psi(y).psi(y') to a stated tolerance on a stated range.
+"""Fourier: waves, of which characteristic functions are averages, and the features psi of an output kernel.
+
+Waves are exp(i t v). At equally spaced frequencies a wave is the one before it times exp(i step v): a product takes a
+tenth of the time of a sine and a cosine. Every 32 frequencies they are computed afresh, so that rounding stays at
+1e-14.
+
+Features are finite: k_Y(y, y') = psi(y).psi(y') to a stated tolerance on a stated range.
 
 They turn the norm in the output RKHS into a Euclidean norm of r numbers (r = 15 to 60 for one RBF), so the error of a
 model is a difference first and a norm second: no cancellation, and never the root of a negative number.
@@ -7,7 +13,7 @@ model is a difference first and a norm second: no cancellation, and never the ro
   characteristic function at fixed frequencies. RBF kernels need few of them; Matern and Laplacian kernels have slow
   spectra, and are met to 1e-8 to 1e-2, as far as 1,024 frequencies go.
 * The same between whole numbers: a table, and E psi(Y) is a sum of masses.
-* Polynomials of one target: monomials, and E psi(Y) are moments.
+* Polynomials of one target: monomials, and E psi(Y) are moments (``engine.targets``).
 * Vector targets, and kernels of another shape: nodes, by a pivoted Cholesky. Errors of few vectors are exact, see
   ``finite_features``.
 """
@@ -18,18 +24,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import scipy.linalg
 
-from congruence.kernels.arrays import Array
-from congruence.kernels.distributions.base import Distribution
-from congruence.kernels.distributions.expectations import coefficients
+from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.errors import BudgetError
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern, Polynomial
-from congruence.kernels.product_forms import waves
-from congruence.kernels.rng import stream
+from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern
 
 TOLERANCE = 1e-12
 # Tolerances that kernels with a slow spectrum are met to, with the tails that are left out: what is short goes first.
@@ -39,10 +41,103 @@ MAX_FREQUENCIES = 1024
 SHORT = 256  # frequencies that cost next to nothing
 SMALLEST_TAIL = 1e-12
 TAILS = (1e-9, 1e-6, 1e-4, 1e-3)
-FRESH_DRAWS = 8
-MOST_COUNTS = 512
-REFUSED_SHARE = 0.05  # of the squared errors that features may miss
-_ROUNDING = 16.0 * float(np.finfo(np.float64).eps)
+_ANEW = 32  # frequencies
+_BLOCK_VALUES = 512  # whose waves at 32 frequencies stay in the cache
+_BLOCK_TERMS = 8_000  # the same of the terms of averages
+_POINT = 1e-290  # half the width of a point, for the ratio sin(x) / x
+
+
+def waves(values: Array, t: Array) -> Array:
+    """exp(i t_j v), shape (..., m), for real values v (...) and frequencies t (m,)."""
+    flat, t = np.asarray(values, dtype=np.float64).ravel(), np.asarray(t, dtype=np.float64)
+    step = _step(t)
+    if step is None:
+        return np.asarray(np.exp(1j * np.multiply.outer(values, t)))
+    result = np.empty((len(flat), len(t)), dtype=np.complex128)
+    for rows in row_slices(len(flat), _BLOCK_VALUES):
+        some = flat[rows]
+        powers = _powers(np.exp(1j * step * some), min(_ANEW, len(t)))
+        for first in range(0, len(t), _ANEW):
+            shared = powers[: len(t) - first]
+            if t[first] != 0.0:
+                shared = shared * np.exp(1j * t[first] * some)
+            result[rows, first : first + _ANEW] = shared.T
+    return result.reshape(*np.shape(values), len(t))
+
+
+def average_wave(values: Array, weights: Array, t: Array, *, half_widths: Array | None = None) -> Array:
+    """sum_k w_ik exp(i t_j v_ik), shape (n, m), for values (n, k), real or complex, and weights (k,) or (n, k).
+
+    With ``half_widths`` h (n, k) of uniform distributions around the values in their place: each wave times sin(t h) /
+    (t h).
+    """
+    result = np.empty((len(values), len(t)), dtype=np.complex128)
+    step = _step(t)
+    for rows in row_slices(len(values), _BLOCK_TERMS // max(1, values.shape[1])):  # in the cache over all frequencies
+        shares = weights[:, None] if weights.ndim == 1 else weights[rows].T
+        of_values = _Turning(1j * np.ascontiguousarray(values[rows].T), step, shares)
+        if half_widths is None:
+            for j, frequency in enumerate(t):
+                result[rows, j] = of_values.at(j, frequency).sum(axis=0)
+            continue
+        half = np.maximum(np.ascontiguousarray(half_widths[rows].T), _POINT)
+        of_widths, inverse = _Turning(1j * half, step, 1.0), 1.0 / half
+        for j, frequency in enumerate(t):
+            wave, sines = of_values.at(j, frequency), of_widths.at(j, frequency).imag
+            if frequency != 0.0:
+                wave = wave * (sines * (inverse / frequency))
+            result[rows, j] = wave.sum(axis=0)
+    return result
+
+
+def _powers(turn: Array, count: int) -> Array:
+    """turn^0, ..., turn^(count - 1), (count, n), by doubling."""
+    powers = np.ones((count, len(turn)), dtype=np.complex128)
+    done = 1
+    while done < count:
+        more = min(done, count - done)
+        np.multiply(powers[:more], turn, out=powers[done : done + more])
+        turn, done = turn * turn, 2 * done
+    return powers
+
+
+def _step(t: Array) -> float | None:
+    """The distance of equally spaced frequencies; None of others."""
+    steps = np.diff(t)
+    equally = len(t) > 2 and bool(np.allclose(steps, steps[0], rtol=1e-12, atol=0.0))
+    return float(steps[0]) if equally else None
+
+
+class _Turning:
+    """weight exp(phase t_j), asked for at one frequency after another."""
+
+    def __init__(self, phase: Array, step: float | None, weight: Array | float) -> None:
+        self._phase, self._weight = phase, weight
+        self._turn = None if step is None else np.exp(phase * step)
+        self._wave: Array = np.empty(0)
+
+    def at(self, j: int, frequency: float) -> Array:
+        if self._turn is None or j % _ANEW == 0:
+            self._wave = np.exp(self._phase * frequency) * self._weight
+        else:
+            self._wave *= self._turn
+        return self._wave
+
+
+class _Predicted(Protocol):
+    """What Fourier features ask of a ``Distribution``."""
+
+    def __getitem__(self, rows: Any) -> Self: ...
+
+    def interval(self, tail: float) -> tuple[float, float]: ...
+
+    def cdf(self, y: Any) -> Array: ...
+
+    def cdf_left(self, y: Any) -> Array: ...
+
+    def translated(self, by: float) -> _Predicted | None: ...
+
+    def characteristic_function(self, t: Array) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -85,15 +180,15 @@ class FeatureMap(ABC):
         """Returns psi(y_i), (n, r), in float64."""
 
     @abstractmethod
-    def expectation(self, distribution: Distribution) -> Array:
+    def expectation(self, distribution: Any) -> Array:
         """Returns E psi(Y_i) for Y_i ~ distribution[i], (n, r), in float64."""
 
-    def squared_means(self, distribution: Distribution, means: Array) -> Array:  # noqa: ARG002
+    def squared_means(self, distribution: Any, means: Array) -> Array:  # noqa: ARG002
         """Returns |E k_Y(Y_i, .)|^2, (n,), where ``means`` (n, r) are E psi(Y_i)."""
         return np.asarray(np.einsum("ij,ij->i", means, means))
 
     @abstractmethod
-    def missed(self, y: Array, distribution: Distribution) -> Missed:
+    def missed(self, y: Array, distribution: Any) -> Missed:
         """Returns what psi(y_i) - E psi(Y_i) leaves out of the errors of targets y (n,) or (n, q)."""
 
     @property
@@ -102,7 +197,7 @@ class FeatureMap(ABC):
         return -np.inf, np.inf
 
 
-def target_range(y: Array, distribution: Distribution | None, tail: float) -> tuple[float, float]:
+def target_range(y: Array, distribution: _Predicted | None, tail: float) -> tuple[float, float]:
     """Returns an interval with the targets and all but ``tail`` of the mass of every prediction on each side."""
     low, high = float(np.min(y)), float(np.max(y))
     if distribution is not None:
@@ -177,7 +272,7 @@ def _frequencies(terms: Sequence[Density], low: float, high: float, tolerance: f
 
 
 def fourier_range(
-    terms: Sequence[Density], y: Array, distribution: Distribution | None, tolerance: float
+    terms: Sequence[Density], y: Array, distribution: _Predicted | None, tolerance: float
 ) -> tuple[float, float, float]:
     """Returns a range and a tolerance that 1,024 frequencies serve."""
     ladder = [(tolerance, SMALLEST_TAIL, SHORT), *((tolerance, tail, MAX_FREQUENCIES) for tail in TAILS)]
@@ -233,7 +328,7 @@ class FourierFeatures(FeatureMap):
         wave = waves(np.asarray(y, dtype=np.float64) - self.center, self.frequencies)
         return self._project(wave.real, wave.imag)
 
-    def expectation(self, distribution: Distribution) -> Array:
+    def expectation(self, distribution: _Predicted) -> Array:
         """See FeatureMap: E exp(iwY) is the family's characteristic function."""
         centred = distribution.translated(-self.center)
         if centred is None:
@@ -243,7 +338,7 @@ class FourierFeatures(FeatureMap):
             wave = centred.characteristic_function(self.frequencies)
         return self._project(wave.real, wave.imag)
 
-    def missed(self, y: Array, distribution: Distribution) -> Missed:
+    def missed(self, y: Array, distribution: _Predicted) -> Missed:
         """See FeatureMap: with a mass p_i outside, where k is off by at most its maximum, 2 k p_i is missed."""
         outside = mass_outside(distribution, self.low, self.high) + ((y < self.low) | (y > self.high))
         outside = np.where(outside < 1e-15, 0.0, outside)
@@ -285,105 +380,6 @@ def fourier_features(terms: Sequence[Density], low: float, high: float, toleranc
     return replace(whole, error=whole.error + lost, projection=np.ascontiguousarray(directions[:, kept][:, ::-1]))
 
 
-@dataclass(frozen=True)
-class MonomialFeatures(FeatureMap):
-    """psi(y) = (a_q^(1/2) y^q)_q for k(y, y') = sum_q a_q (y y')^q; E psi(Y) are moments."""
-
-    weights: Array
-    error: float = field(repr=False)
-
-    @classmethod
-    def of(cls, polynomials: Sequence[Polynomial], y: Array) -> MonomialFeatures:
-        """Returns features of a sum of polynomial kernels, with the rounding at targets y."""
-        weights = np.zeros(1 + max(polynomial.degree for polynomial in polynomials))
-        for polynomial in polynomials:
-            weights[: polynomial.degree + 1] += coefficients(polynomial)
-        largest = float(np.max(np.abs(y), initial=0.0))
-        with np.errstate(over="ignore"):
-            return cls(weights, _ROUNDING * float(np.sum(weights * largest ** (2.0 * np.arange(len(weights))))))
-
-    @property
-    def _powers(self) -> Array:
-        return np.flatnonzero(self.weights)
-
-    @property
-    def rank(self) -> int:
-        return len(self._powers)
-
-    def __call__(self, y: Any) -> Array:
-        powers = self._powers
-        return np.asarray(np.sqrt(self.weights[powers]) * np.asarray(y, dtype=np.float64)[..., None] ** powers)
-
-    def expectation(self, distribution: Distribution) -> Array:
-        powers = self._powers
-        return np.asarray(np.sqrt(self.weights[powers]) * distribution.raw_moments(int(powers[-1]))[:, powers])
-
-    def missed(self, y: Array, distribution: Distribution) -> Missed:  # noqa: ARG002
-        """See FeatureMap: rounding."""
-        return Missed(np.full(len(y), 4.0 * self.error), np.zeros(len(y)))
-
-
-@dataclass(frozen=True)
-class StackedFeatures(FeatureMap):
-    """The features of two kernels side by side: those of their sum."""
-
-    first: FeatureMap
-    second: FeatureMap
-
-    @property
-    def rank(self) -> int:
-        return self.first.rank + self.second.rank
-
-    @property
-    def error(self) -> float:  # type: ignore[override]
-        """See FeatureMap."""
-        return self.first.error + self.second.error
-
-    @property
-    def is_sampled(self) -> bool:  # type: ignore[override]
-        """See FeatureMap."""
-        return self.first.is_sampled or self.second.is_sampled
-
-    @property
-    def range(self) -> tuple[float, float]:
-        return self.first.range
-
-    def __call__(self, y: Any) -> Array:
-        return np.concatenate([self.first(y), self.second(y)], axis=-1)
-
-    def expectation(self, distribution: Distribution) -> Array:
-        return np.concatenate([self.first.expectation(distribution), self.second.expectation(distribution)], axis=-1)
-
-    def missed(self, y: Array, distribution: Distribution) -> Missed:
-        return self.first.missed(y, distribution).plus(self.second.missed(y, distribution))
-
-
-def mass_outside(distribution: Distribution, low: float, high: float) -> Array:
+def mass_outside(distribution: _Predicted, low: float, high: float) -> Array:
     """Returns P(Y < low) + P(Y > high), (n,)."""
     return np.maximum(distribution.cdf_left(low) + (1.0 - distribution.cdf(high)), 0.0)
-
-
-def fresh_draws(distribution: Distribution) -> Array:
-    """Returns eight draws of each row, by which what was chosen is checked, (n, 8) or (n, 8, q)."""
-    return np.asarray(distribution.sample(FRESH_DRAWS, seed=stream(0, "fresh draws")))
-
-
-def few_counts(y: Array, distribution: Distribution | None) -> tuple[float, float] | None:
-    """Returns the least and largest count of targets and predictions of whole numbers, where these are few."""
-    if distribution is None or not distribution.is_discrete or np.any(y != np.floor(y)):
-        return None
-    for tail in (SMALLEST_TAIL, TAILS[0]):
-        low, high = target_range(y, distribution, tail)
-        if high - low < MOST_COUNTS:
-            return float(np.floor(low)), float(np.ceil(high))
-    return None
-
-
-def require_share(missed: float, whole: float, rows: int, rank: int) -> None:
-    """Raise BudgetError where features chosen on sampled rows miss more than a twentieth of the squared errors."""
-    if missed > REFUSED_SHARE * whole:
-        raise BudgetError(
-            f"the output kernel's {rank} features, chosen on sampled rows, miss {missed / whole:.3g} of the errors of "
-            f"{rows:,} targets: they fill a volume that is wide for the kernel. Use a wider output kernel, or fewer "
-            "targets at once"
-        )

@@ -1,0 +1,398 @@
+"""Landmarks, and the system of a split that is prepared on them: what blocks add to it, its factor, and its directions.
+
+RPCholesky (Chen et al. 2024, "Randomly pivoted Cholesky") draws landmarks by the residual diagonal, so that clusters,
+outliers and duplicates are each covered once. It runs on a uniform subset of ten candidates a landmark, at least 5,000:
+its cost does not grow with n.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from congruence.kernels.arrays import Array, to_numpy
+from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Passes, chosen_in
+from congruence.kernels.engine.system import (
+    Factor,
+    LocalFactor,
+    System,
+    SystemInputs,
+    kept_directions,
+    projected,
+    protocol_inputs,
+)
+from congruence.kernels.errors import ConvergenceError, InvalidInputError
+from congruence.kernels.kernel_functions import CENTER_ROWS, Kernel
+from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.rng import stream
+
+CANDIDATES_PER_LANDMARK = 10
+MIN_CANDIDATES = 5000
+LEADING = 400  # landmarks that show the directions a smoother with a noise shift keeps
+ROUNDING = {8: 1e-10, 4: 1e-6}  # by the bytes of a number: eigenvalues below this share of the largest are rounding
+EXACT_ROWS = 5000
+"""Up to so many rows all are landmarks."""
+
+MOST_EXACT_ROWS = 10_000
+"""That one process factors: larger matrices end a threaded LAPACK, and are factored by tiles."""
+RESIDUAL_ROWS = {8: 1024, 4: 512}  # on which the residual is read, in double precision; by the bytes of a tile's number
+JITTER = 1e-12
+SCALE_FEATURES = "scale the features (each to a standard deviation of 1, or every row to norm 1)"
+NEARLY_CONSTANT = 0.01
+VARIATION_POINTS = 46  # with 1,035 pairs
+
+
+def candidate_rows(n: int, count: int, rng: np.random.Generator) -> Array:
+    """Returns sorted numbers of the rows among which ``count`` landmarks are chosen, uniform over n."""
+    return np.sort(rng.choice(n, min(n, max(MIN_CANDIDATES, CANDIDATES_PER_LANDMARK * count)), replace=False))
+
+
+def choose_landmarks(x: Array, kernel: Kernel, count: int, seed: int = 0) -> Array:
+    """Returns sorted row numbers of at most ``count`` landmarks of x (n, d); fewer where others would add nothing.
+
+    Raises:
+        InvalidInputError: ``count`` below 1.
+    """
+    if count < 1:
+        raise InvalidInputError(f"landmarks: {count} were asked for; give at least 1")
+    rng, count = stream(seed, "landmarks"), min(count, len(x))
+    if count == len(x):
+        return np.arange(len(x))
+    candidates = candidate_rows(len(x), count, rng)
+    return np.sort(candidates[rpcholesky(x[candidates], kernel, count, rng)])
+
+
+def rpcholesky(x: Array, kernel: Kernel, count: int, rng: np.random.Generator) -> Array:
+    """Returns rows of x that are pivots: drawn in blocks, each thinned by a pivoted Cholesky of its corner.
+
+    What is left of a point is judged by its own k(x, x): beside one long input all others would look like rounding.
+    """
+    center = kernel.center(x)
+    points = x if center is None else x - center
+    residual = np.asarray(kernel.diagonal(points), dtype=np.float64)
+    rounding = 1e-10 if x.dtype.itemsize > 4 else 1e-6  # above that of the entries
+    own = residual.copy()
+    factor = np.empty((len(x), count), dtype=x.dtype)
+    pivots = np.zeros(0, dtype=np.int64)
+    block = max(1, count // 10)
+    while len(pivots) < count:
+        live = np.flatnonzero(residual > rounding * own)
+        size = min(block, count - len(pivots), len(live))
+        if size == 0:
+            break
+        drawn = rng.choice(live, size, replace=False, p=residual[live] / residual[live].sum())
+        columns = np.asarray(kernel(points, points[drawn]), dtype=np.float64)
+        known = factor[:, : len(pivots)]
+        columns -= known @ known[drawn].T
+        kept, corner = _independent(columns[drawn], own[drawn], 10 * rounding)
+        if len(kept) == 0:
+            residual[drawn] = 0.0
+            continue
+        drawn, columns = drawn[kept], columns[:, kept]
+        columns = scipy.linalg.solve_triangular(corner, columns.T, lower=True, overwrite_b=True).T
+        factor[:, len(pivots) : len(pivots) + len(drawn)] = columns
+        pivots = np.concatenate([pivots, drawn])
+        residual = np.maximum(residual - np.einsum("ij,ij->i", columns, columns), 0.0)
+        residual[drawn] = 0.0
+        residual[residual < 100 * rounding * own] = 0.0  # duplicates of a pivot, up to rounding
+    return pivots
+
+
+def _independent(corner: Array, own: Array, tolerance: float) -> tuple[Array, Array]:
+    """Returns rows of a residual corner that are not spanned by the others of the same block, and its factor there.
+
+    ``own``: k(x, x) of the rows, to which ``tolerance`` is relative.
+    """
+    roots = np.sqrt(own)
+    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(corner / np.outer(roots, roots), tol=tolerance, lower=1)
+    kept = np.asarray(pivots[:rank] - 1)
+    return kept, np.tril(factor[:rank, :rank]) * roots[kept][:, None]
+
+
+def typical_eigenvalue(kernel: Kernel, landmarks: Array, n: int) -> float:
+    """Returns n times the median of k(x, x) over landmarks, which stand for the n rows."""
+    return n * float(np.median(kernel.diagonal(landmarks)))
+
+
+def positive_diagonal(gram: Array) -> Array:
+    """Returns k(x, x) of a Gram matrix, with the largest one where it is 0: what rounding in a row is relative to."""
+    diagonal = np.diagonal(gram)
+    return np.where(diagonal > 0.0, diagonal, np.max(diagonal, initial=0.0) or 1.0)
+
+
+def directions_of_sums(kernel: Kernel, landmarks: Array, gram: Array, n: int) -> tuple[Array, Array]:
+    """Returns ``landmark_directions`` of the columns C, (n, m), of which only C'C is known.
+
+    ``landmarks``: (m, d), centred.
+    """
+    corner = np.asarray(kernel(landmarks), dtype=np.float64)
+    return landmark_directions(corner, gram, landmarks.dtype, typical_eigenvalue(kernel, landmarks, n))
+
+
+def landmark_directions(corner: Array, gram: Array, dtype: Any, largest: float) -> tuple[Array, Array]:
+    """Returns a basis (m, k) with U = C basis, and the eigenvalues (k,) of K ~ U diag(e) U', from W and C'C.
+
+    Args:
+        corner: W, (m, m).
+        gram: C'C, (m, m).
+        dtype: of the arithmetic that made them.
+        largest: an eigenvalue that is surely no rounding, see ``typical_eigenvalue``.
+    """
+    # Single precision leaves the corner with eigenvalues of either sign around zero: drop them before they are divided.
+    # Scaled to a unit diagonal, so that beside one long input all others are not taken for rounding.
+    roots = np.sqrt(positive_diagonal(corner))
+    scale, axes = scipy.linalg.eigh(corner / np.outer(roots, roots))
+    rounding = ROUNDING[np.dtype(dtype).itemsize]
+    usable = scale > rounding * scale[-1]
+    whitening = axes[:, usable] / roots[:, None] / np.sqrt(scale[usable])
+    eigenvalues, rotation = scipy.linalg.eigh(whitening.T @ gram @ whitening)
+    order = np.flatnonzero(eigenvalues > rounding * min(eigenvalues[-1], largest))[::-1]
+    return whitening @ (rotation[:, order] / np.sqrt(eigenvalues[order])), eigenvalues[order]
+
+
+def sampled_rows(n: int, count: int, seed: int, purpose: str = "residual rows") -> Array:
+    """Returns sorted numbers of ``count`` random rows of n."""
+    return np.sort(stream(seed, purpose).choice(n, min(count, n), replace=False))
+
+
+def sample_pass(rows: BlockRows, protocol: EvaluationProtocol, dtype: Any, positions: Array) -> Pass:
+    """A pass that keeps the inputs of some rows of the split."""
+    sums, chosen = BlockSums(), chosen_in(positions, rows.first, len(rows))
+    sums.keep("inputs", protocol_inputs(protocol, rows.inputs(), rows.first, dtype)[chosen])
+    return {"": sums}
+
+
+def _sampled(run: Passes, protocol: EvaluationProtocol, dtype: Any, positions: Array) -> Array:
+    return np.asarray(run("sample", sample_pass, protocol, dtype, positions)[""].rows("inputs"))
+
+
+def inputs_pass(block: BlockRows, system: SystemInputs, with_targets: bool) -> Pass:
+    """The pass over the inputs alone: C'C, with targets U's part of C'[1, y], and what is known of k(x, x)."""
+    sums, first = BlockSums(), block.first
+    targets = block.targets() if with_targets else None
+    points, _ = system.points(block)
+    gram: Any = 0.0  # stays where the tiles are until the block is done
+    for rows, columns, _ in system.tiles(points, whole=not system.is_exact):
+        # float64 throughout: the small matrix built from C'C has the squared condition number of C.
+        exact = system.scaled(columns.astype(np.float64), first, rows)
+        gram = gram + exact.T @ exact
+        if targets is not None:
+            y = targets[rows].reshape(len(exact), -1)
+            leading = exact if system.is_exact else exact[:, system.leading]
+            sums.add("targets", projected(leading, np.column_stack([np.ones(len(exact)), y])))
+    if len(points.x):
+        sums.add("gram", to_numpy(gram))
+        diagonal = to_numpy(system.kernel.diagonal(points.x)).astype(np.float64)
+        sums.add("diagonal", float(np.sum(diagonal)))
+        sums.raise_to("diagonal", float(np.max(diagonal)))
+    return {"": sums}
+
+
+def diagonal_pass(block: BlockRows, system: SystemInputs) -> Pass:
+    """The pass over query points: the largest k(x, x) among them."""
+    sums = BlockSums()
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums.raise_to("diagonal", float(to_numpy(system.kernel.diagonal(system.points(block)[0].x)).max()))
+    return {"": sums}
+
+
+Factorize = Callable[[SystemInputs], Factor]
+
+
+def local_factor(inputs: SystemInputs) -> Factor:
+    """Returns the factor of an exact system, made in this process in double precision.
+
+    Raises:
+        ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
+    """
+    gram = np.asarray(inputs.kernel(inputs.landmarks.astype(np.float64)))
+    diagonal = np.diagonal(gram).copy()
+    if inputs.roots is not None:
+        gram *= inputs.roots
+        gram *= inputs.roots[:, None]
+    gram.reshape(-1)[:: len(gram) + 1] += inputs.shift
+    try:
+        # Symmetric, so that its transpose is itself in LAPACK's order and is factored in place.
+        return LocalFactor(scipy.linalg.cholesky(gram.T, lower=True, overwrite_a=True, check_finite=False))
+    except np.linalg.LinAlgError as error:
+        raise not_positive("K + n lambda I", inputs.shift, diagonal) from error
+
+
+def not_positive(what: str, shift: float, diagonal: Array) -> ConvergenceError:
+    """Returns the error of a matrix without a factor."""
+    return ConvergenceError(
+        f"{what} is not positive definite (n lambda = {shift:.3g}, k(x, x) from {float(np.min(diagonal)):.3g} to "
+        f"{float(np.max(diagonal)):.3g}): the input kernel is not positive definite, or lambda is below rounding; "
+        f"{SCALE_FEATURES}, use a larger regularization, or float64 inputs"
+    )
+
+
+def inner_factor(corner: Array, gram: Array, shift: float) -> Factor:
+    """Returns the Cholesky factor of mu W + C'C.
+
+    Landmarks may repeat, and inputs of few features have Gram matrices of low rank: both leave eigenvalues at rounding.
+    So W is lifted by 1e-12 of m times its own diagonal, or as much more as single precision needs: of the diagonal and
+    not of the trace, so that a few long inputs do not drown all others.
+
+    Raises:
+        ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
+    """
+    own = len(corner) * positive_diagonal(corner)
+    for jitter in (JITTER, 1e3 * JITTER, 1e6 * JITTER):
+        inner = shift * corner
+        inner += gram
+        inner[np.diag_indices(len(inner))] += shift * jitter * own
+        try:
+            return LocalFactor(scipy.linalg.cholesky(inner.T, lower=True, overwrite_a=True, check_finite=False))
+        except np.linalg.LinAlgError:
+            continue
+    raise not_positive(f"the approximation on {len(corner)} landmarks", shift, np.diagonal(corner))
+
+
+def prepare_system(
+    run: Passes,
+    protocol: EvaluationProtocol,
+    landmarks: int,
+    *,
+    dtype: Any,
+    seed: int = 0,
+    points: Passes | None = None,
+    roots: Array | None = None,
+    with_targets: bool = False,
+    factorize: Factorize = local_factor,
+    gpu: bool = False,
+) -> System:
+    """Returns the system of a split, exact where ``landmarks`` are as many as its rows.
+
+    Args:
+        run: passes over the reference rows.
+        protocol: kernel, lambda and normalisation.
+        landmarks: how many, at most.
+        dtype: of the arithmetic inside a tile.
+        seed: of their choice and of the rows on which the residual is read.
+        points: passes over query points; None for the reference rows themselves.
+        roots: of the reference rows' weights, (n,).
+        with_targets: whether the targets' variance given x will be asked for.
+        factorize: makes the factor of an exact system.
+        gpu: whether tiles are made on the cards of the processes that have the blocks.
+
+    Raises:
+        InvalidInputError: k(x, x) is too large for the arithmetic.
+        ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
+    """
+    inputs, positions = _chosen_inputs(run, protocol, landmarks, dtype, seed, points, roots)
+    inputs = replace(inputs, gpu=gpu)
+    sums = run("inputs", inputs_pass, inputs, with_targets)[""]
+    maximum, n = sums.largest["diagonal"], inputs.n
+    if points is not None:
+        maximum = max(maximum, points("inputs", diagonal_pass, inputs)[""].largest["diagonal"])
+    _require_summable(inputs.kernel, maximum, n, inputs.dtype)
+    gram = sums.added["gram"]
+    if inputs.is_exact:
+        factor, leading_gram = factorize(inputs), gram
+    else:
+        corner = np.asarray(inputs.kernel(inputs.landmarks), dtype=np.float64)
+        factor, leading_gram = inner_factor(corner, gram, inputs.shift), gram[np.ix_(inputs.leading, inputs.leading)]
+    leading = np.ascontiguousarray(inputs.landmarks[inputs.leading])
+    corner = np.asarray(inputs.kernel(leading), dtype=np.float64)
+    largest = typical_eigenvalue(inputs.kernel, leading, n)
+    basis, eigenvalues = landmark_directions(corner, leading_gram.copy(), inputs.dtype, largest)
+    filters = eigenvalues / (eigenvalues + inputs.shift)
+    keep = kept_directions(filters)
+    spread = basis.T @ leading_gram @ basis
+    return System(
+        replace(inputs, basis=basis[:, :keep], filters=filters[:keep].astype(np.float32)),
+        factor,
+        maximum,
+        basis,
+        eigenvalues,
+        np.asarray(spread[:keep, :keep]),
+        positions,
+        sums.added["diagonal"] / n,
+        basis.T @ sums.added["targets"] if with_targets else None,
+        np.asarray(spread),
+    )
+
+
+def _require_summable(kernel: Kernel, maximum: float, n: int, dtype: Any) -> None:
+    """Raise InvalidInputError where sums of n values of k(x, x) overflow."""
+    limit = float(np.finfo(dtype).max) / n
+    if not maximum <= limit:
+        raise InvalidInputError(
+            f"embeddings: k(x, x) reaches {maximum:.3g} under {type(kernel).__name__}, and {dtype} sums {n:,} values "
+            f"of at most {limit:.3g}; {SCALE_FEATURES}, or use float64 inputs"
+        )
+
+
+def _chosen_inputs(
+    run: Passes,
+    protocol: EvaluationProtocol,
+    landmarks: int,
+    dtype: Any,
+    seed: int,
+    points: Passes | None,
+    roots: Array | None,
+) -> tuple[SystemInputs, tuple[Array, Array]]:
+    """Returns what blocks know for the pass over C'C, and the positions on which the residual is read."""
+    n, kernel, dtype = int(sum(run.sizes)), protocol.input_kernel, np.dtype(dtype)
+    rng, count, read = stream(seed, "landmarks"), min(landmarks, n), RESIDUAL_ROWS[dtype.itemsize]
+    is_exact = count == n
+    candidates = np.arange(n) if is_exact else candidate_rows(n, count, rng)
+    residual = sampled_rows(n, read, seed)
+    centre = np.arange(n)[:: max(1, n // CENTER_ROWS)] if n <= CENTER_ROWS else np.arange(0, n, n // CENTER_ROWS)
+    positions = np.unique(np.concatenate([candidates, residual, centre]))
+    rows = _sampled(run, protocol, dtype, positions)
+
+    def of(wanted: Array) -> Array:
+        return np.asarray(rows[np.searchsorted(positions, wanted)])
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        center = kernel.center(of(centre))
+        moved = rows if center is None else rows - center.astype(dtype)
+        _require_summable(kernel, float(np.max(kernel.diagonal(moved))), n, dtype)
+    known = moved[np.searchsorted(positions, candidates)]
+    if is_exact:
+        chosen, leading = known, choose_landmarks(known, kernel, LEADING, seed)
+    else:
+        chosen = known[np.sort(rpcholesky(known, kernel, count, rng))]
+        leading = np.arange(len(chosen))[:: max(1, round(len(chosen) / LEADING))]
+    read_at, asked = of(residual), np.empty(0, dtype=np.intp)
+    if points is not None:
+        asked = sampled_rows(int(sum(points.sizes)), read, seed, "residual points")
+        read_at = np.concatenate([read_at, _sampled(points, protocol, dtype, asked)])
+    double = read_at.astype(np.float64) if center is None else read_at.astype(np.float64) - center
+    inputs = SystemInputs(protocol, dtype, center, np.ascontiguousarray(chosen), leading, double, n, is_exact, roots)
+    return inputs, (residual, asked)
+
+
+class NearlyConstantKernelWarning(UserWarning):
+    """The input kernel hardly depends on its inputs, so that CCE hardly depends on x."""
+
+
+def kernel_variation(x: Array, kernel: Kernel) -> float:
+    """Relative standard deviation of k(x, x') over random pairs: near 0 means a kernel that ignores its input."""
+    points = x[np.sort(stream(0, "kernel variation").choice(len(x), min(len(x), VARIATION_POINTS), replace=False))]
+    if len(points) < 3:
+        return float("nan")
+    center = kernel.center(points)
+    gram = kernel(points if center is None else points - center)
+    values = gram[~np.eye(len(gram), dtype=bool)].astype(np.float64)
+    mean = float(abs(values.mean()))
+    return float((values / mean).std()) if mean > 0 else float("inf")
+
+
+def warn_if_nearly_constant(variation: float, *, stacklevel: int = 3) -> None:
+    """Warn of a kernel that varies so little."""
+    if variation < NEARLY_CONSTANT:
+        warnings.warn(
+            f"the input kernel varies by {variation:.2g} of its mean between points, so CCE hardly depends on x: "
+            "inputs that are (nearly) the same, or unit-norm embeddings with gamma = 1/d, which belongs to raw ones; "
+            "use gamma = 1 on unit norm, or check the inputs",
+            NearlyConstantKernelWarning,
+            stacklevel=stacklevel,
+        )
