@@ -19,9 +19,10 @@ A run of consecutive rows has b = 2 * 1.1447 (alpha n)^{1/3} rows, where correla
                   = \Big(\frac{2 \rho}{(1 - \phi)^2} \Big/ \Big(1 + \frac{2 \rho}{1 - \phi}\Big)\Big)^2 :
 
 Andrews' (1991) plug-in for the Bartlett window, doubled, since the plain one leaves runs that still depend on each
-other. phi is rho, as of an autoregression; but of counts, whose scores hold noise that hides a part of rho and nothing
-of phi, it is more where the correlations beyond lag 1 say so. Of the four PIT scores the one that asks for the longest
-runs decides.
+other. phi is rho, as of an autoregression; where there is noise beside it (of counts, or of targets that are measured
+with errors of their own), which hides a part of rho and nothing of phi, the correlations beyond lag 1 say more. What
+moves more slowly than a quarter of the series is taken off before: a fault that follows a slow input is no correlation.
+Of the four PIT scores the one that asks for the longest runs decides.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.special
 
 from congruence.kernels.arrays import Array
@@ -103,9 +105,9 @@ FOLDS = 10
 """Parts of the blocks, each of which is judged by a fit of the others."""
 
 _LARGEST_CORRELATION = 0.98
-_LAGS = 5  # from which phi is read
-_CLEAR = 3.0  # standard errors of the partial correlation at lag 2, from which on there is more than an autoregression
-_FEW_RUNS = 40
+_LAGS = 8  # from which phi is read
+_CLEAR = 2.0  # standard errors of the sum of the partial correlations beyond lag 1, from which on phi is more than rho
+_SLOW_WAVES, _ROWS_OF_A_WAVE = 8, 150  # cosines that are taken off, at most one for so many rows
 _CLEAR_SKEWNESS = 24.0  # over B: two standard errors of a skewness, squared
 _ROUNDING = 1e-9  # of sums of counts over blocks
 _OF_COUNTS = 6.0  # by which the skewness of sums of counts enlarges a null
@@ -277,14 +279,11 @@ class RowDependence:
             None if groups is None else _column(groups, n, "groups"), None if time is None else _column(time, n, "time")
         )
 
-    def blocks(
-        self, scores: Callable[[], Array], *, noisy: bool, counts: Array | None = None
-    ) -> DependentBlocks | None:
+    def blocks(self, scores: Callable[[], Array], *, counts: Array | None = None) -> DependentBlocks | None:
         """The blocks of rows; None where every row is one of its own.
 
         Args:
             scores: of the rows, (n, r), by whose correlation runs of time are long enough.
-            noisy: whether they hold noise beside what is correlated, see ``run_length``.
             counts: targets that are counts, (n,). Of sparse ones a block without any says next to nothing: blocks that
                 hold a target other than the commonest one have to be as many as blocks have to be.
 
@@ -294,7 +293,7 @@ class RowDependence:
         if self.groups is not None:
             found = blocks_of_groups(self.groups, len(self.groups))
         else:
-            found = blocks_of_time(self.time, scores(), noisy=noisy)
+            found = blocks_of_time(self.time, scores())
         if found.count == len(found.labels):
             return None
         return found if counts is None else _of_counts(found, counts)
@@ -315,46 +314,46 @@ def blocks_of_groups(groups: Any, n: int) -> DependentBlocks:
     return _enough(DependentBlocks(labels.reshape(-1), len(found), "groups"), "groups")
 
 
-def blocks_of_time(time: Any, scores: Array, *, noisy: bool = False) -> DependentBlocks:
+def blocks_of_time(time: Any, scores: Array) -> DependentBlocks:
     """Runs of consecutive rows in the order of ``time`` (n,), as long as the scores (n, r) depend on each other.
 
     Rows of one time are in one run.
 
     Raises:
-        InvalidInputError: another number of rows, missing values, or fewer than ten runs; fewer than forty, where there
-            are signs that correlation lasts so long that fewer than ten would do: a slow fault and slow noise are not
-            told apart by so few.
+        InvalidInputError: another number of rows, missing values, or fewer than ten runs.
     """
     rank = time_ranks(time, len(scores))
     order = np.argsort(rank, kind="stable")
     ordered, columns = rank[order], np.asarray(scores, dtype=np.float64)[order].T
-    length = max(run_length(column, noisy=noisy) for column in columns)
+    length = max(map(run_length, columns))
     first = np.searchsorted(ordered, ordered, side="left")  # of the rows of the same time
     _, runs = np.unique(first // length, return_inverse=True)
     labels = np.empty(len(order), dtype=np.intp)
     labels[order] = runs.reshape(-1)
-    found = _enough(DependentBlocks(labels, int(labels.max()) + 1, "time"), "time")
-    if not noisy and found.count < _FEW_RUNS:
-        longest = max(run_length(column, noisy=True) for column in columns)
-        if len(order) < FEWEST_BLOCKS * longest:
-            raise TooFewBlocksError(
-                f"time: {found.count} runs of rows are too few at this correlation, which lasts longer than from row "
-                "to row. Use a longer split, or read point estimates alone"
-            )
-    return found
+    return _enough(DependentBlocks(labels, int(labels.max()) + 1, "time"), "time")
 
 
-def run_length(score: Array, *, noisy: bool) -> int:
+def run_length(score: Array) -> int:
     """b of one score (n,) in the order of time.
 
-    Scores of counts are ``noisy``: what lies beyond lag 1 then says how slowly their correlation decays. Of others it
-    would take a fault that moves slowly in time for correlation, and runs would be too long to find it.
+    An autoregression has no partial correlations beyond lag 1, and those of a sample have a variance of 1 / n each.
+    Where their sum is clearly more, the ratio of neighbouring correlations says how slowly they decay.
     """
-    rho = autocorrelations(score, _LAGS)
-    beyond = (rho[1] - rho[0] ** 2) / max(1.0 - rho[0] ** 2, 1.0 - _LARGEST_CORRELATION**2)
-    if not noisy or rho[0] <= 0.0 or beyond <= _CLEAR / np.sqrt(len(score)):
+    rho = autocorrelations(_without_slow_waves(score), _LAGS)
+    partial = [scipy.linalg.solve_toeplitz(np.r_[1.0, rho[: lag - 1]], rho[:lag])[-1] for lag in range(2, _LAGS + 1)]
+    if rho[0] <= 0.0 or sum(partial) <= _CLEAR * np.sqrt(len(partial) / len(score)):
         return block_length(rho[0], len(score))
     return block_length(rho[0], len(score), float(rho[1:] @ rho[:-1] / (rho[:-1] @ rho[:-1])))
+
+
+def _without_slow_waves(score: Array) -> Array:
+    """The score less its mean and its slowest cosines, which are orthogonal."""
+    n = len(score)
+    rest = score - np.mean(score)
+    for k in range(1, max(1, min(_SLOW_WAVES, n // _ROWS_OF_A_WAVE)) + 1):
+        wave = np.cos(np.pi * k * (np.arange(n) + 0.5) / n)
+        rest = rest - wave * (2.0 / n * float(wave @ rest))
+    return np.asarray(rest)
 
 
 def block_length(correlation: float, n: int, decay: float = 0.0) -> int:

@@ -58,12 +58,11 @@ def version_blocks(dependence: RowDependence | None, y: Array, *models: Distribu
     """
     if dependence is None:
         return None
-    noisy = any(predictive.is_discrete for predictive in models)
 
     def scores() -> Array:
         return np.hstack([dependence_scores(y, predictive) for predictive in models])
 
-    return dependence.blocks(scores, noisy=noisy, counts=y if noisy else None)
+    return dependence.blocks(scores, counts=y if any(predictive.is_discrete for predictive in models) else None)
 
 
 @dataclass(frozen=True)

@@ -382,18 +382,13 @@ def blocks_of_versions(found: BlockSums, n: int, versions: Sequence[str]) -> dic
     return made
 
 
-def found_blocks(
-    dependence: RowDependence | None, scores: Callable[[], Array], counts: Array | None, *, noisy: bool = False
-) -> FoundBlocks:
-    """The blocks by the scores of all rows (n, r), and by their targets (n,) that are counts; see ``RowDependence``.
-
-    Scores of counts are ``noisy`` anyway.
-    """
+def found_blocks(dependence: RowDependence | None, scores: Callable[[], Array], counts: Array | None) -> FoundBlocks:
+    """The blocks by the scores of all rows (n, r), and by their targets (n,) that are counts; see ``RowDependence``."""
     if dependence is None:
         return FoundBlocks()
     kind = "time" if dependence.groups is None else "groups"
     try:
-        blocks = dependence.blocks(scores, noisy=noisy or counts is not None, counts=counts)
+        blocks = dependence.blocks(scores, counts=counts)
     except TooFewBlocksError as error:
         return FoundBlocks(None, BlocksInference(kind, None, str(error)))
     return FoundBlocks(blocks, BlocksInference(kind, None if blocks is None else blocks.count))

@@ -330,7 +330,7 @@ def pair_blocks(
 
     targets = first.column("target", rows) if "target" in first.scores else np.array([np.nan])
     whole = not np.any(targets % 1.0)  # they may be of counts: columns of scores do not say
-    return dependence.blocks(scores, noisy=True, counts=targets if whole else None)
+    return dependence.blocks(scores, counts=targets if whole else None)
 
 
 def infinite_metrics(scores: Columns) -> frozenset[str]:

@@ -307,11 +307,7 @@ def dependence_of(scores: Columns, rows: Array | None = None) -> RowDependence |
 def blocks_of_means(
     dependence: RowDependence | None, points: Mapping[str, Array], predictive: Distribution, targets: Array
 ) -> FoundBlocks:
-    """Blocks for means over points: runs of time as long as PIT scores or what is averaged depend on each other.
-
-    However slowly that decays: what looks like a slow fault of the version varies from one stretch of time to the next,
-    and an interval has to say so.
-    """
+    """Blocks for means over points: runs of time as long as PIT scores or what is averaged depend on each other."""
 
     def scores() -> Array:
         averaged = [
@@ -319,7 +315,7 @@ def blocks_of_means(
         ]
         return np.column_stack([dependence_scores(targets, predictive), *averaged])
 
-    return found_blocks(dependence, scores, targets if predictive.is_discrete else None, noisy=True)
+    return found_blocks(dependence, scores, targets if predictive.is_discrete else None)
 
 
 def correlated_rows(

@@ -46,15 +46,20 @@ MEMBERS, POWERED = 20, 100
 
 @dataclass(frozen=True)
 class Case:
-    """How rows depend on each other: AR(1) of ``rho`` in time, or groups of ``size`` with correlation ``rho``."""
+    """How rows depend on each other: AR(1) of ``rho`` in time, or groups of ``size`` with correlation ``rho``.
+
+    Of a series ``part`` of the variance is correlated, and the rest noise of each row's own.
+    """
 
     n: int
     rho: float
     slow: bool
     size: int = 0
+    part: float = 1.0
 
     def __str__(self) -> str:
         kind = f"AR(1) {self.rho:g}" if not self.size else f"groups of {self.size}"
+        kind += f" in {self.part:g}" if self.part < 1.0 else ""
         inputs = ("shared" if self.slow else "own") if self.size else ("slow" if self.slow else "fast")
         return f"{kind} | {self.n:,} | {inputs}"
 
@@ -63,7 +68,10 @@ class Case:
         noise = rng.standard_normal(self.n)
         if not self.size:
             noise[1:] *= np.sqrt(1.0 - self.rho**2)
-            return np.asarray(lfilter([1.0], [1.0, -self.rho], noise))
+            series = np.asarray(lfilter([1.0], [1.0, -self.rho], noise))
+            if self.part == 1.0:
+                return series
+            return np.sqrt(self.part) * series + np.sqrt(1.0 - self.part) * rng.standard_normal(self.n)
         shared = np.repeat(rng.standard_normal(self.n // self.size), self.size)
         return np.sqrt(self.rho) * shared + np.sqrt(1.0 - self.rho) * noise
 
@@ -91,8 +99,8 @@ class Case:
 
 def cases(sizes: list[int]) -> Iterator[Case]:
     """All of them, of the sizes that are asked for."""
-    for rho in (0.5, 0.9):
-        yield from (Case(n, rho, slow) for n in sizes for slow in (True, False))
+    for rho, part in ((0.5, 1.0), (0.9, 1.0), (0.9, 0.3)):
+        yield from (Case(n, rho, slow, part=part) for n in sizes for slow in (True, False))
     yield from (Case(n, 0.5, slow, size) for size in (5, 50) for n in sizes for slow in (True, False) if n >= 10 * size)
 
 

@@ -203,11 +203,10 @@ def test_an_interval_of_few_skewed_groups_holds_the_mean_and_one_of_many_is_stud
 def test_runs_of_counts_are_as_long_as_those_of_what_lies_behind_their_noise() -> None:
     hidden = autoregressive(4_000, 0.9, 0)
     noisy = hidden + np.random.default_rng(1).standard_normal(4_000)
-    length = run_length(noisy, noisy=True)
-    assert 0.8 < length / run_length(hidden, noisy=False) < 1.3
+    length = run_length(noisy)
+    assert 0.8 < length / run_length(hidden) < 1.3
     assert block_length(0.45, 4_000) < 0.5 * length
-    assert run_length(noisy, noisy=False) < 0.5 * length
-    assert run_length(np.random.default_rng(2).standard_normal(4_000), noisy=True) < 20
+    assert run_length(np.random.default_rng(2).standard_normal(4_000)) < 20
 
 
 def test_a_null_is_enlarged_where_sums_of_blocks_are_skewed() -> None:
@@ -337,21 +336,49 @@ def test_a_split_of_groups_of_single_rows_is_a_split_of_independent_rows() -> No
 def test_few_runs_of_a_correlation_that_lasts_are_refused() -> None:
     """Noise of its own beside an autoregression of .9: runs by lag 1 alone rejected the truth in .09 to .16."""
     given = rejected = 0
-    reasons: set[str] = set()
     for seed in range(60):
         noise = np.random.default_rng([seed, 1]).standard_normal(400)
         scores = pit_scores(ndtr(np.sqrt(0.6) * autoregressive(400, 0.9, seed) + np.sqrt(0.4) * noise))
         try:
             blocks = blocks_of_time(np.arange(400), scores)
         except TooFewBlocksError as error:
-            reasons.add(" ".join(str(error).split()[2:]).split(",")[0])
+            assert "runs of rows that do not depend on each other among 400 rows" in str(error)  # noqa: PT017
             continue
         given += 1
-        found = SumOfBlocks.of(blocks.sums(scores[:, 0]) / 400 - scores[:, 0].mean() / blocks.count)
-        rejected += found.p_value(float(scores[:, 0].mean())) <= 0.05
+        rejected += mean_is_rejected(scores[:, 0], blocks)
     assert given < 20
     assert rejected <= 5
-    assert "runs of rows are too few at this correlation" in reasons
+
+
+def test_noise_beside_a_correlation_hides_nothing_of_how_long_it_lasts() -> None:
+    """Three tenths of the variance are an autoregression of .9: runs by lag 1 alone rejected .18 of means."""
+    rejected = refused = 0
+    for seed in range(200):
+        noise = np.random.default_rng([seed, 1]).standard_normal(2_000)
+        scores = pit_scores(ndtr(np.sqrt(0.3) * autoregressive(2_000, 0.9, seed) + np.sqrt(0.7) * noise))
+        try:
+            rejected += mean_is_rejected(scores[:, 0], blocks_of_time(np.arange(2_000), scores))
+        except TooFewBlocksError:
+            refused += 1
+    assert rejected <= 16
+    assert refused <= 10
+
+
+def test_a_fault_that_follows_a_slow_input_is_no_correlation() -> None:
+    """One spread for all, where it is exp(sin) of time: runs of hundreds of rows would not find it."""
+    at = np.exp(0.7 * np.sin(2.0 * np.pi * np.arange(500) / 500))
+    lengths = [
+        run_length(column)
+        for seed in range(20)
+        for column in pit_scores(ndtr(at * np.random.default_rng(seed).standard_normal(500))).T
+    ]
+    assert np.mean(np.array(lengths) > 20) < 0.1
+
+
+def mean_is_rejected(score: np.ndarray, blocks: DependentBlocks) -> bool:
+    """Whether the mean of a score, which is 0, is found to differ from it at 5 %."""
+    found = SumOfBlocks.of(blocks.sums(score - score.mean()) / len(score))
+    return found.p_value(float(score.mean())) <= 0.05
 
 
 def test_point_estimates_of_a_split_do_not_change() -> None:
