@@ -25,6 +25,7 @@ from congruence.kernels.distributions import (
     StudentT,
     ZeroInflated,
 )
+from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.kernel_functions import Polynomial
 from congruence.kernels.recalibration.fit import (
     fit_recalibration,
@@ -62,6 +63,12 @@ def wrong_versions(x: Array) -> Iterator[tuple[str, Distribution, Distribution]]
         law,
         Quantiles(LEVELS, law.loc[:, None] + 0.6 * np.outer(law.scale, ndtri(LEVELS))),
     )
+    members = law.sample(20, seed=np.random.default_rng([n, 5])) - law.loc[:, None]
+    yield "ensemble of 20, right", law, Samples(law.loc[:, None] + members)
+    yield "ensemble of 20, half the spread", law, Samples(law.loc[:, None] + 0.5 * members)
+    yield "ensemble of 5, half the spread", law, Samples(law.loc[:, None] + 0.5 * members[:, :5])
+    off = 0.5 * (law.scale * np.sin(1.5 * x[:, 0]))[:, None]
+    yield "ensemble of 20, biased, either sign", law, Samples(law.loc[:, None] - off + members)
 
 
 def true_laws(x: Array) -> Iterator[tuple[str, Callable[[int], tuple[Distribution, Array]]]]:
@@ -96,12 +103,13 @@ def mends(n: int, splits: int) -> None:
     for split in range(splits):
         x = np.random.default_rng([split, 3]).normal(size=(2 * n, 4))
         halves = rehearsal_split(embedded(x), fitting, input_kernel=KERNEL)
+        prepared = prepare(halves.points, input_kernel=KERNEL, regularization=0.1)
         for name, law, version in wrong_versions(x):
             y = drawn(law, split)
             found = recalibration_rehearsal(halves, y, version)
             cce, score = found.changes["cce"], found.changes["crps"]
             truth, targets = law[~fitting], y[~fitting]
-            right = halves.prepared.evaluate(targets, {"": truth}, draws=0)[""].mean
+            right = prepared.evaluate(targets, {"": truth}, draws=0)[""].mean
             after = found.map(halves.points, version[~fitting])
             finite = after.has_density()
             lost = -after.log_prob(targets) + truth.log_prob(targets) if finite else np.full(1, np.nan)
@@ -118,7 +126,7 @@ def harms(n: int, splits: int) -> None:
     for split in range(splits):
         x = np.random.default_rng([split, 4]).normal(size=(n, 4))
         points = embedded(x)
-        features = input_features(prepare(points, input_kernel=KERNEL, regularization=0.1).spectrum)
+        features = input_features(input_spectrum(points, KERNEL, 0.1), points)
         for name, draw in true_laws(x):
             law, y = draw(split)
             fitted = fit_recalibration(features, y, law)
