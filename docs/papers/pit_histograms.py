@@ -10,7 +10,7 @@ from sklearn.model_selection import KFold
 
 from congruence.kernels import crps, interpret_pit, negative_log_likelihood, pit_values
 from congruence.tasks.plots import pit_interpretation
-from congruence.tasks.sentences.interpreter import interpretation_sentence
+from congruence.tasks.sentences.calibration import interpretation_sentence
 
 SECTION_4_1 = "Podsztavek et al. 2024, section 4.1, figure 1"
 SECTION_4_2 = "Podsztavek et al. 2024, section 4.2, table 1, figure 2"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.inputs import Reader
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, Encoder, InvalidRow
 from congruence.tasks.store.embeddings import EmbeddingStore

@@ -11,7 +11,7 @@ from pathlib import Path
 from distributed import Client, get_worker
 
 from congruence.kernels.threads import usable_cores
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.shard import ShardReport, embed_each
 from congruence.tasks.encoders.base import Encoder, InvalidRow

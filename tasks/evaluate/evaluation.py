@@ -1,4 +1,7 @@
-"""The evaluation of a file: its splits indexed, and on each check, embed, predict, solve, score; logged to MLflow."""
+"""The evaluation of a file: its splits indexed, and on each check, embed, predict, solve, score; logged to MLflow.
+
+An index says which rows can be measured: one that lacks a number is left out, and said.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.data.ingest import ingest_file, source_files
+from congruence.tasks.data.rows import FIRST_ROWS, Lacking
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.split import open_kept, open_split
-from congruence.tasks.data.usable import require_measurable
+from congruence.tasks.data.split import Split, open_kept, open_split
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer, in_groups, reason
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, VersionOutcome
 from congruence.tasks.evaluate.steps import Failures, Steps, rows_of
 from congruence.tasks.mlflow.connection import connect, tracking_address
 from congruence.tasks.mlflow.runs import fail_run, open_run
-from congruence.tasks.runtime.errors import mask_text
+from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError, mask_text
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement_store import MeasurementAddress
@@ -214,3 +217,87 @@ class _OnSplit:
                     f"{len(left) - position} runs in MLflow stay open until the next attempt takes them up: {error}"
                 )
                 return
+
+
+_STAND_INS = {
+    "mean": "the feature's mean stands in",
+    "indicator": "the feature's mean stands in, beside a feature that is 1 where it is missing",
+}
+
+
+def require_measurable(split: Split, max_invalid: float = 0.01, *, missing: str = "leave_out") -> str | None:
+    """One rule for every row that lacks a finite number, in its features or its targets: it is left out, and said.
+
+    Reads the manifest alone. Images and texts that cannot be used show when they are decoded; they count against
+    the same limit there.
+
+    Args:
+        split: a labelled one.
+        max_invalid: the fraction of rows that may be left out.
+        missing: what the encoder makes of a feature without a value (``EncoderSettings.missing``): unless "leave_out",
+            such rows stay, and do not count against the limit.
+
+    Returns:
+        how many rows are left out, and how many stay without all their features, with the first of them; None where
+        every row is whole.
+
+    Raises:
+        TooManyInvalidRowsError: more rows than ``max_invalid`` allows lack a number.
+        SplitError: fewer than two rows are left, or all their targets are the same.
+    """
+    inputs, targets = _lacking(split, missing)
+    lacking = inputs.rows + targets.rows
+    left_out = None
+    if lacking:
+        left_out = (
+            f"split {split.name!r}: {lacking} of {split.rows} rows lack a finite number and are left out "
+            f"({inputs.rows} in the features, {targets.rows} in the targets): "
+            f"{_listed(split, [*inputs.first, *targets.first], lacking)}"
+        )
+    where = f"split {split.name!r} ({split.settings.uri})"
+    if left_out is not None and lacking > max_invalid * split.rows:
+        remedy = "repair these rows, or raise max_invalid"
+        if missing == "leave_out" and split.facts.missing.rows:
+            remedy = (
+                "repair these rows, raise max_invalid, or, where the models take missing values themselves, set "
+                "missing: mean (or indicator) under encoder: the rows then stay"
+            )
+        raise TooManyInvalidRowsError(f"{left_out}; at most {max_invalid:.2%} may be left out: {remedy}")
+    if split.rows - lacking < 2:
+        said = f"holds {split.rows} row{'s' if split.rows > 1 else ''}, of which {split.rows - lacking} can be used"
+        raise SplitError(f"{where}: {said}; an evaluation compares rows and needs at least two (better hundreds)")
+    ranges = split.facts.ranges
+    if ranges and all(low == high for low, high in ranges.values()):
+        values = ", ".join(f"{name!r} is {low:g}" for name, (low, _) in ranges.items())
+        raise SplitError(
+            f"{where}, {split.place(0)} and all rows after it: the target {values} in every row, so that there is "
+            "nothing to predict; check the target column, or choose rows that differ"
+        )
+    staying = None
+    if missing != "leave_out" and split.facts.missing.rows:
+        staying = (
+            f"split {split.name!r}: {split.facts.missing.rows} of {split.rows} rows lack a feature and stay: the "
+            f"models are given them as they are, and for nearness {_STAND_INS[missing]} (encoder.missing: {missing}): "
+            f"{_listed(split, split.facts.missing.first, split.facts.missing.rows)}"
+        )
+    return "\n".join(text for text in (left_out, staying) if text is not None) or None
+
+
+def rows_left_out(split: Split, missing: str = "leave_out") -> int:
+    """How many rows lack a finite number and are left out, see ``require_measurable``."""
+    return sum(part.rows for part in _lacking(split, missing))
+
+
+def _lacking(split: Split, missing: str) -> tuple[Lacking, Lacking]:
+    """The rows that are left out for their features, and those for their targets."""
+    facts = split.facts
+    if missing != "leave_out":
+        return facts.inputs, facts.targets
+    first = sorted([*facts.inputs.first, *facts.missing.first])[:FIRST_ROWS]
+    return Lacking(facts.inputs.rows + facts.missing.rows, first), facts.targets
+
+
+def _listed(split: Split, places: list[tuple[int, str]], rows: int) -> str:
+    first = sorted(places)[:FIRST_ROWS]
+    listed = "; ".join(f"row {row} ({split.place(row)}): {reason}" for row, reason in first)
+    return listed + (f"; and {rows - len(first)} more" if rows > len(first) else "")

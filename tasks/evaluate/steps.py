@@ -19,7 +19,7 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.contract import ContractError, ContractReport, PredictionSettings
 from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.embeddings.worker import (
     decode_threads,
@@ -28,7 +28,7 @@ from congruence.tasks.embeddings.worker import (
     open_store,
     require_few_invalid,
 )
-from congruence.tasks.encoders.features import FeatureEncoder
+from congruence.tasks.encoders.base import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, groups_of_shards, in_groups, tell
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name

@@ -23,8 +23,7 @@ from congruence.tasks.contract import ContractReport, PredictionSettings, Predic
 from congruence.tasks.contract.loading import fetch, loading_remedy
 from congruence.tasks.contract.model import failure_text, require_counts
 from congruence.tasks.contract.reading import EXPOSURE
-from congruence.tasks.data.settings import StoredColumns
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard, StoredColumns
 from congruence.tasks.data.split import Split, runs
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.encoders.images import decode_image

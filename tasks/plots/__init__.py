@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from congruence.tasks.plots.calibration import rootogram as rootogram
     from congruence.tasks.plots.comparison import Measured as Measured
     from congruence.tasks.plots.comparison import cce_by_slice as cce_by_slice
-    from congruence.tasks.plots.comparison import rejection_curves as rejection_curves
-    from congruence.tasks.plots.comparison import rejection_panel as rejection_panel
     from congruence.tasks.plots.comparison import versions as versions
     from congruence.tasks.plots.errors import congruence_along as congruence_along
     from congruence.tasks.plots.errors import congruence_histogram as congruence_histogram
     from congruence.tasks.plots.errors import inputs_histogram as inputs_histogram
     from congruence.tasks.plots.errors import predictions_along as predictions_along
+    from congruence.tasks.plots.errors import rejection_curves as rejection_curves
+    from congruence.tasks.plots.errors import rejection_panel as rejection_panel
     from congruence.tasks.plots.maps import embedding_map as embedding_map
     from congruence.tasks.plots.maps import extremes as extremes
     from congruence.tasks.plots.maps import fault_map as fault_map

@@ -17,7 +17,7 @@ from congruence.kernels.pit import require_pit
 from congruence.kernels.pit_interpreter.interpretation import Interpretation
 from congruence.tasks.plots.maps import show_image
 from congruence.tasks.plots.style import BLUE, GREEN, INK, MUTED, ORANGE, RED, dress, dressed, figure_or_new, legend
-from congruence.tasks.sentences.interpreter import interpretation_sentence
+from congruence.tasks.sentences.calibration import interpretation_sentence
 
 _ASKED = "predicted probability of an outcome at most this high"
 _TITLE_WIDTH = 105

@@ -1,10 +1,9 @@
-"""Side by side: slices of a split, versions, and what withholding the points of highest CCE gains."""
+"""Side by side: slices of a split, and versions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -15,18 +14,13 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.reading import GroupReading, group_readings
 from congruence.kernels.engine.results import excess_over
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.plots.errors import Errors, errors_of, require_rows
-from congruence.tasks.plots.style import BLUE, GREEN, INK, MUTED, ORANGE, dress, dressed, figure_or_new, legend, shorten
+from congruence.tasks.plots.style import BLUE, GREEN, INK, MUTED, dress, figure_or_new, shorten
 
 SLICES = 20
 FEWEST_ROWS = 30  # for an interval of the shift and of the factor to say something
 LETTERS = 36
-SHOWN_SHARE = 0.9
-"""Of the rows, in ``risk_coverage``: the last few are noise."""
 _LEVEL = 0.05
-_LINES = (BLUE, ORANGE, GREEN)
-_BY_CCE = "highest CCE first"
 _READING = "dot: value; bar: 95 % confidence interval; green: what 95 % of true versions have"
 _SLICE_LETTERS = 51
 
@@ -233,76 +227,3 @@ def _line(axes: Axes, row: int, measured: Measured) -> None:
     axes.plot(measured.value, row, "o", color=BLUE, markersize=5)
     if measured.band is not None:
         axes.plot(list(measured.band), height, color=GREEN, alpha=0.35, linewidth=11, solid_capstyle="butt", zorder=0.5)
-
-
-def rejection_curves(
-    curves: Mapping[str, RejectionCurve], *, criterion: str = "CCE", figure: Figure | None = None
-) -> Figure:
-    """One ``rejection_panel`` a curve, side by side.
-
-    Args:
-        curves: by what each loss is called, such as "mean CRPS".
-        criterion: what the points are withheld by, for the title.
-        figure: to draw on; by default a new one.
-
-    Raises:
-        InvalidInputError: there are none.
-    """
-    if not curves:
-        raise InvalidInputError("curves: there are none; give a rejection_curve(cce, loss) by the name of its loss")
-    figure = figure_or_new(figure, 3.4 * len(curves), 3.4)
-    panels = figure.subplots(1, len(curves), squeeze=False)[0]
-    for axes, (loss, curve) in zip(panels, curves.items(), strict=True):
-        _draw(axes, {_BY_CCE: curve}, loss)
-    legend(panels[0])
-    figure.suptitle(f"Withholding by {criterion}", x=0.01, ha="left", fontsize=11, fontweight="bold")
-    return figure
-
-
-def rejection_panel(
-    curve: RejectionCurve, loss: str = "mean loss", *, title: str = "", axes: Axes | None = None
-) -> Axes:
-    """Mean loss of the kept points against the share withheld, highest CCE first, and under random rejection.
-
-    Args:
-        curve: from ``rejection_curve(criterion, loss)``.
-        loss: what the loss is called.
-        title: of the picture.
-        axes: to draw on; by default those of a new figure.
-    """
-    axes = dressed(axes, "", "", "", width=3.4, height=3.4)
-    _draw(axes, {_BY_CCE: curve}, loss, title)
-    legend(axes)
-    return axes
-
-
-def risk_coverage(curves: Mapping[str, Mapping[str, RejectionCurve]]) -> Figure:
-    """Mean loss of the rows that stay against the share withheld, one panel a loss, one line a way of withholding.
-
-    Args:
-        curves: by loss, then by what is withheld first.
-    """
-    figure = figure_or_new(None, 3.4 * len(curves), 3.8)
-    panels = figure.subplots(1, len(curves), squeeze=False)[0]
-    for axes, (loss, by_criterion) in zip(panels, curves.items(), strict=True):
-        _draw(axes, by_criterion, f"mean {loss}", most=SHOWN_SHARE)
-        legend(axes)
-    figure.suptitle("Withholding on the labelled split, each row judged without its own target", x=0.01, ha="left")
-    return figure
-
-
-def _draw(axes: Axes, curves: Mapping[str, RejectionCurve], loss: str, title: str = "", *, most: float = 1.0) -> None:
-    """Curves of one loss by what is withheld first, up to the share ``most``, and the band of withholding at random."""
-    dress(axes, title, "share of rows withheld", f"{loss} of the rest")
-    first = next(iter(curves.values()))
-    shown = first.withheld <= most
-    low, high = first.random_low[shown], first.random_high[shown]
-    axes.fill_between(first.withheld[shown], low, high, color=MUTED, alpha=0.2, linewidth=0)
-    axes.axhline(first.random_loss, color=MUTED, linewidth=1.2, linestyle="--", label="at random (95 % band)")
-    for (name, curve), colour in zip(curves.items(), cycle(_LINES)):
-        axes.plot(curve.withheld[shown], curve.kept_loss[shown], color=colour, linewidth=2, label=name)
-    axes.set_xlim(0, most)
-    middle = shown & (first.withheld <= 0.95)  # the last few rows are noise and would set the scale
-    drawn = np.stack([first.random_low, first.random_high, *(curve.kept_loss for curve in curves.values())])[:, middle]
-    margin = 0.05 * (float(np.ptp(drawn)) or 1.0)
-    axes.set_ylim(float(drawn.min()) - margin, float(drawn.max()) + margin)

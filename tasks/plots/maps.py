@@ -16,7 +16,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.results import ExpectedCongruence
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import ORDERS
-from congruence.tasks.plots.errors import Errors, Readings, errors_of, faults_of, place_of
+from congruence.tasks.plots.errors import IMAGES, Errors, Readings, errors_of, extreme_points, faults_of, place_of
 from congruence.tasks.plots.style import (
     CYCLE,
     GREEN,
@@ -38,7 +38,6 @@ POINTS = 20_000
 SMALL_POINTS = 4_000
 FARTHEST = 5.0
 DIVERGING = "coolwarm"
-IMAGES = 8
 _COMPONENTS = ("first principal component of the embeddings", "second principal component")
 _SIDES = {(order, sign): short_name(order, sign) for order in ORDERS for sign in (1.0, -1.0)}
 
@@ -236,13 +235,6 @@ def extremes(
 
     strips = [([images[point] for point in points], captions(points)) for points in (worst, best)]
     return image_strips(strips[0], strips[1], figure=figure)
-
-
-def extreme_points(cce: Array, count: int = IMAGES) -> tuple[list[int], list[int]]:
-    """The ``count`` points of highest CCE (worst first) and those of lowest (best first), which do not overlap."""
-    order = np.argsort(cce, kind="stable")
-    count = min(count, len(order) // 2)
-    return order[::-1][:count].tolist(), order[:count].tolist()
 
 
 Strip = tuple[Sequence[Any], Sequence[str]]

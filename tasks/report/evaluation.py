@@ -26,8 +26,7 @@ from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, REGION, metric_of
 from congruence.tasks.scores.tables import CountFit, count_fit
 from congruence.tasks.scores.wrong import FEWEST_ROWS, Segment
-from congruence.tasks.sentences.calibration import capital, p_value_in_words, percent, significant
-from congruence.tasks.sentences.findings import place_in_words
+from congruence.tasks.sentences.calibration import capital, p_value_in_words, percent, place_in_words, significant
 
 _PERCENT = 0.02
 FEWEST = 30

@@ -18,8 +18,7 @@ from congruence.kernels.arrays import Array
 from congruence.tasks.scores.metrics.registry import REGION, metric_of
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import Segment
-from congruence.tasks.sentences.calibration import probability
-from congruence.tasks.sentences.findings import place_in_words
+from congruence.tasks.sentences.calibration import place_in_words, probability
 
 LETTERS = 60
 """The longest key or value that is shown."""

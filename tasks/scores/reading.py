@@ -23,9 +23,15 @@ from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verd
 from congruence.tasks.scores.rows_read import SCORES, RowsRead
 from congruence.tasks.scores.summary import slice_groups
 from congruence.tasks.scores.wrong import Segment, WhatIsWrong
-from congruence.tasks.sentences.calibration import LEVEL, capital, correlation_clause, inference_sentence, no_fault
+from congruence.tasks.sentences.calibration import (
+    LEVEL,
+    capital,
+    correlation_clause,
+    inference_sentence,
+    interpretation_sentence,
+    no_fault,
+)
 from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of
-from congruence.tasks.sentences.interpreter import interpretation_sentence
 
 FEWEST_INTERPRETED = 30  # what the interpreter has been trained on
 MOST_INTERPRETED = 8

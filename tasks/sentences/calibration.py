@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from congruence.kernels.conditional_calibration.reading import GroupReading, Place
@@ -9,6 +10,9 @@ from congruence.kernels.dependence.blocks import p_value_kind
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.engine.results import BlocksInference
 from congruence.kernels.pit import ORDERS
+from congruence.kernels.pit_interpreter.interpretation import MISFIT_LIMIT, Interpretation, Reason
+from congruence.kernels.pit_interpreter.shape import SMALLEST_ROWS
+from congruence.kernels.resampling import Estimate
 
 LEVEL = 0.05
 NEGLIGIBLE = 0.05
@@ -162,3 +166,96 @@ def listed(parts: Sequence[str]) -> str:
 def capital(text: str) -> str:
     """With a capital first letter."""
     return text[:1].upper() + text[1:]
+
+
+def interpretation_sentence(found: Interpretation) -> str:
+    """The verdict with its numbers, and each fault with its probability."""
+    verdict, rows, p_value = found.verdict, found.rows, found.uniformity.p_value
+    if verdict.findings:
+        parts = [f"{_fault(each.kind, found)} (probability {each.probability:.2f})." for each in verdict.findings]
+        return " ".join(parts)
+    tested = f"uniformity of the {rows:,} PIT values is not rejected (p = {p_value:.2g})"
+    kind, probability = max(found.fault_probabilities.items(), key=lambda item: item[1])
+    sentences = {
+        Reason.FEW_ROWS: (
+            f"No verdict: {rows} PIT values are too few to interpret; at least {SMALLEST_ROWS} are needed."
+        ),
+        Reason.REPEATED: (
+            f"No verdict: only {found.distinct:,} of {rows:,} PIT values are distinct, so they are not those of a "
+            'continuous target; take pit_values(..., kind="randomized") for counts and rounded targets.'
+        ),
+        Reason.MISFIT: (
+            f"No verdict: no mixture of normals found explains the histogram (total variation {found.misfit:.3f} "
+            f"beyond sampling noise, limit {MISFIT_LIMIT}); "
+            "look for atoms, gaps or mixed populations in the PIT values."
+        ),
+        Reason.NOT_REJECTED: f"No evidence of miscalibration: {tested}.",
+        Reason.WEAK: f"No verdict: {tested}, but so few rows cannot exclude a fault.",
+        Reason.SMALL: f"Calibrated within tolerance: a departure is detectable (p = {p_value:.2g}) but small.",
+        Reason.UNCLEAR: (
+            f"No verdict: uniformity is rejected (p = {p_value:.2g}), but no fault is clear; the likeliest is {kind} "
+            f"(probability {probability:.2f})."
+        ),
+    }
+    assert verdict.reason is not None
+    return sentences[verdict.reason]
+
+
+def _fault(kind: str, found: Interpretation) -> str:
+    measures = {name: _interval_of_law(each) for name, each in found.measures.items()}
+    if kind == "biased down":
+        size = measures["location"]
+        return f"The predictions are too low: outcomes lie {size} predictive standard deviations above them"
+    if kind == "biased up":
+        location = found.measures["location"]
+        size = _interval_of_law(Estimate(-location.value, -location.high, -location.low))
+        return f"The predictions are too high: outcomes lie {size} predictive standard deviations below them"
+    if kind in ("underdispersed", "overdispersed"):
+        size = "narrow" if kind == "underdispersed" else "wide"
+        return (
+            f"The predictive distribution is too {size}: outcomes spread {measures['spread']} times as wide as it says"
+        )
+    if kind.startswith("skewed"):
+        side = kind.removeprefix("skewed ")
+        return f"The outcomes are skewed to the {side}: L-skewness {measures['skewness']}"
+    if kind == "light-tailed":
+        return f"The outcomes are flatter than predicted: L-kurtosis {measures['tails']} against a normal's 0"
+    if kind == "heavy-tailed":
+        return f"The tails are heavier than predicted: L-kurtosis {measures['tails']} above a normal"
+    return f"The predictive distribution lacks a mode{_places(found.modes)}"
+
+
+def _interval_of_law(estimate: Estimate) -> str:
+    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def _places(modes: Sequence[float]) -> str:
+    if len(modes) < 2:
+        return ""
+    return ": outcomes gather at " + " and ".join(f"{mode:+.2f}" for mode in modes) + " predictive standard deviations"
+
+
+_BOUND = re.compile(r"^(?P<name>.+) (?P<side>up to|from|above|below) (?P<end>[-+\d.e]+)$")
+_BETWEEN = re.compile(r"^(?P<name>.+) (?P<low>[-+\d.e]+) to (?P<high>[-+\d.e]+)$")
+_ALIKE = re.compile(r"^(?P<name>.+) (?P<which>\(region \d+\))$")  # of two that lie in the same ranges
+_IS_SAID = re.compile(r"^.+ is (not )?.+$")
+
+
+def place_in_words(name: str) -> str:
+    """The name of a region or a segment in a sentence: "where age is up to 30 and income is 3 or more"."""
+    if found := _ALIKE.match(name):
+        return f"{place_in_words(found['name'])} {found['which']}"
+    parts = [_part(part) for part in name.split(", ")]
+    if any(part is None for part in parts):
+        return f"in {name}" if name.startswith("region ") else f"on {name}"
+    return "where " + " and ".join(part for part in parts if part is not None)
+
+
+def _part(part: str) -> str | None:
+    if found := _BOUND.match(part):
+        if found["side"] == "from":
+            return f"{found['name']} is {found['end']} or more"
+        return f"{found['name']} is {found['side']} {found['end']}"
+    if found := _BETWEEN.match(part):
+        return f"{found['name']} is between {found['low']} and {found['high']}"
+    return part if _IS_SAID.match(part) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from congruence.tasks.sentences.calibration import (
     is_named,
     is_off,
     percent,
+    place_in_words,
     reading_clause,
     second_clause,
     short_name,
@@ -32,11 +32,6 @@ _MOST = 1.5
 
 _UNIT, _UNIT_OF_SPREAD = 10.0, 30.0
 """Times, or predicted spreads, from which a wrong unit is the first thing to look for."""
-
-_BOUND = re.compile(r"^(?P<name>.+) (?P<side>up to|from|above|below) (?P<end>[-+\d.e]+)$")
-_BETWEEN = re.compile(r"^(?P<name>.+) (?P<low>[-+\d.e]+) to (?P<high>[-+\d.e]+)$")
-_ALIKE = re.compile(r"^(?P<name>.+) (?P<which>\(region \d+\))$")  # of two that lie in the same ranges
-_IS_SAID = re.compile(r"^.+ is (not )?.+$")
 
 
 @dataclass(frozen=True)
@@ -91,26 +86,6 @@ class Finding:
     def repeats(self, other: Finding) -> bool:
         """Whether it tells nothing beside ``other``: the same kind, and neither half nor twice of it."""
         return self.kind == other.kind and 0.5 * other.amount < self.amount < 2.0 * other.amount
-
-
-def place_in_words(name: str) -> str:
-    """The name of a region or a segment in a sentence: "where age is up to 30 and income is 3 or more"."""
-    if found := _ALIKE.match(name):
-        return f"{place_in_words(found['name'])} {found['which']}"
-    parts = [_part(part) for part in name.split(", ")]
-    if any(part is None for part in parts):
-        return f"in {name}" if name.startswith("region ") else f"on {name}"
-    return "where " + " and ".join(part for part in parts if part is not None)
-
-
-def _part(part: str) -> str | None:
-    if found := _BOUND.match(part):
-        if found["side"] == "from":
-            return f"{found['name']} is {found['end']} or more"
-        return f"{found['name']} is {found['side']} {found['end']}"
-    if found := _BETWEEN.match(part):
-        return f"{found['name']} is between {found['low']} and {found['high']}"
-    return part if _IS_SAID.match(part) else None
 
 
 def sentences_of(

@@ -14,7 +14,7 @@ import numpy as np
 from simulations import AT, head, machine, row, share
 
 from congruence.kernels.distributions import Distribution, Normal, Poisson
-from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
+from congruence.tasks.scores.metrics.metric import kernel_calibration_error
 
 Rows = tuple[Distribution, np.ndarray]
 POWER = 60

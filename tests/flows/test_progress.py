@@ -25,7 +25,7 @@ from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.runtime import lines as logs
 from congruence.tasks.runtime.lines import Lines, about, listen, pace_of, step
 from congruence.tasks.scores.evaluation import MetricValue, ranked
-from congruence.tasks.scores.metrics.kernel_calibration import kernel_calibration_error
+from congruence.tasks.scores.metrics.metric import kernel_calibration_error
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.solving.pass_runner import SolveProgress
 

@@ -35,9 +35,10 @@ from congruence.kernels.split import prepare
 from congruence.tasks.sentences.calibration import (
     fault_clause,
     no_fault,
+    place_in_words,
     short_name,
 )
-from congruence.tasks.sentences.findings import place_in_words, what_is_wrong
+from congruence.tasks.sentences.findings import what_is_wrong
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 N = 1500

@@ -15,7 +15,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
 from congruence.kernels.pit_interpreter import shape
 from congruence.kernels.pit_interpreter.interpretation import ABSTAINED, CALIBRATED, interpret_pit
-from congruence.tasks.sentences.interpreter import interpretation_sentence
+from congruence.tasks.sentences.calibration import interpretation_sentence
 
 ROWS = 3000
 

@@ -31,10 +31,10 @@ from congruence.kernels.scores import point_scores
 from congruence.tasks.scores import summary
 from congruence.tasks.scores import tables as module
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.metrics import kernel_calibration
+from congruence.tasks.scores.metrics import metric as metric_module
 from congruence.tasks.scores.metrics.definitions import NEW_TARGETS
 from congruence.tasks.scores.metrics.definitions import ROWS as OTHER_ROWS
-from congruence.tasks.scores.metrics.metric import Rows
+from congruence.tasks.scores.metrics.metric import Rows, kernel_calibration_error
 from congruence.tasks.scores.metrics.registry import METRICS, metric_names, metric_of, requested_metrics, shown
 from congruence.tasks.scores.points import score_points
 from congruence.tasks.scores.summary import MeanMetrics, slice_groups, version_metrics
@@ -179,15 +179,15 @@ def test_the_crps_is_taken_apart_and_set_beside_that_of_the_marginal_law() -> No
 
 def test_the_kernel_calibration_error_of_a_large_split_is_that_of_a_sample(monkeypatch) -> None:
     """Calibrated: not significant, wherever the sample falls; too narrow: significant."""
-    monkeypatch.setattr(kernel_calibration, "ROWS", 1_600)
+    monkeypatch.setattr(metric_module, "PAIRED_ROWS", 1_600)
     rng = np.random.default_rng(4)
     loc, n = rng.normal(size=4_000), 4_000
     y = rng.normal(loc, 1.0)
     right, narrow = Normal(loc, np.ones(n)), Normal(loc, np.full(n, 0.5))
-    found = [kernel_calibration.kernel_calibration_error(right, y, seed)["skce"] for seed in range(4)]
+    found = [kernel_calibration_error(right, y, seed)["skce"] for seed in range(4)]
     assert len(set(found)) == 4
-    assert kernel_calibration.kernel_calibration_error(right, y, 0)["skce_p_value"] > 0.01
-    assert kernel_calibration.kernel_calibration_error(narrow, y, 0)["skce_p_value"] == 0.001
+    assert kernel_calibration_error(right, y, 0)["skce_p_value"] > 0.01
+    assert kernel_calibration_error(narrow, y, 0)["skce_p_value"] == 0.001
 
 
 def test_statistics_by_blocks_are_those_of_all_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from encoder_inputs import encoder_inputs
 
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.data.usable import require_measurable
 from congruence.tasks.encoders.base import InvalidRow
+from congruence.tasks.evaluate.evaluation import require_measurable
 from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError
 
 ROWS = 600
