@@ -23,7 +23,7 @@ from mlflow.entities import Run, ViewType
 from PIL import Image
 
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.mlflow.finished import run_metrics
+from congruence.tasks.mlflow.identity import run_metrics
 
 BUCKET = "congruence"
 ROWS, FILES, SHARD_ROWS = 160, 4, 20

@@ -134,7 +134,7 @@ def list_versions(
     """List registered versions with their aliases, latest evaluations and gates."""
     settings = use_home_store(home)
     from congruence.flows.operations import listing
-    from congruence.tasks.mlflow.finished import list_evaluations
+    from congruence.tasks.mlflow.reading import list_evaluations
 
     found = list_evaluations(names or [], settings)
     if as_json:

@@ -22,10 +22,10 @@ from congruence.tasks.evaluate.plan import split_conditions
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.connection import use_tracking
-from congruence.tasks.mlflow.finished import ANY, Conditions
+from congruence.tasks.mlflow.identity import ANY, Conditions
 from congruence.tasks.mlflow.pages import place_of
-from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, logged_versions
-from congruence.tasks.models.registry import RegistryError, model_name, select
+from congruence.tasks.mlflow.reading import comparable_versions, logged_versions
+from congruence.tasks.models.registry import RegistryError, baseline_version, model_name, select
 from congruence.tasks.monitor.account import MayBeBest
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import metric_of, shown

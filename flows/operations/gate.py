@@ -18,8 +18,8 @@ from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
 from congruence.tasks.mlflow.pages import alias_holder, place_of, set_alias
-from congruence.tasks.mlflow.reading import baseline_version, comparable_versions, gate_baseline, read_version
-from congruence.tasks.models.registry import select
+from congruence.tasks.mlflow.reading import comparable_versions, gate_baseline, read_version
+from congruence.tasks.models.registry import baseline_version, select
 from congruence.tasks.monitor.account import MayBeBest, best_on_split, read_account
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings

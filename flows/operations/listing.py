@@ -19,8 +19,8 @@ from rich.table import Table
 from congruence.flows.cli.console import results
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
-from congruence.tasks.mlflow.finished import ListedVersion, OpenEvaluation, list_evaluations
 from congruence.tasks.mlflow.pages import run_link, web_page
+from congruence.tasks.mlflow.reading import ListedVersion, OpenEvaluation, list_evaluations
 from congruence.tasks.models.registry import model_name
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import tracking_uri

@@ -29,8 +29,7 @@ from congruence.tasks.mlflow.runs import fail_run, open_run
 from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError, mask_text
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
-from congruence.tasks.solving.measurement_store import MeasurementAddress
-from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, SolveWork
+from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, MeasurementAddress, SolveWork
 
 REPORT_FILE = "dask-report.html"
 log = logging.getLogger(__name__)

@@ -24,8 +24,7 @@ from congruence.tasks.encoders.base import Encoder, statistics
 from congruence.tasks.encoders.loading import EncoderIdentity, encoder_identity
 from congruence.tasks.evaluate.stored import opened, with_stored
 from congruence.tasks.mlflow.connection import database_file, use_tracking, with_retries
-from congruence.tasks.mlflow.finished import Conditions, finished_evaluations
-from congruence.tasks.mlflow.identity import EvaluationIdentity
+from congruence.tasks.mlflow.identity import Conditions, EvaluationIdentity, finished_evaluations
 from congruence.tasks.models.registry import STORED, RegistryError, select
 from congruence.tasks.runtime.errors import SettingsError, SplitError
 from congruence.tasks.scores.evaluation import MetricValue

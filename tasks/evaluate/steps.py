@@ -40,8 +40,7 @@ from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.runtime.lines import Advance, about
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest
 from congruence.tasks.settings.sections import ModelVersion
-from congruence.tasks.solving.measurement_store import MeasurementAddress
-from congruence.tasks.solving.solve import SolveWork, measure_group, solve_versions
+from congruence.tasks.solving.solve import MeasurementAddress, SolveWork, measure_group, solve_versions
 
 R = TypeVar("R")
 Step = TypeVar("Step", bound=Callable[..., Any])
@@ -387,7 +386,7 @@ def _score(
 ) -> VersionOutcome:
     """Make every score of one version from its predictions and its measurement, and log it from here."""
     from congruence.tasks.mlflow.evaluations import log_evaluation
-    from congruence.tasks.mlflow.reading import IN_USE  # draws, and is not loaded in the flow's process
+    from congruence.tasks.models.registry import IN_USE  # draws, and is not loaded in the flow's process
     from congruence.tasks.runtime.memory import give_back
     from congruence.tasks.scores.version import score_version
 

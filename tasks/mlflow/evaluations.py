@@ -14,17 +14,26 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
-from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
-from congruence.tasks.mlflow.finished import SECONDS, VERDICT, WRONG
-from congruence.tasks.mlflow.identity import COMPLETE, STATE, EvaluationIdentity, find_evaluation
-from congruence.tasks.mlflow.pages import list_page, run_page, tag_version, view_key
-from congruence.tasks.mlflow.reading import (
-    IN_USE,
-    INFLUENCE_FILE,
-    PROVENANCE_FILE,
-    SCORES_FILE,
-    beside_baseline,
+from congruence.tasks.mlflow.connection import (
+    FailedRequestError,
+    TrackingError,
+    connect,
+    with_retries,
 )
+from congruence.tasks.mlflow.identity import (
+    COMPLETE,
+    SECONDS,
+    STATE,
+    VERDICT,
+    WRONG,
+    Conditions,
+    EvaluationIdentity,
+    evaluations_of,
+    find_evaluation,
+    run_metrics,
+)
+from congruence.tasks.mlflow.pages import list_page, run_page, tag_version, view_key
+from congruence.tasks.mlflow.reading import INFLUENCE_FILE, PROVENANCE_FILE, SCORES_FILE
 from congruence.tasks.mlflow.runs import (
     RunContent,
     among_writers,
@@ -36,7 +45,12 @@ from congruence.tasks.mlflow.runs import (
     write_run,
     write_texts,
 )
-from congruence.tasks.models.registry import logged_model_record
+from congruence.tasks.models.registry import (
+    IN_USE,
+    RegistryError,
+    baseline_version,
+    logged_model_record,
+)
 from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.plots.style import png
 from congruence.tasks.report.evaluation import evaluation_report
@@ -284,3 +298,21 @@ def _log_to_source_run(client: MlflowClient, evaluation: Evaluation, run_id: str
     names = [name for name in shown("mlflow") if name in metrics]
     headlines = [Metric(f"{split}/{name}", _four_digits(metrics[name].value), when, 0) for name in names]
     client.log_batch(model.run_id, metrics=headlines)
+
+
+def beside_baseline(
+    evaluation: Evaluation, baseline: str, settings: TrackingSettings
+) -> tuple[str, dict[str, MetricValue]] | None:
+    """Name and metrics of the version in use, on the same split under the same protocol.
+
+    None where there is none, where it is the evaluated version itself, or where it has not been evaluated yet.
+    """
+    try:
+        version = baseline_version(evaluation.model.name, baseline, settings, first_version="pass")
+    except (RegistryError, FailedRequestError):  # no such version, or a model that is not registered
+        return None
+    if version is None or version.uri == evaluation.model.uri:
+        return None
+    under = Conditions(evaluation.split.digest, evaluation.protocol.digest)
+    runs = evaluations_of(version, evaluation.split.name, under, settings)
+    return (version.label, run_metrics(runs[0])) if runs else None

@@ -1,6 +1,7 @@
 """How an evaluation is found again in MLflow: by version and everything else that changes its numbers.
 
 These are the digests of split, protocol and settings, the metric list, and the release of the arithmetic (``FORMAT``).
+What is found is read from its run alone, without scores.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.store.entities import PagedList
 
+from congruence.tasks.comparison.differences import ComparedVersion
+from congruence.tasks.data.settings import STORED_ROWS
 from congruence.tasks.mlflow.connection import all_pages, connect, with_retries
-from congruence.tasks.scores.evaluation import Evaluation, metric_list_digest
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary, metric_list_digest
+from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 PREFIX = "congruence."
@@ -163,3 +168,147 @@ def evaluations_in(client: MlflowClient, settings: TrackingSettings) -> list[str
 def quoted(value: str) -> str:
     """A text in a filter of MLflow's search."""
     return f'"{value}"' if "'" in value else f"'{value}'"
+
+
+VERDICT = "verdict"
+"""The tag of a run with the verdict in words: "wrong: predicted spread too small"."""
+
+WRONG = "what_is_wrong"
+"""The tag of a run with what is wrong with its version, a sentence a line."""
+
+SECONDS = "seconds/"
+_FORMER_SECONDS = "seconds_"
+_BOUNDS = "intervals"
+
+
+def evaluation_in(run: Run) -> ComparedVersion:
+    """The complete evaluation that a run holds, as the run itself says it: without scores."""
+    known = facts(run)
+    return ComparedVersion(
+        model=ModelVersion(known["model"], known["version"], known["model_uri"], known.get("model_id") or None),
+        split=SplitSummary(
+            known["split"],
+            known["split_digest"],
+            int(known["rows"]),
+            int(known["valid_rows"]),
+            known.get("target", ""),
+            known.get("period", ""),
+        ),
+        protocol_name=known["protocol"],
+        protocol_digest=known["protocol_digest"],
+        metrics=run_metrics(run),
+        scores=pd.DataFrame(),
+        run_id=str(run.info.run_id),
+        settings_digest=known.get("settings_digest", ""),
+        rows_digest=known.get("rows_digest", ""),
+        said=run.data.tags.get(VERDICT, ""),
+        wrong=tuple(run.data.tags.get(WRONG, "").splitlines()),
+        is_stored=known.get("own_settings", "").startswith(STORED_ROWS),
+        experiment=str(run.info.experiment_id),
+        ended=int(run.info.end_time or run.info.start_time),
+    )
+
+
+def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, ComparedVersion]:
+    """The complete evaluations on ``split`` by the digest of their identity."""
+    # Latest first: of two of one identity the older one stays.
+    return {run.data.tags[IDENTITY]: evaluation_in(run) for run in complete_runs(settings, split)}
+
+
+def complete_runs(settings: TrackingSettings, split: str = "", wanted: Mapping[str, str] | None = None) -> list[Run]:
+    """Complete evaluations, latest first: on a split of this name, and with ``wanted`` by the names of our tags.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    tags = {"state": COMPLETE, "kind": "evaluation", **({"split": split} if split else {}), **(wanted or {})}
+    filters = (f"tags.`{PREFIX}{name}` = {quoted(value)}" for name, value in tags.items())
+    return search_evaluations(settings, " and ".join(filters))
+
+
+def search_evaluations(settings: TrackingSettings, wanted: str) -> list[Run]:
+    """Evaluations that a filter of MLflow's search finds, latest first."""
+    client = connect(settings)
+    return with_retries(
+        "looking for evaluations", lambda: all_runs(client, evaluations_in(client, settings), wanted), settings
+    )
+
+
+def run_metrics(run: Run) -> dict[str, MetricValue]:
+    """The metrics of an evaluation's run with their intervals, at the digits that it shows; see ``logged_name``."""
+    values = run.data.metrics
+    found = {}
+    for logged, value in values.items():
+        section, _, name = logged.rpartition("/")
+        if section in SECTIONS and section != _BOUNDS:
+            found[name] = MetricValue(value, *(values.get(logged_name(name, bound)) for bound in ("low", "high")))
+    return found or _former_metrics(values)
+
+
+def _former_metrics(values: Mapping[str, float]) -> dict[str, MetricValue]:
+    """Of a run of a former release, whose metrics stood under their short names, all digits and no sections."""
+
+    def is_bound(name: str) -> bool:
+        stem, _, side = name.rpartition("_")
+        return side in ("low", "high") and stem in values
+
+    return {
+        name: MetricValue(value, values.get(f"{name}_low"), values.get(f"{name}_high"))
+        for name, value in values.items()
+        if "/" not in name and not name.startswith(_FORMER_SECONDS) and not is_bound(name)
+    }
+
+
+_WORDS = {
+    "split_digest": "content of the split",
+    "protocol_digest": "protocol",
+    "settings_digest": "predictions, model_inputs, solver, seed and store.dtype",
+}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The digests that an evaluation must have; None where any will do.
+
+    Attributes:
+        split_digest: of the split's content.
+        protocol_digest: of the protocol with its encoder and reference split.
+        settings_digest: of the settings that change a number beyond these (``tasks.settings_digest``).
+    """
+
+    split_digest: str | None = None
+    protocol_digest: str | None = None
+    settings_digest: str | None = None
+
+    @classmethod
+    def of(cls, run: Run) -> Conditions:
+        """Those of a logged evaluation."""
+        known = facts(run)
+        return cls(**{name: known.get(name, "") for name in _WORDS})
+
+    def admit(self, run: Run) -> bool:
+        """Whether a logged evaluation was made under these."""
+        return not self.unmet(run)
+
+    def unmet(self, run: Run) -> list[str]:
+        """In what a logged evaluation differs, in words."""
+        known = facts(run)
+        return [
+            f"{words} {self._shown(known.get(name, ''))} instead of {self._shown(wanted)}"
+            for name, words in _WORDS.items()
+            if (wanted := getattr(self, name)) is not None and known.get(name, "") != wanted
+        ]
+
+    @staticmethod
+    def _shown(digest: str) -> str:
+        return digest[:16] or "unknown"
+
+
+ANY = Conditions()
+"""Under whatever conditions."""
+
+
+def evaluations_of(version: ModelVersion, split: str, under: Conditions, settings: TrackingSettings) -> list[Run]:
+    """The evaluations of a version on a split of this name, under these conditions, latest first."""
+    runs = complete_runs(settings, split)
+    return [run for run in runs if facts(run)["model_uri"] == version.uri and under.admit(run)]

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from mlflow import MlflowClient
 
 from congruence.tasks.mlflow.connection import connect, tracking_address, with_retries
-from congruence.tasks.mlflow.identity import PREFIX, quoted
+from congruence.tasks.mlflow.identity import PREFIX, VERDICT, quoted
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name, metric_of, shown
@@ -67,7 +67,6 @@ def place_of(run_id: str, settings: TrackingSettings) -> str:
 _VIEWS = "mlflow.sharedViewState."
 NOTE = "mlflow.note.content"
 """The tag of a run or an experiment with the text at the top of its page."""
-VERDICT = "verdict"
 
 _MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that the tag does not either
 _COLUMNS = 7  # of the headline: more do not fit a screen

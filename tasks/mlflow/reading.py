@@ -1,16 +1,15 @@
-"""What evaluations logged, read again; and the version that a gate compares with."""
+"""What evaluations logged, read again: of single versions, of a gate's baseline, and the list of all."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,16 +21,29 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.mlflow.connection import (
-    FailedRequestError,
     TrackingError,
     connect,
     fetched_artifact,
     with_retries,
 )
-from congruence.tasks.mlflow.finished import ANY, Conditions, complete_runs, evaluation_in, run_metrics
-from congruence.tasks.mlflow.identity import COMPLETE, STATE, facts
-from congruence.tasks.models.registry import RegistryError, resolve
-from congruence.tasks.scores.evaluation import Evaluation, MetricValue
+from congruence.tasks.mlflow.identity import (
+    ANY,
+    COMPLETE,
+    GATE_PROTOCOL,
+    OPEN,
+    PREFIX,
+    STATE,
+    Conditions,
+    complete_runs,
+    evaluation_in,
+    evaluations_of,
+    facts,
+    search_evaluations,
+)
+from congruence.tasks.mlflow.pages import BEST
+from congruence.tasks.mlflow.runs import PROCESS, has_ended
+from congruence.tasks.models.registry import FirstVersion, baseline_version, matching_versions
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.wrong import WrongPlace
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
@@ -300,11 +312,6 @@ def _nothing_shared(split: str, conditions: dict[str, list[Shared]]) -> str:
     )
 
 
-FirstVersion = Literal["pass", "refuse"]
-IN_USE = "champion"
-"""The alias of the version in use, where no gate names another one."""
-
-
 def gate_baseline(
     candidate: ComparedVersion,
     baseline: str | None,
@@ -326,7 +333,7 @@ def gate_baseline(
     if version is None:
         return None
     under = Conditions(None if on_other_rows else candidate.split.digest, candidate.protocol_digest)
-    fitting = _evaluations_of(version, candidate.split.name, under, settings)
+    fitting = evaluations_of(version, candidate.split.name, under, settings)
     if not fitting:
         raise TrackingError(
             f"{version.uri}: the gate's baseline has no evaluation on split '{candidate.split.name}' "
@@ -338,78 +345,82 @@ def gate_baseline(
     return read_version(str(fitting[same].info.run_id), settings)
 
 
-def beside_baseline(
-    evaluation: Evaluation, baseline: str, settings: TrackingSettings
-) -> tuple[str, dict[str, MetricValue]] | None:
-    """Name and metrics of the version in use, on the same split under the same protocol.
+_UNDER_WAY = f"tags.`{STATE}` = '{OPEN}' and tags.`{PREFIX}kind` = 'evaluation' and attributes.status = 'RUNNING'"
 
-    None where there is none, where it is the evaluated version itself, or where it has not been evaluated yet.
+
+@dataclass(frozen=True)
+class OpenEvaluation:
+    """An evaluation that MLflow shows as running.
+
+    Attributes:
+        split: its name.
+        run_id: of its run.
+        began: in milliseconds since 1970.
+        host: where it runs, or ran.
+        is_stale: whether its command has ended without it; None on another machine, where nobody can see that.
     """
-    try:
-        version = baseline_version(evaluation.model.name, baseline, settings, first_version="pass")
-    except (RegistryError, FailedRequestError):  # no such version, or a model that is not registered
-        return None
-    if version is None or version.uri == evaluation.model.uri:
-        return None
-    under = Conditions(evaluation.split.digest, evaluation.protocol.digest)
-    runs = _evaluations_of(version, evaluation.split.name, under, settings)
-    return (version.label, run_metrics(runs[0])) if runs else None
+
+    split: str
+    run_id: str
+    began: int
+    host: str
+    is_stale: bool | None
 
 
-def _evaluations_of(version: ModelVersion, split: str, under: Conditions, settings: TrackingSettings) -> list[Run]:
-    """The evaluations of a version on a split of this name, under these conditions, latest first."""
-    runs = complete_runs(settings, split)
-    return [run for run in runs if facts(run)["model_uri"] == version.uri and under.admit(run)]
+@dataclass(frozen=True)
+class ListedVersion:
+    """A registered version, with its latest evaluation on every split where it has one, and those under way."""
+
+    model: ModelVersion
+    evaluations: tuple[ComparedVersion, ...] = ()
+    under_way: tuple[OpenEvaluation, ...] = ()
+
+    def gate_of(self, evaluation: ComparedVersion | None = None) -> str | None:
+        """The gate's last outcome, which may be of another encoder's or protocol's numbers than an evaluation's."""
+        outcome, judged = self.model.tags.get("cce_gate"), self.model.tags.get(GATE_PROTOCOL)
+        if outcome is None or evaluation is None or judged in (None, evaluation.protocol_digest):
+            return outcome
+        return f"{outcome} by another protocol"
+
+    def best_of(self, evaluation: ComparedVersion) -> str | None:
+        """Whether it may be the best on the evaluation's split, as compare, gate or watch last said of that run."""
+        said, _, run_id = self.model.tags.get(BEST + evaluation.split.name, "").partition(" (run ")
+        return said if run_id == f"{evaluation.run_id})" else None
 
 
-def baseline_version(
-    name: str, baseline: str | None, settings: TrackingSettings, *, first_version: FirstVersion = "refuse"
-) -> ModelVersion | None:
-    """The version that a gate on the registered model ``name`` compares with.
+def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> list[ListedVersion]:
+    """Every ready version of the models whose names match, oldest first, with what was evaluated of it.
 
     Args:
-        name: the candidate's registered model.
-        baseline: ``champion`` (an alias of that model) or ``3`` (one of its versions), or of any model
-            ``models:/name/3``, ``models:/name@champion``; None for no comparison.
-        settings: where the registry is.
-        first_version: ``pass`` to give None for an alias that no version holds yet, unless it is spelt much like
-            one that a version does hold.
+        patterns: names with shell wildcards, or URIs of single versions.
+        settings: where versions are registered and evaluations are logged.
 
     Raises:
-        RegistryError: there is no such version or alias: names those that there are.
+        RegistryError: a URI that the registry cannot resolve.
     """
-    if baseline is None:
-        return None
-    reference = baseline.removeprefix("models:/")
-    if "@" in reference and "/" not in reference:
-        name, _, alias = reference.partition("@")
-        return _holder(name, alias, settings, first_version)
-    if "/" in reference or ":" in reference:
-        return _resolved(baseline, settings)
-    if reference.isdigit():
-        return _resolved(f"models:/{name}/{reference}", settings)
-    return _holder(name, reference, settings, first_version)
+    versions = with_retries("listing model versions", lambda: matching_versions(patterns or ["*"]), settings)
+    done, under_way = _latest(complete_runs(settings)), _latest(search_evaluations(settings, _UNDER_WAY))
+    return [
+        ListedVersion(
+            version,
+            tuple(evaluation_in(run) for (uri, _), run in done.items() if uri == version.uri),
+            tuple(_open(run, split) for (uri, split), run in under_way.items() if uri == version.uri),
+        )
+        for version in versions
+    ]
 
 
-def _resolved(uri: str, settings: TrackingSettings) -> ModelVersion:
-    try:
-        return with_retries(f"looking up {uri}", lambda: resolve(uri), settings)
-    except RegistryError as error:
-        raise RegistryError(f"gate.baseline: {error}") from error
+def _latest(runs: Iterable[Run]) -> dict[tuple[str, str], Run]:
+    """The first run of each version on each split; they come latest first."""
+    found: dict[tuple[str, str], Run] = {}
+    for run in runs:
+        known = facts(run)
+        if "model_uri" in known:  # its process opened it, and has not said yet of which version
+            found.setdefault((known["model_uri"], known["split"]), run)
+    return found
 
 
-def _holder(name: str, alias: str, settings: TrackingSettings, first_version: FirstVersion) -> ModelVersion | None:
-    model = with_retries("reading the aliases", lambda: connect(settings).get_registered_model(name), settings)
-    if alias in model.aliases:
-        return _resolved(f"models:/{name}/{model.aliases[alias]}", settings)
-    said = f"gate.baseline: {name} has no alias '{alias}'"
-    known = sorted(model.aliases)
-    close = difflib.get_close_matches(alias, known, 1)
-    if close:
-        raise RegistryError(f"{said}; did you mean '{close[0]}'? Its aliases are {', '.join(known)}")
-    if first_version == "pass":
-        return None
-    raise RegistryError(
-        f"{said}; its aliases are {', '.join(known) or 'none'}. Put the alias on the version in use, or write "
-        "first_version: pass under gate: to accept a first version by its thresholds alone"
-    )
+def _open(run: Run, split: str) -> OpenEvaluation:
+    process = run.data.tags.get(PROCESS, "")
+    host = process.partition(" ")[0]
+    return OpenEvaluation(split, str(run.info.run_id), int(run.info.start_time), host, has_ended(process))

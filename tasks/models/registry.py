@@ -1,4 +1,4 @@
-"""Model versions in the MLflow registry: what a URI or a name stands for.
+"""Model versions in the MLflow registry: what a URI or a name stands for, and which version a gate compares with.
 
 MLflow's current tracking and registry URIs are used, as set by ``mlflow.set_tracking_uri`` or its environment
 variables.
@@ -6,12 +6,14 @@ variables.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import Literal
 
 import mlflow
 from mlflow import MlflowClient
@@ -19,8 +21,13 @@ from mlflow.entities.model_registry import ModelVersion as RegistryEntry
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.mlflow.connection import all_pages, is_transient
-from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.mlflow.connection import (
+    all_pages,
+    connect,
+    is_transient,
+    with_retries,
+)
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")
 _VERSION = re.compile(r"^models:/(?P<name>[^/@]+)/(?P<version>[^/@]+)$")
@@ -228,3 +235,62 @@ def _known(client: MlflowClient, uri: str) -> str:
         aliases = sorted(client.get_registered_model(wanted).aliases)
         return f"{wanted} has versions {versions or 'none'} and aliases {aliases or 'none'}"
     return f"registered models: {', '.join(names) or 'none'}; set tracking.uri or MLFLOW_TRACKING_URI to another server"
+
+
+IN_USE = "champion"
+"""The alias of the version in use, where no gate names another one."""
+
+FirstVersion = Literal["pass", "refuse"]
+
+
+def baseline_version(
+    name: str, baseline: str | None, settings: TrackingSettings, *, first_version: FirstVersion = "refuse"
+) -> ModelVersion | None:
+    """The version that a gate on the registered model ``name`` compares with.
+
+    Args:
+        name: the candidate's registered model.
+        baseline: ``champion`` (an alias of that model) or ``3`` (one of its versions), or of any model
+            ``models:/name/3``, ``models:/name@champion``; None for no comparison.
+        settings: where the registry is.
+        first_version: ``pass`` to give None for an alias that no version holds yet, unless it is spelt much like
+            one that a version does hold.
+
+    Raises:
+        RegistryError: there is no such version or alias: names those that there are.
+    """
+    if baseline is None:
+        return None
+    reference = baseline.removeprefix("models:/")
+    if "@" in reference and "/" not in reference:
+        name, _, alias = reference.partition("@")
+        return _holder(name, alias, settings, first_version)
+    if "/" in reference or ":" in reference:
+        return _resolved(baseline, settings)
+    if reference.isdigit():
+        return _resolved(f"models:/{name}/{reference}", settings)
+    return _holder(name, reference, settings, first_version)
+
+
+def _resolved(uri: str, settings: TrackingSettings) -> ModelVersion:
+    try:
+        return with_retries(f"looking up {uri}", lambda: resolve(uri), settings)
+    except RegistryError as error:
+        raise RegistryError(f"gate.baseline: {error}") from error
+
+
+def _holder(name: str, alias: str, settings: TrackingSettings, first_version: FirstVersion) -> ModelVersion | None:
+    model = with_retries("reading the aliases", lambda: connect(settings).get_registered_model(name), settings)
+    if alias in model.aliases:
+        return _resolved(f"models:/{name}/{model.aliases[alias]}", settings)
+    said = f"gate.baseline: {name} has no alias '{alias}'"
+    known = sorted(model.aliases)
+    close = difflib.get_close_matches(alias, known, 1)
+    if close:
+        raise RegistryError(f"{said}; did you mean '{close[0]}'? Its aliases are {', '.join(known)}")
+    if first_version == "pass":
+        return None
+    raise RegistryError(
+        f"{said}; its aliases are {', '.join(known) or 'none'}. Put the alias on the version in use, or write "
+        "first_version: pass under gate: to accept a first version by its thresholds alone"
+    )

@@ -20,8 +20,16 @@ from congruence.tasks.comparison.differences import ComparedVersion, pair_blocks
 from congruence.tasks.comparison.explored import best_set, in_set
 from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
 from congruence.tasks.mlflow.connection import with_retries
-from congruence.tasks.mlflow.finished import WRONG, Conditions, complete_runs, run_metrics
-from congruence.tasks.mlflow.identity import PERIOD, PREFIX, dates_in_words, facts
+from congruence.tasks.mlflow.identity import (
+    PERIOD,
+    PREFIX,
+    WRONG,
+    Conditions,
+    complete_runs,
+    dates_in_words,
+    facts,
+    run_metrics,
+)
 from congruence.tasks.mlflow.pages import tag_best
 from congruence.tasks.mlflow.reading import logged_pit, logged_versions, read_scores, read_version
 from congruence.tasks.models.registry import matching_versions

@@ -14,10 +14,10 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses, blocks_of_version
 from congruence.kernels.engine.congruence_test import CongruenceTest
-from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.driver import HeldSplit, with_columns
 from congruence.kernels.engine.measure import measure_held
 from congruence.kernels.engine.plan import Accuracy, Ask
-from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence
+from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence, Measured
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.scores.metrics import MetricName
 from congruence.tasks.scores.metrics.registry import requested_metrics
@@ -113,3 +113,23 @@ def measure(
             calibration[name] = calibration[name].whole(columns.of(name))
         seconds["calibration"] = time.perf_counter() - started
     return {name: VersionMeasurement(one, seconds, calibration.get(name)) for name, one in found.items()}
+
+
+@dataclass(frozen=True)
+class BlockMeasurement:
+    """What a split in blocks of rows said of one version, whose columns lie block by block.
+
+    Attributes:
+        found: by the passes.
+        seconds: of each pass, summed over the landmark counts that were tried.
+        calibration: given the input, where it was asked for.
+    """
+
+    found: Measured
+    seconds: dict[str, float] = field(default_factory=dict, repr=False)
+    calibration: VersionCalibration | None = None
+
+    def whole(self, columns: Mapping[str, Array]) -> VersionMeasurement:
+        """Returns the measurement with the columns of all blocks."""
+        calibration = None if self.calibration is None else self.calibration.whole(columns)
+        return VersionMeasurement(with_columns(self.found, columns), dict(self.seconds), calibration)

@@ -37,8 +37,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.runtime.lines import step
 from congruence.tasks.scores.metrics.registry import requested_metrics
-from congruence.tasks.solving.measurement import MeasurementSettings
-from congruence.tasks.solving.measurement_store import BlockMeasurement
+from congruence.tasks.solving.measurement import BlockMeasurement, MeasurementSettings
 
 TASKS = 64  # of a pass, at most: each takes neighbouring blocks
 ARITY = 8  # sums merged at once

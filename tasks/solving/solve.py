@@ -1,41 +1,40 @@
-"""Solving for the versions of a split by the way that its size asks for, and for new inputs."""
+"""Solving for the versions of a split by the way that its size asks for; what it gives is kept until it is scored."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from dask.utils import parse_bytes
 from distributed import Client
 from distributed.utils import get_ip
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.engine.driver import HeldSplit
-from congruence.kernels.engine.landmarks import EXACT_ROWS, LEADING, MOST_EXACT_ROWS, local_factor
+from congruence.kernels.conditional_calibration import effects, local_reading, score_test
+from congruence.kernels.conditional_calibration.local_reading import PREFIX
+from congruence.kernels.engine import results
+from congruence.kernels.engine.landmarks import EXACT_ROWS, MOST_EXACT_ROWS, local_factor
 from congruence.kernels.engine.plan import Accuracy
-from congruence.kernels.engine.results import CongruenceResult
-from congruence.kernels.engine.spectrum import Spectrum
-from congruence.kernels.errors import BudgetError, InvalidInputError
+from congruence.kernels.errors import BudgetError
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.kernels.trust.scorer import InputScores, input_scorer
-from congruence.kernels.trust.support import FEWEST_ROWS
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
-from congruence.tasks.data.split import Split
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.runtime.errors import ClusterError
+from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.runtime.memory import available_memory
 from congruence.tasks.scores.metrics.registry import requested_metrics
-from congruence.tasks.sentences.inputs import Rows, reasons
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import SolverSettings
-from congruence.tasks.solving.measurement import measure
-from congruence.tasks.solving.measurement_store import MeasurementAddress
+from congruence.tasks.solving.measurement import BlockMeasurement, VersionMeasurement, measure
 from congruence.tasks.solving.pass_runner import measure_blocks
 from congruence.tasks.solving.tiled_cholesky import TiledCholesky
+from congruence.tasks.store.embeddings import StoreError
+from congruence.tasks.store.objects import ObjectStore
 
 VERSIONS_AT_ONCE = 8  # what they have in common is read and made once for all of them; memory is of so many
 HELD_BYTES_PER_ROW = 4096  # right-hand sides, solutions, residuals and predictions of a version or two
@@ -205,97 +204,152 @@ def cluster_memory(client: Client) -> int:
     return min(memory, available_memory()) if all(worker["host"] in here for worker in workers) else memory
 
 
-def score_new_inputs(
-    protocol: EvaluationProtocol,
-    known: EvaluatedRows,
-    asked: EvaluatedRows,
-    label: str,
-    result: CongruenceResult,
-    *,
-    pictures: tuple[pd.DataFrame, pd.DataFrame] | None = None,
-    withhold: Any | None = None,
-    seed: int = 0,
-) -> InputScores:
-    """What is said of the valid rows of ``asked`` by the labelled rows ``known``, with reasons in sentences.
+_DESCRIPTION = "description"
+_LONGEST_NAME = 128
+_OF_ROWS = (PREFIX, "influence", "statistic")
 
-    Args:
-        protocol: under which the CCE was measured.
-        known, asked: with the predictions of the version ``label``.
-        result: its CCE and noise floor at the valid rows of ``asked``.
-        pictures: what ``picture_table`` says of the rows of both splits, where they are images.
-        withhold: see ``WithholdingRule.of``.
-        seed: of folds, hold-out and draws.
+
+_KINDS: dict[str, Any] = {
+    name: kind
+    for module in (effects, local_reading, results, score_test)
+    for name, kind in vars(module).items()
+    if is_dataclass(kind)
+} | {"VersionMeasurement": VersionMeasurement, "BlockMeasurement": BlockMeasurement}
+"""What a measurement is made of, by name: nothing else is restored."""
+
+
+@dataclass(frozen=True)
+class MeasurementAddress:
+    """Where the measurement of one version on one split is kept: an object of the embeddings' store."""
+
+    uri: str
+    key: str
+    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def write(self, measurement: VersionMeasurement | BlockMeasurement) -> None:
+        """Keep ``measurement``, whole or not at all."""
+        self._objects().put(self.key, to_bytes(measurement))
+
+    def write_columns(self, block: int, columns: Mapping[str, Array]) -> None:
+        """Keep columns of one block of rows; the measurement itself is written when all of them are there."""
+        content = to_npz({name: _narrow(name, values) for name, values in columns.items()})
+        self._objects().put(f"{self._blocks}/{block:06d}-{_named(columns)}.npz", content)
+
+    def read(self) -> VersionMeasurement | None:
+        """What is kept, None where nothing is or it is damaged."""
+        objects = self._objects()
+        content = objects.get(self.key)
+        if content is None:
+            return None
+        try:
+            kept = from_bytes(content)
+            if isinstance(kept, VersionMeasurement):
+                return kept
+            return kept.whole(self._columns(objects, kept.found.rows))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def _columns(self, objects: ObjectStore, rows: int) -> dict[str, Array]:
+        """The columns of all blocks, each put where it belongs as it is read, so that none is held twice."""
+        columns: dict[str, Array] = {}
+        filled: dict[str, int] = {}
+        for key in sorted(objects.sizes(self._blocks)):  # by their names, block after block
+            for name, values in from_npz(objects.get(key) or b"").items():
+                if name not in columns:
+                    columns[name], filled[name] = np.empty(rows, values.dtype), 0
+                first, filled[name] = filled[name], filled[name] + len(values)
+                columns[name][first : filled[name]] = values
+        for name, found in filled.items():
+            if found != rows:
+                raise ValueError(f"{name}: {found} rows, expected {rows}")
+        return columns
+
+    def require(self) -> VersionMeasurement:
+        """What is kept.
+
+        Raises:
+            StoreError: nothing, or something damaged.
+        """
+        found = self.read()
+        if found is None:
+            raise StoreError(
+                f"{self.uri}: {self.key} is missing or damaged; run again: only this version is solved again"
+            )
+        return found
+
+    def remove(self) -> None:
+        """Forget it: it is logged."""
+        objects = self._objects()
+        objects.remove([self.key, *objects.sizes(self._blocks)])
+
+    @property
+    def _blocks(self) -> str:
+        return self.key.removesuffix(".npz")
+
+    def _objects(self) -> ObjectStore:
+        return ObjectStore(self.uri, self.storage_options)
+
+
+def _narrow(name: str, values: Array) -> Array:
+    """What is logged of a row and goes into no number of all rows, in the single precision in which it is logged."""
+    column = np.asarray(values)
+    return column.astype(np.float32) if column.dtype == np.float64 and name.startswith(_OF_ROWS) else column
+
+
+def _named(columns: Mapping[str, Array]) -> str:
+    """The names of columns, or their digest where a file could not be called so."""
+    names = "+".join(sorted(columns))
+    return names if len(names) <= _LONGEST_NAME else hashlib.sha256(names.encode()).hexdigest()[:16]
+
+
+def to_bytes(measurement: VersionMeasurement | BlockMeasurement) -> bytes:
+    """``measurement`` as an NPZ file."""
+    arrays: dict[str, Array] = {}
+    described = _describe(measurement, "", arrays)
+    arrays[_DESCRIPTION] = np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)
+    return to_npz(arrays)
+
+
+def from_bytes(content: bytes) -> VersionMeasurement | BlockMeasurement:
+    """The measurement that ``to_bytes`` wrote.
+
+    Raises:
+        ValueError, KeyError, TypeError: the content is damaged.
     """
-    dtype = np.float64 if int(known.valid.sum()) <= EXACT_ROWS else np.float32
-    raw, new = (rows.embeddings().astype(dtype) for rows in (known, asked))
-    y = known.all_targets()
-    driver = HeldSplit(raw, y).driver(protocol, {}, 0)
-    system = driver.system(min(LEADING, driver.n))  # only the leading spectrum is read
-    x, query = protocol.apply(raw), protocol.apply(new)
-    if pictures is None:
-        columns, new_columns = table_columns(known), table_columns(asked)
-    else:
-        columns, new_columns = (
-            table[rows.valid].reset_index(drop=True) for table, rows in zip(pictures, (known, asked), strict=True)
-        )
-    design = known.split.design().rows(known.valid)
-    spectrum = Spectrum.of(system)
-    scorer = input_scorer(
-        x,
-        spectrum,
-        spectrum.smoother(x),
-        y,
-        known.all_predictive(label),
-        raw=raw,
-        columns=columns,
-        withhold=withhold,
-        groups=design.groups,
-        time=design.time,
-        output_kernel=driver.look_at([]).output_kernel(protocol, system),
-        keys=_keys(known),
-        seed=seed,
-    )
-    scores = scorer.score(query, raw=new, columns=new_columns, keys=_keys(asked), result=result)
-    of_split, of_inputs = Rows(raw, columns, _keys(known)), Rows(new, new_columns)
-    return replace(scores, reason=reasons(scorer.support, scores, of_split, of_inputs))
+    arrays = from_npz(content)
+    restored = _restore(json.loads(arrays[_DESCRIPTION].tobytes()), arrays)
+    if not isinstance(restored, VersionMeasurement | BlockMeasurement):
+        raise ValueError(f"a {type(restored).__name__}, not a measurement")
+    return restored
 
 
-def table_columns(rows: EvaluatedRows) -> pd.DataFrame | None:
-    """The columns of the valid rows that encoder and model read, in that order; None of images, texts and vectors."""
-    settings = rows.split.settings
-    if settings.input_kind != "features" or len(settings.input_columns) == 1 != rows.store.dimension:
-        return None
-    names = list(dict.fromkeys([*settings.input_columns, *settings.model_input_columns]))
-    frames = [rows.split.frame(shard, names) for shard in rows.split.shards]
-    return pd.concat(frames, ignore_index=True)[rows.valid].reset_index(drop=True)
+def _describe(value: Any, name: str, arrays: dict[str, Array]) -> Any:
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {"array": name}
+    if type(value).__name__ in _KINDS:
+        parts = {
+            item.name: _describe(getattr(value, item.name), f"{name}.{item.name}".lstrip("."), arrays)
+            for item in fields(value)
+        }
+        return {"kind": type(value).__name__, "fields": parts}
+    if isinstance(value, Mapping):
+        return {"mapping": {key: _describe(part, f"{name}.{key}", arrays) for key, part in value.items()}}
+    if isinstance(value, tuple):
+        return {"tuple": [_describe(part, f"{name}.{place}", arrays) for place, part in enumerate(value)]}
+    if isinstance(value, np.generic):
+        return {"value": value.item()}
+    return {"value": value}
 
 
-def zero_embeddings(protocol: EvaluationProtocol, rows: EvaluatedRows) -> dict[int, str]:
-    """Rows, once they are embedded, whose embedding has no direction though the protocol needs one, and why.
-
-    Some encoders give zeros to a blank image, and standardised features are zeros at the mean of each.
-    """
-    if not protocol.normalize:
-        return {}
-    zeros = np.flatnonzero(rows.valid)[~rows.embeddings().any(axis=1)]
-    why = f"its embedding is all zeros and has no direction; protocol {protocol.name!r} needs unit norm"
-    return dict.fromkeys(zeros.tolist(), why)
-
-
-def without_zeros(protocol: EvaluationProtocol, rows: EvaluatedRows) -> EvaluatedRows:
-    """``rows`` without their ``zero_embeddings``."""
-    zeros = zero_embeddings(protocol, rows)
-    return replace(rows, left_out={**rows.left_out, **zeros}) if zeros else rows
-
-
-def require_enough_rows(split: Split) -> None:
-    """Raise InvalidInputError where a labelled split is too short to say what is usual."""
-    if split.rows < FEWEST_ROWS:
-        raise InvalidInputError(
-            f"split {split.name!r}: {split.rows} rows; at least {FEWEST_ROWS} labelled rows must say what is usual: "
-            "name a longer split with --split"
-        )
-
-
-def _keys(rows: EvaluatedRows) -> Any:
-    return np.asarray(rows.split.keys())[rows.valid]
+def _restore(described: dict[str, Any], arrays: dict[str, Array]) -> Any:
+    if "array" in described:
+        return arrays[described["array"]]
+    if "kind" in described:
+        parts = {name: _restore(part, arrays) for name, part in described["fields"].items()}
+        return _KINDS[described["kind"]](**parts)
+    if "mapping" in described:
+        return {key: _restore(part, arrays) for key, part in described["mapping"].items()}
+    if "tuple" in described:
+        return tuple(_restore(part, arrays) for part in described["tuple"])
+    return described["value"]

@@ -23,7 +23,7 @@ from congruence.tasks.digits import hourly
 from congruence.tasks.embeddings.worker import open_store
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.evaluate.plan import VersionOutcome
-from congruence.tasks.mlflow.finished import run_metrics
+from congruence.tasks.mlflow.identity import run_metrics
 from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.notebook.door import evaluated
 from congruence.tasks.notebook.table import Given

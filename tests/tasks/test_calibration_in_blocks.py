@@ -24,8 +24,9 @@ from congruence.tasks.dask.clusters import ClusterSettings, dask_client
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.solving.measurement_store import BlockMeasurement, MeasurementAddress, from_bytes, to_bytes
+from congruence.tasks.solving.measurement import BlockMeasurement
 from congruence.tasks.solving.pass_runner import measure_blocks
+from congruence.tasks.solving.solve import MeasurementAddress, from_bytes, to_bytes
 
 N = 3000
 SETTINGS = CalibrationSettings(directions=30, own_directions=10, draws=299)

@@ -30,8 +30,8 @@ from congruence.tasks.scores.summary import remarks, version_metrics
 from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.calibration import correlation_clause, inference_sentence
 from congruence.tasks.solving.measurement import measure
-from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
 from congruence.tasks.solving.pass_runner import calibration_of
+from congruence.tasks.solving.solve import from_bytes, to_bytes
 
 N = 300
 X = np.column_stack([np.sin(np.arange(N) / 50), np.cos(np.arange(N) / 75), np.ones(N)]).astype(np.float32)

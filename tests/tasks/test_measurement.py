@@ -30,7 +30,7 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import ClusterSettings
 from congruence.tasks.solving import solve
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
-from congruence.tasks.solving.measurement_store import MeasurementAddress, from_bytes, to_bytes
+from congruence.tasks.solving.solve import MeasurementAddress, from_bytes, to_bytes
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 

@@ -23,7 +23,7 @@ from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan
-from congruence.tasks.mlflow.finished import run_metrics
+from congruence.tasks.mlflow.identity import run_metrics
 from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.settings.evaluation import EvaluationSettings

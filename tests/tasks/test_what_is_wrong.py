@@ -50,7 +50,7 @@ from congruence.tasks.scores.wrong import WhatIsWrong, weak_segments
 from congruence.tasks.sentences.findings import sentences_of, what_is_wrong
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
-from congruence.tasks.solving.measurement_store import from_bytes, to_bytes
+from congruence.tasks.solving.solve import from_bytes, to_bytes
 
 ROWS = 1000
 RNG = np.random.default_rng(11)

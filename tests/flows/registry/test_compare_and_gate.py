@@ -18,7 +18,8 @@ from congruence.flows.operations.gate import annotation, gate, gate_outcomes
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.connection import TrackingError
-from congruence.tasks.mlflow.finished import Conditions, list_evaluations
+from congruence.tasks.mlflow.identity import Conditions
+from congruence.tasks.mlflow.reading import list_evaluations
 from congruence.tasks.runtime.errors import SettingsError
 
 TRUTH, NARROW, BIASED = "angle/1", "angle/2", "angle/3"

@@ -24,7 +24,8 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from prefect.settings import PREFECT_API_URL
 
-from congruence.tasks.mlflow.finished import list_evaluations, run_metrics
+from congruence.tasks.mlflow.identity import run_metrics
+from congruence.tasks.mlflow.reading import list_evaluations
 from congruence.tasks.runtime.files import ENDING
 from congruence.tasks.settings.sections import TrackingSettings
 

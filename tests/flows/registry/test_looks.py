@@ -31,7 +31,7 @@ from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
-from congruence.tasks.mlflow.finished import list_evaluations
+from congruence.tasks.mlflow.reading import list_evaluations
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.monitor.account import read_account
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError

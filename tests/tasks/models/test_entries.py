@@ -20,7 +20,7 @@ from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan
-from congruence.tasks.mlflow.finished import finished_evaluations
+from congruence.tasks.mlflow.identity import finished_evaluations
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
 
