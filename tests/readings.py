@@ -10,14 +10,12 @@ import pandas as pd
 
 from congruence.kernels import EXACT, Distribution
 from congruence.kernels.engine.blocks import FoundBlocks
-from congruence.tasks.scores.evaluation import MetricValue
+from congruence.tasks.scores.evaluation import MetricValue, WhatIsWrong
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import score_points
-from congruence.tasks.scores.reading import read_what_is_wrong
-from congruence.tasks.scores.rows_read import RowsRead
+from congruence.tasks.scores.reading import read_what_is_wrong, weak_segments
+from congruence.tasks.scores.rows_read import RareTargets, RowsRead
 from congruence.tasks.scores.summary import version_metrics
-from congruence.tasks.scores.tables import RareTargets
-from congruence.tasks.scores.wrong import WhatIsWrong, weak_segments
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 
 

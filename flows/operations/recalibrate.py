@@ -49,8 +49,8 @@ from congruence.tasks.models.registry import model_name, resolve
 from congruence.tasks.recalibration.fit import FittedVersion, fit_version, halves_of
 from congruence.tasks.recalibration.model import DescribedEmbedding
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.scores.evaluation import PreviewRow, judgement
 from congruence.tasks.scores.metrics.registry import metric_of
-from congruence.tasks.scores.wrong import PreviewRow, judgement
 from congruence.tasks.sentences.calibration import probability
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion

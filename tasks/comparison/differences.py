@@ -31,12 +31,12 @@ from congruence.tasks.scores.evaluation import (
     Evaluation,
     MetricValue,
     SplitSummary,
+    WrongPlace,
     verdict_of,
 )
 from congruence.tasks.scores.metrics.metric import Metric
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_WEIGHT, mean_columns
 from congruence.tasks.scores.points import dependence_of
-from congruence.tasks.scores.wrong import WrongPlace
 from congruence.tasks.settings.sections import ModelVersion
 
 _ALL = slice(None)

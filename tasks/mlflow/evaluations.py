@@ -57,7 +57,7 @@ from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.runtime.errors import mask_secrets
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue
 from congruence.tasks.scores.metrics.registry import logged_name, metric_of, shown, version_columns
-from congruence.tasks.scores.tables import count_fit
+from congruence.tasks.scores.rows_read import count_fit
 from congruence.tasks.sentences.calibration import capital
 from congruence.tasks.settings.sections import TrackingSettings
 

@@ -43,8 +43,7 @@ from congruence.tasks.mlflow.identity import (
 from congruence.tasks.mlflow.pages import BEST
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.models.registry import FirstVersion, baseline_version, matching_versions
-from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.wrong import WrongPlace
+from congruence.tasks.scores.evaluation import MetricValue, WrongPlace
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 SCORES_FILE = "scores.parquet"

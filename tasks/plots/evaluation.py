@@ -25,8 +25,8 @@ from congruence.tasks.scores.evaluation import Evaluation, MetricValue
 from congruence.tasks.scores.metrics.definitions import BAND
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
 from congruence.tasks.scores.reading import FEWEST_INTERPRETED
+from congruence.tasks.scores.rows_read import CountFit, count_fit
 from congruence.tasks.scores.summary import slice_groups
-from congruence.tasks.scores.tables import CountFit, count_fit
 
 LOSSES = ("absolute_error", "nll", "crps")
 _READING = f"dot: value; bar: 95 % confidence interval; green: {BAND}; lower is better"

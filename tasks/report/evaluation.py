@@ -21,11 +21,11 @@ from congruence.tasks.report.page import PageData, page_data
 from congruence.tasks.report.rendering import Selection, of_segment, of_sentence, places_of, records, render
 from congruence.tasks.runtime.errors import mask_secrets
 from congruence.tasks.scores.correction import Advice, advise
-from congruence.tasks.scores.evaluation import Evaluation, MetricValue
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue, Segment
 from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, REGION, metric_of
-from congruence.tasks.scores.tables import CountFit, count_fit
-from congruence.tasks.scores.wrong import FEWEST_ROWS, Segment
+from congruence.tasks.scores.reading import FEWEST_ROWS
+from congruence.tasks.scores.rows_read import CountFit, count_fit
 from congruence.tasks.sentences.calibration import capital, p_value_in_words, percent, place_in_words, significant
 
 _PERCENT = 0.02

@@ -29,8 +29,8 @@ from congruence.tasks.report.rendering import (
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.metrics.registry import REGION, column_labels
+from congruence.tasks.scores.points import is_numeric, searched_rows
 from congruence.tasks.scores.summary import slice_groups, tenths
-from congruence.tasks.scores.wrong import is_numeric, searched_rows
 from congruence.tasks.sentences.calibration import short_name
 
 EVIDENCE = "evidence"

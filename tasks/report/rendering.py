@@ -15,9 +15,9 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from congruence.kernels.arrays import Array
+from congruence.tasks.scores.evaluation import Segment
 from congruence.tasks.scores.metrics.registry import REGION, metric_of
 from congruence.tasks.scores.summary import slice_groups
-from congruence.tasks.scores.wrong import Segment
 from congruence.tasks.sentences.calibration import place_in_words, probability
 
 LETTERS = 60

@@ -28,8 +28,7 @@ from congruence.kernels.recalibration.fit import (
 from congruence.kernels.recalibration.recalibration_map import RecalibrationMap
 from congruence.kernels.rng import keyed_uniforms
 from congruence.kernels.verdict import NOT_JUDGED, Verdict
-from congruence.tasks.scores.evaluation import ROW_CORRELATION, MetricValue, verdict_of
-from congruence.tasks.scores.wrong import CorrectionPreview, PreviewRow
+from congruence.tasks.scores.evaluation import ROW_CORRELATION, CorrectionPreview, MetricValue, PreviewRow, verdict_of
 from congruence.tasks.sentences.calibration import significant
 
 WORTH_IT = {"CRPS": 0.01, "NLL": 0.02}

@@ -1,4 +1,7 @@
-"""The result of evaluating one model version on one split: what every plot, report, log and comparison reads."""
+"""The result of evaluating one model version on one split: what every plot, report, log and comparison reads.
+
+Its numbers, what is wrong with the version, and what recalibrating would change.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,11 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
+from congruence.tasks.sentences.calibration import listed
+from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
 
 if TYPE_CHECKING:
@@ -21,7 +27,6 @@ if TYPE_CHECKING:
 
     from congruence.kernels.distributions import Distribution
     from congruence.kernels.protocol import EvaluationProtocol
-    from congruence.tasks.scores.wrong import CorrectionPreview, WhatIsWrong
 
 INFLUENCE = ("key", "cce_squared_influence", "cce_influence")
 DEPENDENT_BLOCKS = "dependent_blocks"
@@ -226,3 +231,181 @@ def ranked(versions: Iterable[T], metrics_of: Callable[[T], Mapping[str, MetricV
         found += tier
         left = [item for item in left if item not in tier]
     return [*found, *sorted(left, key=cce)]
+
+
+BEYOND_CHANCE = 2.0
+"""Standard errors of a paired difference from which a number is said to get better or worse."""
+
+MOST_LOST = 1.0
+"""Of a score, its own size: a correction that loses more is none, however few rows say so."""
+
+_PROPER = ("NLL", "CRPS")
+
+
+@dataclass(frozen=True)
+class WrongPlace:
+    """A slice, region or target that is named wrong: how many rows it has, and the fault in words."""
+
+    place: str
+    rows: int
+    fault: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A range of features in which the version is wrong.
+
+    Attributes:
+        name: "age up to 30, area from 3".
+        finding: what is wrong there, by rows that had no part in where its ends lie (``FoundSegment.judged_by``).
+        p_value: of the whole search.
+        excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
+        ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
+        gain: what a spread of its own explains, see ``TargetRows.gain_of_part``.
+    """
+
+    name: str
+    finding: Finding
+    p_value: float
+    excess: float
+    ranges: tuple[tuple[str, float, float], ...] = ()
+    gain: float = 0.0
+
+    @property
+    def place(self) -> str:
+        """The slice that it is, if it is one: "area c"."""
+        return self.lies_in[0] if len(self.ranges) == 1 and self.lies_in else ""
+
+    @property
+    def lies_in(self) -> tuple[str, ...]:
+        """The slices that hold it: ("area c",) of "area is c, age up to 30"."""
+        named = [(*column.partition(" = "), low) for column, low, _ in self.ranges]
+        return tuple(f"{column} {word}" for column, equals, word, low in named if equals and low > 0.0)
+
+    def repeats(self, place: Finding) -> bool:
+        """Whether it is a slice that is named with its fault, or a part of one with the same fault."""
+        part = place.place in self.lies_in and self.finding.repeats(place)
+        return place.place == self.place or part
+
+
+@dataclass(frozen=True)
+class WhatIsWrong:
+    """The reading of one version.
+
+    Attributes:
+        sentences: at most five: the fault over all rows, the places that differ, the rest.
+        places: the slices, or regions where the split has none, or the single targets of vector targets, the most wrong
+            first: ``place``, ``rows``, ``fault`` in words ("" where none is found), ``shift`` in predicted spreads,
+            ``factor`` of the targets' spread over the predicted, ``q_value``, and for slices and regions ``pit``, what
+            the PIT interpreter says. Of counts with many zeros, in the place of shift, factor and ``pit``: the sums
+            ``observed`` and ``expected``, their ``ratio`` with ``ratio_low`` and ``ratio_high`` (95 %), and the shares
+            ``zeros_observed``, ``zeros_expected``, ``ones_...`` and ``more_...`` (two and more). Of versions that state
+            quantiles: what the widest central interval ``holds`` of the targets where ``stated`` is right, with
+            ``holds_low`` and ``holds_high`` (95 %).
+        method: how it was tested, in a sentence.
+        region: name of the region of the inputs that is most wrong; None for vector targets.
+        row: the number of its medoid in the split.
+        curve: the local P-P plot there, one row.
+        fault: the largest in a few words, "" where none is named.
+        p_value: of the places, all of them together; None where none was read.
+        segments: ranges of features in which the version is wrong in another way than elsewhere.
+    """
+
+    sentences: tuple[str, ...]
+    places: pd.DataFrame = field(repr=False)
+    method: str = ""
+    region: str | None = None
+    row: int | None = None
+    curve: LocalDistribution | None = field(default=None, repr=False)
+    fault: str = ""
+    p_value: float | None = None
+    segments: tuple[Segment, ...] = ()
+
+    def named(self) -> tuple[WrongPlace, ...]:
+        """The places with a fault, those of the most rows first."""
+        table = self.places
+        if table.empty:
+            return ()
+        faulty = table[table["fault"] != ""].sort_values("rows", ascending=False, kind="stable")
+        columns = (faulty[name].tolist() for name in ("place", "rows", "fault"))
+        return tuple(WrongPlace(str(place), int(rows), str(fault)) for place, rows, fault in zip(*columns, strict=True))
+
+
+@dataclass(frozen=True)
+class PreviewRow:
+    """One number, on held-out rows, as the version is and as it would be.
+
+    Attributes:
+        name: as people read it.
+        now, then: before and after.
+        error: standard error of their difference, where it is a mean over rows.
+    """
+
+    name: str
+    now: float
+    then: float
+    error: float | None = None
+
+    @property
+    def is_p_value(self) -> bool:
+        """Whether it is one."""
+        return self.error is None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it falls by more than chance."""
+        return self.error is not None and self.now - self.then > BEYOND_CHANCE * self.error
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it rises by more than chance."""
+        return self.error is not None and self.then - self.now > BEYOND_CHANCE * self.error
+
+
+def judgement(rows: Sequence[PreviewRow]) -> str:
+    """What a correction does on rows that it has not seen, what gets worse as well: "NLL and CCE fall, MAE rises"."""
+    better = [row.name for row in rows if row.is_better]
+    worse = [row.name for row in rows if row.is_worse]
+    parts = []
+    if better:
+        parts.append(f"{listed(better)} {'falls' if len(better) == 1 else 'fall'} (better)")
+    if worse:
+        parts.append(f"{listed(worse)} {'rises' if len(worse) == 1 else 'rise'} (worse)")
+    return ", ".join(parts) if parts else "nothing changes beyond chance"
+
+
+@dataclass(frozen=True)
+class CorrectionPreview:
+    """What recalibrating would change.
+
+    Attributes:
+        said: what it does, in words; "" where cross-validation chooses no change.
+        fitted_on: rows that it was fitted on.
+        rows: other rows, on which all numbers are.
+        table: NLL where there is one, CRPS, CCE, MAE, and the p-value of calibration given the input.
+    """
+
+    said: str
+    fitted_on: int
+    rows: int
+    table: tuple[PreviewRow, ...]
+
+    @property
+    def improves(self) -> bool:
+        """Whether there is a correction, and some number falls by more than chance."""
+        return bool(self.said) and any(row.is_better for row in self.table)
+
+    @property
+    def harms(self) -> bool:
+        """Whether a proper score gets worse by more than chance, or by what no correction should cost in any row."""
+        proper = [row for row in self.table if row.name in _PROPER]
+        return any(row.is_worse or row.then > row.now + MOST_LOST * max(1.0, abs(row.now)) for row in proper)
+
+    @property
+    def judgement(self) -> str:
+        """See ``judgement``."""
+        return judgement(self.table)
+
+    def as_plain(self) -> dict[str, object]:
+        """As JSON values."""
+        return {**vars(self), "table": [vars(row) for row in self.table]}

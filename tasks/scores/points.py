@@ -18,11 +18,11 @@ from congruence.kernels.engine.blocks import FoundBlocks, found_blocks
 from congruence.kernels.engine.congruence_test import CongruenceTest, benjamini_hochberg
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.pit import ORDERS, pit_values
+from congruence.kernels.rng import stream
 from congruence.kernels.scores import point_scores, resolution
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.scores.evaluation import INFLUENCE, Columns
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_GROUP, ROW_TIME, mean_columns
-from congruence.tasks.scores.wrong import searched_rows
 
 if TYPE_CHECKING:
     from congruence.tasks.data.settings import SampleDesign, SplitSettings
@@ -380,3 +380,17 @@ def _is_sorted(targets: Array) -> bool:
     rising = np.mean(np.diff(columns, axis=0) >= 0.0, axis=0)
     falling = np.mean(np.diff(columns, axis=0) <= 0.0, axis=0)
     return bool(np.any(np.maximum(rising, falling) >= _SORTED))
+
+
+MOST_SEARCHED = 40_000
+"""Rows, drawn at random, beyond which more would cost time and find faults too small to matter."""
+
+
+def searched_rows(count: int, seed: int = 0) -> Array:
+    """Which of ``count`` rows segments are looked for in, in random order: 40,000 of more rows."""
+    return np.asarray(stream(seed, "halves of weak segments").permutation(count)[:MOST_SEARCHED])
+
+
+def is_numeric(values: pd.Series[Any]) -> bool:
+    """Whether a column holds numbers, rather than truth values or words."""
+    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)

@@ -36,9 +36,12 @@ from congruence.tasks.scores.evaluation import (
     P_VALUE,
     PLACES_P_VALUE,
     ROW_CORRELATION,
+    CorrectionPreview,
     Evaluation,
     MetricValue,
+    Segment,
     SplitSummary,
+    WhatIsWrong,
     verdict_of,
 )
 from congruence.tasks.scores.metrics.definitions import RECALIBRATED
@@ -59,12 +62,11 @@ from congruence.tasks.scores.points import (
     rows_looked_at,
     runs_looked_at,
     score_points,
+    searched_rows,
 )
-from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, with_inference
-from congruence.tasks.scores.rows_read import RowsRead
-from congruence.tasks.scores.summary import floor_share, remarks, version_metrics
-from congruence.tasks.scores.tables import RareTargets, coverage_risk
-from congruence.tasks.scores.wrong import CorrectionPreview, Segment, WhatIsWrong, searched_rows, weak_segments
+from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, weak_segments, with_inference
+from congruence.tasks.scores.rows_read import RareTargets, RowsRead
+from congruence.tasks.scores.summary import coverage_risk, floor_share, remarks, version_metrics
 from congruence.tasks.sentences.calibration import is_off
 from congruence.tasks.sentences.counts import crossing_finding, power_finding
 from congruence.tasks.sentences.findings import Finding

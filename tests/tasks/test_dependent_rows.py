@@ -21,13 +21,13 @@ from congruence.tasks.scores.correction import preview, rows_to_try
 from congruence.tasks.scores.evaluation import (
     ROW_CORRELATION,
     MetricValue,
+    WhatIsWrong,
     verdict_of,
 )
 from congruence.tasks.scores.metrics.metric import Rows
 from congruence.tasks.scores.points import correlated_rows, dependence_of, score_points
 from congruence.tasks.scores.reading import with_inference
 from congruence.tasks.scores.summary import remarks, version_metrics
-from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.sentences.calibration import correlation_clause, inference_sentence
 from congruence.tasks.solving.measurement import measure
 from congruence.tasks.solving.pass_runner import calibration_of

@@ -23,9 +23,15 @@ from congruence.kernels.conditional_calibration.reading import group_reading, gr
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
-from congruence.tasks.scores.evaluation import PLACES_P_VALUE, Evaluation, MetricValue, SplitSummary, verdict_of
-from congruence.tasks.scores.tables import NOT_STATED
-from congruence.tasks.scores.wrong import WhatIsWrong
+from congruence.tasks.scores.evaluation import (
+    PLACES_P_VALUE,
+    Evaluation,
+    MetricValue,
+    SplitSummary,
+    WhatIsWrong,
+    verdict_of,
+)
+from congruence.tasks.scores.rows_read import NOT_STATED
 from congruence.tasks.sentences.counts import crossing_finding, power_finding
 from congruence.tasks.sentences.sizes import TargetRows
 from congruence.tasks.settings.sections import ModelVersion

@@ -29,7 +29,6 @@ from congruence.kernels.rng import hashed_keys
 from congruence.kernels.score_parts import marginal_crps
 from congruence.kernels.scores import point_scores
 from congruence.tasks.scores import summary
-from congruence.tasks.scores import tables as module
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.scores.metrics import metric as metric_module
 from congruence.tasks.scores.metrics.definitions import NEW_TARGETS
@@ -37,8 +36,7 @@ from congruence.tasks.scores.metrics.definitions import ROWS as OTHER_ROWS
 from congruence.tasks.scores.metrics.metric import Rows, kernel_calibration_error
 from congruence.tasks.scores.metrics.registry import METRICS, metric_names, metric_of, requested_metrics, shown
 from congruence.tasks.scores.points import score_points
-from congruence.tasks.scores.summary import MeanMetrics, slice_groups, version_metrics
-from congruence.tasks.scores.tables import coverage_risk
+from congruence.tasks.scores.summary import MeanMetrics, coverage_risk, slice_groups, version_metrics
 from congruence.tasks.sentences.calibration import probability
 from congruence.tasks.solving.measurement import measure
 
@@ -343,7 +341,7 @@ def table() -> pd.DataFrame:
 
 
 def test_without_the_packages_there_is_no_such_number(table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "is_available", lambda: False)
+    monkeypatch.setattr(summary, "is_available", lambda: False)
     assert coverage_risk(table, np.zeros(N), Normal(np.zeros(N), np.ones(N)), 0) == {}
 
 

@@ -36,8 +36,7 @@ from congruence.tasks.readers.base import spec
 from congruence.tasks.recalibration.model import RecalibratedModel, corrected_output, map_bytes, read_map
 from congruence.tasks.report.rendering import render
 from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
-from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.wrong import PreviewRow, judgement
+from congruence.tasks.scores.evaluation import MetricValue, PreviewRow, judgement
 from congruence.tasks.settings.sections import EncoderSettings
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])

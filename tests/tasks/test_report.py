@@ -28,14 +28,12 @@ from congruence.tasks.report.evaluation import evaluation_report, report_data
 from congruence.tasks.report.page import drawn_laws, shown_rows
 from congruence.tasks.report.rendering import of_sentence, places_of
 from congruence.tasks.scores import points
-from congruence.tasks.scores import wrong as scores_segments
 from congruence.tasks.scores.correction import advise
-from congruence.tasks.scores.evaluation import MetricValue, verdict_of
-from congruence.tasks.scores.points import named_features, principal_axes, rows_looked_at
-from congruence.tasks.scores.rows_read import RowsRead
+from congruence.tasks.scores.evaluation import CorrectionPreview, MetricValue, PreviewRow, Segment, verdict_of
+from congruence.tasks.scores.points import named_features, principal_axes, rows_looked_at, searched_rows
+from congruence.tasks.scores.reading import weak_segments
+from congruence.tasks.scores.rows_read import RowsRead, count_fit, randomised_coverage
 from congruence.tasks.scores.summary import slice_groups, tenths
-from congruence.tasks.scores.tables import count_fit, randomised_coverage
-from congruence.tasks.scores.wrong import CorrectionPreview, PreviewRow, Segment, searched_rows, weak_segments
 from congruence.tasks.sentences.calibration import significant
 from congruence.tasks.settings.sections import ModelVersion
 
@@ -437,7 +435,7 @@ def test_slices_of_few_members_are_read_as_the_distribution_they_are_drawn_from(
 
 
 def test_of_a_long_split_the_features_of_some_rows_are_read(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scores_segments, "MOST_ROWS", 20)
+    monkeypatch.setattr(points, "MOST_SEARCHED", 20)
     monkeypatch.setattr(points, "_ROWS_AT_ONCE", 16)
     monkeypatch.setattr(points, "HIGHEST", 15)
     cce = np.random.default_rng(0).permutation(100).astype(float)

@@ -19,9 +19,8 @@ from congruence.kernels.protocol import EXACT
 from congruence.tasks.comparison.versions import compare_versions
 from congruence.tasks.report.comparison import comparison_report, reliability_page
 from congruence.tasks.report.evaluation import evaluation_report
-from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.evaluation import SplitSummary, WhatIsWrong
 from congruence.tasks.scores.reliability import reliability
-from congruence.tasks.scores.wrong import WhatIsWrong
 
 ERRORS = """
 window.errors = [];

@@ -31,9 +31,8 @@ from congruence.tasks.mlflow.pages import evaluation_lists, log_failure
 from congruence.tasks.mlflow.reading import list_evaluations, logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.runs import RunContent, log_once, open_run, write_parquet
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.evaluation import SplitSummary, WhatIsWrong
 from congruence.tasks.scores.metrics.registry import SECTIONS, shown
-from congruence.tasks.scores.wrong import WhatIsWrong
 from congruence.tasks.settings import sections as tracking_settings
 from congruence.tasks.settings.sections import TrackingSettings
 

@@ -39,14 +39,14 @@ from congruence.tasks.scores.evaluation import (
     Evaluation,
     MetricValue,
     SplitSummary,
+    WhatIsWrong,
     verdict_of,
 )
 from congruence.tasks.scores.metrics.registry import metric_names, metric_of
 from congruence.tasks.scores.points import named_features, numbers_of_inputs, over_all_rows
-from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong
+from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, weak_segments
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.scores.wrong import WhatIsWrong, weak_segments
 from congruence.tasks.sentences.findings import sentences_of, what_is_wrong
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
