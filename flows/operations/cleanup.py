@@ -13,7 +13,7 @@ import typer
 from dask.utils import format_bytes
 
 from congruence.tasks.data.split import open_split
-from congruence.tasks.embeddings.worker import encoder_key
+from congruence.tasks.embeddings.shard import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.plan import with_fitted_encoder
 from congruence.tasks.evaluate.stored import opened

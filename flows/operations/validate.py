@@ -19,8 +19,7 @@ from congruence.tasks.contract.loading import read_description, settings_in
 from congruence.tasks.contract.settings import AUTO
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.data.usable import split_of_rows
-from congruence.tasks.embeddings.worker import require_pictures
+from congruence.tasks.data.usable import require_pictures, split_of_rows
 from congruence.tasks.evaluate.evaluation import require_measurable, rows_left_out
 from congruence.tasks.evaluate.plan import Plan, SplitPlan, protocol_name
 from congruence.tasks.evaluate.steps import checked_version

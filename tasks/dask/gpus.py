@@ -20,8 +20,6 @@ from congruence.tasks.runtime.memory import card_share
 from congruence.tasks.settings.parts import ClusterSettings
 
 DRIVER_PATHS = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"), Path("/dev/dxg"))
-LOOKED_AT_KINDS = ("cuda", "address", "kubernetes", "spec")
-"""Kinds of cluster whose workers have a card each where they have one: a local cluster's share what is there."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def own_device() -> WorkerDevice:
 
 def worker_devices(client: Client, settings: ClusterSettings) -> dict[str, WorkerDevice]:
     """The device of each worker, by its address; empty for kinds whose workers have none of their own."""
-    if settings.kind not in LOOKED_AT_KINDS:
+    if not settings.has_cards_of_its_own:
         return {}
     found: Mapping[str, WorkerDevice] = client.run(own_device, on_error="ignore")
     return dict(found)

@@ -1,8 +1,14 @@
-"""Embedding one shard: reading and decoding in threads while the encoder computes, every row accounted for."""
+"""Embedding groups of shards on a worker: rows are read and decoded in threads while the encoder computes.
 
+Every row is accounted for.
+"""
+
+from __future__ import annotations
+
+import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,13 +19,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from distributed import Client, get_worker
 
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.inputs import Reader
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, Encoder, InvalidRow
-from congruence.tasks.store.embeddings import EmbeddingStore
+from congruence.tasks.encoders.loading import warm_encoder
+from congruence.tasks.runtime.files import digest_of
+from congruence.tasks.settings.evaluation import StoreSettings
+from congruence.tasks.settings.sections import EncoderSettings
+from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
+from congruence.tasks.store.objects import StoreAddress, store_header
 
 _WAITING_SHARDS = 2
 
@@ -114,7 +126,7 @@ class _Writer:
         self._writing: deque[Future[None]] = deque()
         self.reports: dict[int, ShardReport] = {}
 
-    def __enter__(self) -> "_Writer":
+    def __enter__(self) -> _Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -260,7 +272,7 @@ class _Prefetch:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
         self._feeder = Thread(target=self._feed, name="read-ahead", daemon=True)
 
-    def __enter__(self) -> "_Prefetch":
+    def __enter__(self) -> _Prefetch:
         self._feeder.start()
         return self
 
@@ -304,3 +316,81 @@ def _decode(read: Reader, encoder: Encoder) -> Any:
 
 def _since(moment: float) -> float:
     return time.perf_counter() - moment
+
+
+logger = logging.getLogger(__name__)
+
+
+def encoder_key(encoder: Encoder, settings: StoreSettings) -> str:
+    """The part of a store that holds embeddings by this encoder."""
+    return digest_of(store_header(encoder.id, encoder.preprocessing_digest, encoder.dimension, settings.dtype))
+
+
+def open_store(uri: str, settings: StoreSettings, split: Split, encoder: Encoder) -> EmbeddingStore:
+    """The store at ``uri`` of this split's embeddings by this encoder."""
+    return EmbeddingStore.open(
+        uri,
+        split=split,
+        encoder_id=encoder.id,
+        preprocessing_digest=encoder.preprocessing_digest,
+        dimension=encoder.dimension,
+        dtype=settings.dtype,
+        storage_options=settings.storage_options,
+        describe={"split": split.name, "key": split.key_column, "targets": split.settings.target_columns},
+    )
+
+
+def decode_threads(client: Client) -> dict[str, int]:
+    """Returns the decode threads of each worker of a cluster, by its address.
+
+    They are the usable cores of its host over its workers there, so that those of all workers fill the cores and no
+    more. The threads of a Dask worker say nothing about this: it has one, lest a solver's BLAS be in its own way.
+    """
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    hosts = {address: str(worker["host"]) for address, worker in workers.items()}
+    beside = Counter(hosts.values())
+    cores: dict[str, int] = client.run(usable_cores, on_error="ignore")
+    return {address: max(1, cores[address] // beside[hosts[address]]) for address in hosts if address in cores}
+
+
+def own_threads(threads: Mapping[str, int]) -> int:
+    """Returns what `decode_threads` says of the worker that asks; where it says nothing, all cores it may use."""
+    if not threads:
+        return usable_cores()
+    return threads.get(str(get_worker().address)) or usable_cores()
+
+
+def settle_batch_size(encoder: Encoder, store: EmbeddingStore) -> str | None:
+    """Give ``encoder`` the batch size that ``store`` holds, measured now where it holds none.
+
+    Returns:
+        What was measured, as a line for people; None where nothing was.
+    """
+    if not encoder.searches_batch_size:
+        return None
+    size, line = store.batch_size(encoder.device_kind), None
+    if size is None:
+        found = encoder.search_batch_size()
+        size = store.settle_batch_size(encoder.device_kind, found.batch_size)
+        line = str(found) if size == found.batch_size else f"{found}; but another worker settled on {size} before"
+        logger.info("%s on %s: %s", encoder.id, encoder.device_kind, line)
+    encoder.use_batch_size(size)
+    return line
+
+
+def find_batch_size(split: Split, encoder: EncoderSettings, store: StoreAddress) -> str | None:
+    """Settle the batch size of the store in this process; see settle_batch_size."""
+    return settle_batch_size(warm_encoder(encoder), open_store_cached(store, split))
+
+
+def embed_shards(
+    split: Split, shards: list[Shard], encoder: EncoderSettings, store: StoreAddress, threads: Mapping[str, int]
+) -> list[ShardReport]:
+    """Embed some shards of ``split`` in this process; shards that the store holds are skipped.
+
+    Weights are loaded and the store is opened once per process. ``threads`` is what `decode_threads` says of workers.
+    """
+    warm = warm_encoder(encoder)
+    opened = open_store_cached(store, split)
+    settle_batch_size(warm, opened)
+    return embed_each(split, shards, warm, opened, threads=own_threads(threads))

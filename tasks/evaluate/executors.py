@@ -190,7 +190,7 @@ class DaskExecutor(LocalExecutor):
 def dask_executor(settings: ClusterSettings, say: Callable[[str], None]) -> Iterator[DaskExecutor]:
     """An executor on the configured cluster, of whose workers the lines are said; see ``dask_client``."""
     with dask_client(settings, say) as client:
-        if devices := devices_in_words(worker_devices(client, settings)):
+        if settings.has_cards_of_its_own and (devices := devices_in_words(worker_devices(client, settings))):
             say(devices)
         client.subscribe_topic(_LINES, lambda event: say(event[1]))
         try:

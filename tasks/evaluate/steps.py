@@ -18,16 +18,10 @@ from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.contract import ContractError, ContractReport, PredictionSettings
 from congruence.tasks.contract.loading import resolved_contract
-from congruence.tasks.dask.gpus import LOOKED_AT_KINDS
 from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
-from congruence.tasks.embeddings.worker import (
-    decode_threads,
-    embed_shards,
-    find_batch_size,
-    open_store,
-    require_few_invalid,
-)
+from congruence.tasks.data.usable import require_few_invalid
+from congruence.tasks.embeddings.shard import decode_threads, embed_shards, find_batch_size, open_store
 from congruence.tasks.encoders.base import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, groups_of_shards, in_groups, tell
@@ -172,20 +166,21 @@ class Steps:
                 advance(ended.result())
         allowed = settings.max_invalid if max_invalid is None else max_invalid
         folder = settings.home_folder / "invalid-rows"
-        if (left_out := require_few_invalid(store.reasons(), split, allowed, folder)) is not None:
+        reasons = store.reasons()
+        if reasons and (left_out := require_few_invalid(reasons, split, allowed, folder)):
             self.to.say(left_out)
 
     def _workers_may_search(self) -> bool:
         """Whether a worker may have a card that this process does not use, and so a batch size to measure."""
         encoder = self.settings.encoder
         return (
-            self.settings.cluster.kind in LOOKED_AT_KINDS
+            self.settings.cluster.has_cards_of_its_own
             and encoder.kind in ("open_clip", "open_clip_text", "timm")
             and encoder.given_batch_size is None
         )
 
     def _groups(self, pending: list[Shard], workers: int) -> list[list[Shard]]:
-        if self.settings.cluster.kind in LOOKED_AT_KINDS:
+        if self.settings.cluster.has_cards_of_its_own:
             return in_groups(pending, GROUPS_PER_CARD * workers)
         if self.settings.encoder.kind == "identity":
             return groups_of_shards(pending, self.executor.slots)

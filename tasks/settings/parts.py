@@ -329,3 +329,8 @@ class ClusterSettings(Strict):
     def card_share(self) -> float:
         """The part of a card that one evaluation may take."""
         return self.card_memory / self.evaluations_per_card
+
+    @property
+    def has_cards_of_its_own(self) -> bool:
+        """Whether each of its workers has a card where there are some: a local cluster's share what is there."""
+        return self.kind in ("cuda", "address", "kubernetes", "spec")

@@ -21,7 +21,7 @@ from congruence.flows.operations.score_inputs import score
 from congruence.flows.operations.validate import validate
 from congruence.kernels.distributions import Histogram, Samples
 from congruence.tasks.contract import log_predictive_model
-from congruence.tasks.embeddings import worker
+from congruence.tasks.data import usable
 from congruence.tasks.evaluate.evaluation import evaluate
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
@@ -200,7 +200,7 @@ def test_pictures_that_are_not_there_are_told_before_the_work(
     given = content(tmp_path, home=str(home), splits=[split], encoder={"kind": "statistics"})
     with pytest.raises(TooManyInvalidRowsError, match=r"(?s)2 of 60 .*row 7 .*does not exist.*row 9 .*not an image"):
         validate(EvaluationSettings.model_validate(given))
-    monkeypatch.setattr(worker, "LOOKED_AT", 20)  # every third row, so that the ninth stands for three
+    monkeypatch.setattr(usable, "LOOKED_AT", 20)  # every third row, so that the ninth stands for three
     found = validate(EvaluationSettings.model_validate(given | {"max_invalid": 0.1}))
     assert [(version.label, version.status) for version in found.versions] == [("v1", "to do")]
     assert "split 'production': about 4 of 60 rows have no picture (6.67%) and are left out:" in found.notes

@@ -21,8 +21,8 @@ from encoder_inputs import encoder_inputs
 
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, embed_each
-from congruence.tasks.embeddings.worker import open_store, require_few_invalid, settle_batch_size
+from congruence.tasks.data.usable import require_few_invalid
+from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, embed_each, open_store, settle_batch_size
 from congruence.tasks.encoders import loading
 from congruence.tasks.encoders.base import BatchSearch, Encoder, InvalidRow
 from congruence.tasks.encoders.images import decode_image
