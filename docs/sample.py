@@ -20,8 +20,8 @@ from congruence.kernels import Normal
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.data.split import open_split
 from congruence.tasks.digits.dataset import noise_scale, write_digits
-from congruence.tasks.embeddings.shard import embed_each
 from congruence.tasks.encoders.loading import asking_encoder, warm_encoder
+from congruence.tasks.evaluate.embed import embed_each
 from congruence.tasks.evaluate.plan import encoder_protocol
 from congruence.tasks.evaluate.steps import rows_of, serve
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, write_artifacts
@@ -73,9 +73,9 @@ def _write(folder: Path, home: Path) -> Path:
     version = _registered(home)
     rows = _evaluated_rows(settings, version)
     protocol = encoder_protocol(settings, asking_encoder(settings.encoder))
-    keys = rows.all_keys()
+    keys = rows.keys()
     law = rows.all_predictive(version.label)
-    found = measure(settings, protocol, rows.embeddings(), rows.all_targets(), {version.label: law}, keys=keys)
+    found = measure(settings, protocol, rows.embeddings(), rows.targets(), {version.label: law}, keys=keys)
     encoder = asking_encoder(settings.encoder)
     evaluation = score_version(settings, rows, encoder, version, protocol, found[version.label])
     with tempfile.TemporaryDirectory() as artifacts:

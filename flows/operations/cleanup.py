@@ -13,8 +13,8 @@ import typer
 from dask.utils import format_bytes
 
 from congruence.tasks.data.split import open_split
-from congruence.tasks.embeddings.shard import encoder_key
 from congruence.tasks.encoders.loading import asking_encoder
+from congruence.tasks.evaluate.embed import encoder_key
 from congruence.tasks.evaluate.plan import with_fitted_encoder
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.runtime.files import ENDING, abandoned, alone

@@ -23,11 +23,17 @@ from congruence.tasks.comparison.gate import GateDecision
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.data.stored import StoredPart, StoredTable
-from congruence.tasks.data.stored_parts import write_parts
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome, with_fitted_encoder
-from congruence.tasks.evaluate.stored import as_evaluation, named_versions, open_stored, rows_folder, version_addresses
+from congruence.tasks.evaluate.stored import (
+    as_evaluation,
+    named_versions,
+    open_stored,
+    rows_folder,
+    version_addresses,
+    write_parts,
+)
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.pages import BEST, place_of, set_version_tags
 from congruence.tasks.models.registry import resolve

@@ -175,7 +175,7 @@ def score(
         measurement.result,
         scores,
         asked.all_predictive(label),
-        asked.all_targets() if fresh.settings.target_columns else None,
+        asked.targets() if fresh.settings.target_columns else None,
     )
     folder = output or settings.home_folder / "scores" / f"{label.replace('/', '-')}-{fresh.digest[:12]}"
     files = write_reliability(found, folder)
@@ -285,7 +285,7 @@ def score_new_inputs(
     """
     dtype = np.float64 if int(known.valid.sum()) <= EXACT_ROWS else np.float32
     raw, new = (rows.embeddings().astype(dtype) for rows in (known, asked))
-    y = known.all_targets()
+    y = known.targets()
     driver = HeldSplit(raw, y).driver(protocol, {}, 0)
     system = driver.system(min(LEADING, driver.n))  # only the leading spectrum is read
     x, query = protocol.apply(raw), protocol.apply(new)

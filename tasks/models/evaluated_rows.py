@@ -80,17 +80,9 @@ class EvaluatedRows:
                 parts.append(self.inputs(block)[here - (end - size)])
         return np.concatenate(parts)
 
-    def all_targets(self) -> Array:
-        """Of the valid rows, (v,) or (v, q)."""
-        return np.asarray(self.split.targets()[self.valid])
-
-    def all_design(self) -> SampleDesign:
-        """Groups, times, weights and exposures of the valid rows, (v,) each."""
-        return self.split.design().rows(self.valid)
-
     def dependence(self) -> RowDependence | None:
         """Which of the valid rows may depend on each other; None where the split names neither groups nor time."""
-        design = self.all_design()
+        design = self.design()
         return RowDependence.of(int(self.valid.sum()), groups=design.groups, time=design.time)
 
     def predict(self, version: str, shards: Sequence[Shard]) -> int:
@@ -141,13 +133,15 @@ class EvaluatedRows:
         rows = self._rows_of(block)
         return np.asarray(self.store.read(rows)[self.valid[rows]])
 
-    def targets(self, block: int) -> Array:
-        """Of the valid rows of a block, (rows,) or (rows, q)."""
-        return np.asarray(self.split.targets(*self.blocks[block])[self.valid[self._rows_of(block)]])
+    def targets(self, block: int | None = None) -> Array:
+        """Of the valid rows, or of those of a block, (rows,) or (rows, q)."""
+        shards = () if block is None else self.blocks[block]
+        return np.asarray(self.split.targets(*shards)[self.valid[self._rows_of(block)]])
 
-    def design(self, block: int) -> SampleDesign:
-        """Groups, times, weights and exposures of the valid rows of a block, (rows,) each."""
-        return self.split.design(self.blocks[block]).rows(self.valid[self._rows_of(block)])
+    def design(self, block: int | None = None) -> SampleDesign:
+        """Groups, times, weights and exposures of the valid rows, or of those of a block, (rows,) each."""
+        shards = None if block is None else self.blocks[block]
+        return self.split.design(shards).rows(self.valid[self._rows_of(block)])
 
     def weights(self, block: int) -> Array | None:
         """What each valid row of a block counts in means, (rows,), of mean 1 over all valid rows; None for equal."""
@@ -158,7 +152,7 @@ class EvaluatedRows:
 
     @cached_property
     def _mean_weight(self) -> float:
-        weight = self.all_design().weight
+        weight = self.design().weight
         return 1.0 if weight is None else float(np.mean(require_weights(weight, len(weight))))
 
     def row_dependence(self, block: int) -> RowDependence | None:
@@ -166,12 +160,10 @@ class EvaluatedRows:
         design = self.design(block)
         return RowDependence.of(self.sizes[block], groups=design.groups, time=design.time)
 
-    def all_keys(self) -> Array:
-        """Those of all valid rows, see ``keys``."""
-        return np.concatenate([self.keys(block) for block in range(len(self.blocks))])
-
-    def keys(self, block: int) -> Array:
-        """Numbers that stand for the keys of the valid rows of a block, (rows,): scores are randomised by them."""
+    def keys(self, block: int | None = None) -> Array:
+        """Numbers that stand for the keys of the valid rows, or of those of a block: scores are randomised by them."""
+        if block is None:  # texts of all rows at once would take more memory than all that is made of them
+            return np.concatenate([self.keys(each) for each in range(len(self.blocks))])
         rows = self._rows_of(block)
         return self.split.key_numbers(rows.start, rows.stop)[self.valid[rows]]
 
@@ -183,9 +175,9 @@ class EvaluatedRows:
         """Without what was read."""
         return {name: value for name, value in self.__dict__.items() if name not in ("valid", "blocks", "sizes")}
 
-    def _rows_of(self, block: int) -> slice:
-        """Of the split, valid ones or not."""
-        shards = self.blocks[block]
+    def _rows_of(self, block: int | None) -> slice:
+        """Of the split, or of a block of it: valid ones or not."""
+        shards = self.split.shards if block is None else self.blocks[block]
         return slice(shards[0].start, shards[-1].stop)
 
     def _mask(self, shard: Shard) -> Array:

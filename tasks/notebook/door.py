@@ -220,8 +220,8 @@ def evaluated(
         chosen = _protocol(protocol, rows)
         bar.say(f"measuring {rows.valid.sum():,} rows", 1.0)
         found = measure(
-            asked, chosen, rows.embeddings(), rows.all_targets(), laws,
-            keys=rows.all_keys(), weights=rows.all_design().weight, dependence=rows.dependence(),
+            asked, chosen, rows.embeddings(), rows.targets(), laws,
+            keys=rows.keys(), weights=rows.design().weight, dependence=rows.dependence(),
         )  # fmt: skip
         evaluated = {}
         done = 1.0 + len(laws)

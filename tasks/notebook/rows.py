@@ -103,7 +103,7 @@ class MemoryRows:
         """Of some of the valid rows, (k, d)."""
         return np.asarray(self.x[chosen])
 
-    def all_targets(self) -> Array:
+    def targets(self) -> Array:
         """Of the valid rows, (v,) or (v, q)."""
         return self.y
 
@@ -111,15 +111,15 @@ class MemoryRows:
         """What a version predicts at the valid rows."""
         return self.predictions[version]
 
-    def all_keys(self) -> Array:
+    def keys(self) -> Array:
         """Numbers that stand for what the valid rows are called, by which the pipeline draws for them, too."""
         return hashed_keys(self.split.keys.to_numpy()[self.valid])
 
-    def all_design(self) -> SampleDesign:
+    def design(self) -> SampleDesign:
         """Groups, times and weights of the valid rows."""
         return self.split.design().rows(self.valid)
 
     def dependence(self) -> RowDependence | None:
         """Which of the valid rows may depend on each other."""
-        design = self.all_design()
+        design = self.design()
         return RowDependence.of(int(self.valid.sum()), groups=design.groups, time=design.time)

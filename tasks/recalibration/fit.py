@@ -84,7 +84,7 @@ def fit_version(
     Raises:
         InvalidInputError: vector targets, laws that have no levels, too few rows, or fewer than ten groups or runs.
     """
-    keys, targets = keys_of(rows.split)[rows.valid], rows.all_targets()
+    keys, targets = keys_of(rows.split)[rows.valid], rows.targets()
     if targets.ndim > 1:
         raise InvalidInputError(
             f"{version}: recalibration maps the levels of one target, but the split has {targets.shape[1]}; "

@@ -84,16 +84,16 @@ class ScoredRows(Protocol):
     def embeddings_of(self, chosen: Array) -> Array:
         """Of some of the valid rows, by their numbers among these in increasing order, (k, d)."""
 
-    def all_targets(self) -> Array:
+    def targets(self) -> Array:
         """Of the valid rows, (v,) or (v, q)."""
 
     def all_predictive(self, version: str) -> Distribution:
         """The predictions of a version at the valid rows."""
 
-    def all_keys(self) -> Array:
+    def keys(self) -> Array:
         """Numbers that stand for the keys of the valid rows, (v,)."""
 
-    def all_design(self) -> SampleDesign:
+    def design(self) -> SampleDesign:
         """Groups, times and weights of the valid rows."""
 
     def dependence(self) -> RowDependence | None:

@@ -42,8 +42,7 @@ from congruence.tasks.sentences.counts import (
     level_finding,
     mass_finding,
 )
-from congruence.tasks.sentences.findings import Finding, group_finding
-from congruence.tasks.sentences.sizes import TargetRows
+from congruence.tasks.sentences.findings import Finding, TargetRows, group_finding
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class _ValidRows:
 
     @classmethod
     def of(cls, rows: ScoredRows, label: str, seed: int) -> _ValidRows:
-        split, valid, targets = rows.split, rows.valid, rows.all_targets()
+        split, valid, targets = rows.split, rows.valid, rows.targets()
         predictive, dependence = rows.all_predictive(label), rows.dependence()
         labels = split.frame(Shard(0, 0, split.rows, ""), split.settings.slices)
         return cls(
@@ -128,9 +128,9 @@ class _ValidRows:
             np.flatnonzero(valid),
             targets,
             predictive,
-            rows.all_keys(),  # once: 1 s for a million texts
+            rows.keys(),  # once: 1 s for a million texts
             labels if valid.all() else labels.loc[valid],
-            rows.all_design().weight,
+            rows.design().weight,
             dependence,
             blocks_of_version(dependence, targets, predictive),
             seed,

@@ -136,12 +136,12 @@ def measure_group(settings: EvaluationSettings, work: SolveWork) -> None:
         settings,
         work.protocol,
         rows.embeddings(),
-        rows.all_targets(),
+        rows.targets(),
         {label: rows.all_predictive(label) for label in labels},
         query=None if work.query is None else work.query.embeddings(),
         # Keys randomise PIT values as in the scores, where versions are judged at these rows.
-        keys=rows.all_keys() if work.query is None else None,
-        weights=(work.query or rows).all_design().weight,
+        keys=rows.keys() if work.query is None else None,
+        weights=(work.query or rows).design().weight,
         dependence=rows.dependence(),
         accuracy=accuracy_of(settings.solver),
     )

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from congruence.flows.cli.app import app
 from congruence.flows.operations.cleanup import clean
 from congruence.tasks.data.split import open_split
-from congruence.tasks.embeddings.shard import embed_each, open_store
 from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.evaluate.embed import embed_each, open_store
 from congruence.tasks.runtime.files import ENDING, InUseError, in_use
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.store.embeddings import EmbeddingStore

@@ -20,8 +20,8 @@ from congruence.flows.operations import demo
 from congruence.kernels import EXACT, Normal, conditional_congruence_error
 from congruence.tasks.data.split import open_split
 from congruence.tasks.digits import hourly
-from congruence.tasks.embeddings.shard import open_store
 from congruence.tasks.encoders.loading import load_encoder
+from congruence.tasks.evaluate.embed import open_store
 from congruence.tasks.evaluate.plan import VersionOutcome
 from congruence.tasks.mlflow.identity import run_metrics
 from congruence.tasks.mlflow.reading import read_scores

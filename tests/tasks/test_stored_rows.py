@@ -13,8 +13,7 @@ from congruence.tasks.contract.settings import StoredPredictions
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.data.stored import StoredSource, StoredTable, read_stored
-from congruence.tasks.data.stored_parts import write_parts
-from congruence.tasks.evaluate.stored import rows_in_frame
+from congruence.tasks.evaluate.stored import rows_in_frame, write_parts
 from congruence.tasks.runtime.errors import SettingsError, SplitError
 
 

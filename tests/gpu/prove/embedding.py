@@ -60,8 +60,8 @@ def _measure(record: Any, folder: Path, device: str, small: bool, precision: str
     from congruence.kernels.threads import usable_cores
     from congruence.tasks.data.settings import SplitSettings
     from congruence.tasks.data.split import open_split
-    from congruence.tasks.embeddings.shard import embed_each
     from congruence.tasks.encoders.loading import load_encoder
+    from congruence.tasks.evaluate.embed import embed_each
     from congruence.tasks.settings.sections import EncoderSettings
     from congruence.tasks.store.embeddings import EmbeddingStore
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from congruence.kernels.threads import usable_cores
-from congruence.tasks.embeddings import shard
-from congruence.tasks.embeddings.shard import decode_threads, own_threads
+from congruence.tasks.evaluate import embed
+from congruence.tasks.evaluate.embed import decode_threads, own_threads
 
 
 class Cluster:
@@ -37,6 +37,6 @@ def test_a_worker_takes_its_own_and_one_that_came_later_counts_itself(monkeypatc
     class Worker:
         address = "tcp://big:1"
 
-    monkeypatch.setattr(shard, "get_worker", Worker)
+    monkeypatch.setattr(embed, "get_worker", Worker)
     assert own_threads({"tcp://big:1": 5, "tcp://big:2": 7}) == 5
     assert own_threads({"tcp://big:2": 7}) == usable_cores()

@@ -22,11 +22,11 @@ from encoder_inputs import encoder_inputs
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import require_few_invalid
-from congruence.tasks.embeddings.shard import BATCHES_IN_FLIGHT, embed_each, open_store, settle_batch_size
 from congruence.tasks.encoders import loading
 from congruence.tasks.encoders.base import BatchSearch, Encoder, InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
+from congruence.tasks.evaluate.embed import BATCHES_IN_FLIGHT, embed_each, open_store, settle_batch_size
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 from congruence.tasks.runtime.files import ENDING
 from congruence.tasks.settings.evaluation import StoreSettings
