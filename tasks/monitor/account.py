@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -18,23 +18,21 @@ from congruence.kernels.pit import pit_scores
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.differences import ComparedVersion, pair_blocks
 from congruence.tasks.comparison.explored import best_set, in_set
-from congruence.tasks.data.settings import STORED_ROWS, SplitSettings
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.identity import (
     PERIOD,
     PREFIX,
-    WRONG,
     Conditions,
     complete_runs,
     dates_in_words,
-    facts,
-    run_metrics,
+    evaluation_in,
 )
 from congruence.tasks.mlflow.pages import tag_best
 from congruence.tasks.mlflow.reading import logged_pit, logged_versions, read_scores, read_version
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.runtime.files import load_record, save_record, whole_file
-from congruence.tasks.scores.evaluation import MetricValue, verdict_of
+from congruence.tasks.scores.evaluation import verdict_of
 from congruence.tasks.scores.metrics.registry import ROW_WEIGHT
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
@@ -50,53 +48,39 @@ FOUND_AGAIN = PREFIX + "found_again"
 
 
 @dataclass(frozen=True)
-class LoggedLook:
-    """The evaluation of a version on a range of dates.
+class LoggedLook(ComparedVersion):
+    """The evaluation of a version on a range of dates, as its run says it.
 
     Attributes:
-        run_id: its run.
-        experiment: the id of the run's.
-        since: the first of its dates, ``2026-03-01``.
-        until: the last one.
         made: when it was started, in milliseconds since 1970.
-        digest: of its rows.
-        rows: how many of them are valid.
-        metrics: its numbers.
-        wrong: what is wrong with the version there, in sentences.
         inputs: how far the inputs there are from those of the first look, in a sentence; "" where nobody looked.
-        is_stored: whether production stored the predictions.
     """
 
-    run_id: str
-    experiment: str
-    since: str
-    until: str
-    made: int
-    digest: str
-    rows: int
-    metrics: dict[str, MetricValue] = field(repr=False)
-    wrong: tuple[str, ...] = ()
+    run_id: str = ""
+    made: int = 0
     inputs: str = ""
-    is_stored: bool = False
 
     @classmethod
-    def of(cls, run: Run) -> LoggedLook:
+    def of_run(cls, run: Run) -> LoggedLook:
         """Returns the look that a complete run with a period holds."""
         tags = run.data.tags
-        since, _, until = tags[PERIOD].partition("/")
-        return cls(
-            str(run.info.run_id),
-            str(run.info.experiment_id),
-            since,
-            until,
-            int(tags.get(FOUND_AGAIN, run.info.start_time)),
-            facts(run)["split_digest"],
-            int(run.data.params["valid_rows"]),
-            run_metrics(run),
-            tuple(tags.get(WRONG, "").splitlines()),
-            tags.get(INPUTS, ""),
-            facts(run).get("own_settings", "").startswith(STORED_ROWS),
-        )
+        made = int(tags.get(FOUND_AGAIN, run.info.start_time))
+        return cls(**vars(evaluation_in(run)), made=made, inputs=tags.get(INPUTS, ""))
+
+    @property
+    def since(self) -> str:
+        """The first of its dates, ``2026-03-01``."""
+        return self.split.period.partition("/")[0]
+
+    @property
+    def until(self) -> str:
+        """The last one."""
+        return self.split.period.partition("/")[2]
+
+    @property
+    def rows(self) -> int:
+        """How many of its rows are valid."""
+        return self.split.valid_rows
 
 
 @dataclass(frozen=True)
@@ -132,10 +116,10 @@ def read_account(version: ModelVersion, split: SplitSettings, settings: Evaluati
         pit = kept(look, "pit", settings) if bets else np.empty(0)
         if len(pit):
             log_bet, sums = score_bet(pit_scores(pit), sums)
-        when = dates_in_words(f"{look.since}/{look.until}")
+        when = dates_in_words(look.split.period)
         tests = () if p_value is None else tuple(look.metrics[name].value for name in _TESTS if name in look.metrics)
         monitor = monitor.with_look(
-            Look(f"{look.since} {look.digest}", p_value or 1.0, when, log_bet, look.rows, tests)
+            Look(f"{look.since} {look.split.digest}", p_value or 1.0, when, log_bet, look.rows, tests)
         )
     return Account(tuple(looks), monitor)
 
@@ -152,7 +136,7 @@ def _logged(version: ModelVersion, split: str, settings: EvaluationSettings) -> 
     """The evaluations of a version on dates of a split, in the order in which they were made."""
     runs = complete_runs(settings.tracking, split, {"model": version.name, "version": version.version})
     dated = [run for run in runs if PERIOD in run.data.tags]
-    return sorted(map(LoggedLook.of, dated), key=lambda look: (look.made, look.run_id))
+    return sorted(map(LoggedLook.of_run, dated), key=lambda look: (look.made, look.run_id))
 
 
 def _disjoint(looks: Iterable[LoggedLook]) -> list[LoggedLook]:
@@ -261,7 +245,7 @@ def best_over(
     shared: dict[tuple[str, str, str], dict[str, str]] = {}
     for label in (version.label for version in versions):
         for look in accounts[label].looks:
-            shared.setdefault((look.since, look.until, look.digest), {})[label] = look.run_id
+            shared.setdefault((look.since, look.until, look.split.digest), {})[label] = look.run_id
     looks_read = []
     for _, runs in sorted(shared.items()):
         pairs = {pair: _look(runs[pair[0]], runs[pair[1]], settings) for pair in combinations(sorted(runs), 2)}
