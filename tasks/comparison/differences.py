@@ -59,11 +59,11 @@ class ComparedVersion:
     protocol_name: str
     protocol_digest: str
     metrics: dict[str, MetricValue]
-    scores: Columns = field(repr=False)
+    scores: Columns = field(repr=False, compare=False)
     run_id: str | None = None
     settings_digest: str = ""
-    influence: Columns | None = field(default=None, repr=False)
-    influence_noise: Array | None = field(default=None, repr=False)
+    influence: Columns | None = field(default=None, repr=False, compare=False)
+    influence_noise: Array | None = field(default=None, repr=False, compare=False)
     rows_digest: str = ""
     slices: tuple[str, ...] = ()
     wrong_places: tuple[WrongPlace, ...] | None = None
