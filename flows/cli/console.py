@@ -209,16 +209,11 @@ def _print_table(split: str, outcomes: list[VersionOutcome], descriptions: dict[
         table.add_row(*cells, *([] if out.is_terminal else [STATUS[outcome.status]]))
     width = out.width
     if not out.is_terminal:
-        out.width = max(width, _width(table, out))
+        out.width = max(width, out.measure(table, options=out.options.update(width=10_000)).maximum)
     out.print(table)
     out.width = width
     if any("nll_mean" not in item.metrics for item in outcomes) and "nll_mean" in names:
         out.print("NLL none: a target was given no probability (an infinite NLL), or the predictions have no density")
-
-
-def _width(table: Table, out: Console) -> int:
-    """What the table would take without wrapping a cell."""
-    return out.measure(table, options=out.options.update(width=10_000)).maximum
 
 
 def _number(outcome: VersionOutcome, name: str) -> str:

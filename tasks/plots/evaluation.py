@@ -56,7 +56,7 @@ def evaluation_figures(evaluation: Evaluation, *, counts: CountFit | None = None
 
 def _calibration_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]:
     """The reliability diagram, and the PIT values as the interpreter or a histogram shows them."""
-    pit, weights, label = _pit(evaluation), evaluation.weights, evaluation.model.label
+    pit, weights, label = evaluation.valid_scores["pit"].to_numpy(float), evaluation.weights, evaluation.model.label
     ece = evaluation.metrics.get("ece")
     line = "this version" + (f", ECE {ece}" if ece else "")
     title = f"Reliability of {label}"
@@ -68,11 +68,6 @@ def _calibration_figures(evaluation: Evaluation) -> Iterator[tuple[str, Figure]]
     else:
         title = f"PIT histogram of {label}"
         yield "pit_histogram", figure_of(plots.pit_histogram(pit, weights=weights, title=title))
-
-
-def _pit(evaluation: Evaluation) -> Array:
-    """The PIT values of the valid rows, (v,), of an evaluation that has them."""
-    return evaluation.valid_scores["pit"].to_numpy(float)
 
 
 def _local_reliability(evaluation: Evaluation) -> Figure:
