@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from congruence.tasks.encoders.base import Encoder, InputKind, InvalidRow, text_digest
+from congruence.tasks.encoders.base import Encoder, InputKind, InvalidRow
+from congruence.tasks.runtime.files import text_digest
 from congruence.tasks.settings.sections import EncoderSettings
 
 DECODING = "decoding 2: first frame; upright by EXIF; 16 bits to 8 by the high byte; over white; to RGB or L"

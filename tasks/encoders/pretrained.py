@@ -22,9 +22,10 @@ from safetensors import SafetensorError
 
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.compact_clip import model_name
-from congruence.tasks.encoders.base import InputKind, InvalidRow, text_digest
+from congruence.tasks.encoders.base import InputKind, InvalidRow
 from congruence.tasks.encoders.open_clip_import import open_clip, timm
 from congruence.tasks.encoders.torch_encoder import ImageEncoder, TorchEncoder, fixed_seed, weights_digest
+from congruence.tasks.runtime.files import text_digest
 from congruence.tasks.settings.sections import COMPACT, RANDOM, EncoderSettings
 
 PROBE_SECONDS = 2.0

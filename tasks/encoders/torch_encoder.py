@@ -23,15 +23,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from congruence.kernels.errors import BudgetError, CongruenceError, InvalidInputError
-from congruence.tasks.encoders.base import (
-    BATCHES_IN_FLIGHT,
-    BatchSearch,
-    Encoder,
-    InputKind,
-    search_batch_size,
-    text_digest,
-)
+from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, BatchSearch, Encoder, InputKind, search_batch_size
 from congruence.tasks.encoders.images import DECODING, decode_image
+from congruence.tasks.runtime.files import text_digest
 from congruence.tasks.settings.sections import EncoderSettings
 
 Geometry = Callable[[Image.Image], Image.Image]

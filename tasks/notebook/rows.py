@@ -16,7 +16,7 @@ from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
-from congruence.tasks.encoders.base import FeatureEncoder
+from congruence.tasks.encoders.loading import FeatureEncoder
 
 
 class MemorySplit:

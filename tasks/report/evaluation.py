@@ -16,7 +16,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.quantiles import TAILS
 from congruence.kernels.marginal_calibration import actual_over_expected, deciles, has_total, poisson_deviance
 from congruence.kernels.verdict import Verdict
-from congruence.tasks.encoders.base import what_it_knows
+from congruence.tasks.encoders.loading import what_it_knows
 from congruence.tasks.report.page import PageData, page_data
 from congruence.tasks.report.rendering import Selection, of_segment, of_sentence, places_of, records, render
 from congruence.tasks.runtime.errors import mask_secrets

@@ -20,6 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
 from congruence.kernels.errors import CongruenceError
 
 if TYPE_CHECKING:  # every command finds its home here, and most load no arrays
@@ -118,6 +120,11 @@ def digest_of(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
+def text_digest(*parts: object) -> str:
+    """A short digest of the text of the parts."""
+    return sha256("\n".join(str(part) for part in parts).encode()).hexdigest()[:16]
+
+
 def save_record(path: Path, content: Mapping[str, Any]) -> None:
     """Keep ``content`` in a file as JSON with a checksum of itself, whole or not at all."""
     write_whole(path, json.dumps({**content, "checksum": digest_of(dict(content))}, sort_keys=True).encode())
@@ -135,7 +142,6 @@ def load_record(path: Path) -> dict[str, Any] | None:
 
 def to_npz(arrays: Mapping[str, Array]) -> bytes:
     """The file: the same bytes for the same arrays."""
-    import numpy as np
 
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=False, **arrays)
@@ -148,7 +154,6 @@ def from_npz(data: bytes) -> dict[str, Array]:
     Raises:
         ValueError: it is none, or damaged.
     """
-    import numpy as np
 
     for attempt in reversed(range(_PARSED_AGAIN)):
         try:
