@@ -20,8 +20,8 @@ from mlflow.pyfunc import log_model
 from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.columns import as_frame, output_columns, without_categories
 from congruence.tasks.contract.loading import METADATA_KEY
+from congruence.tasks.contract.model import exposed, exposure_in
 from congruence.tasks.contract.predictors import (
     CallablePredictor,
     EstimatorPredictor,
@@ -32,11 +32,12 @@ from congruence.tasks.contract.predictors import (
     returns_std,
 )
 from congruence.tasks.contract.reading import (
+    as_frame,
     describe_distribution,
     distribution_columns,
-    exposed,
-    exposure_in,
+    output_columns,
     read_distribution,
+    without_categories,
 )
 from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings, Transform
 from congruence.tasks.mlflow.connection import point_mlflow_at

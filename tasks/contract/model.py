@@ -1,4 +1,9 @@
-"""A loaded model that predicts distributions: asked row by row, and its contract tried before the long work."""
+"""A loaded model that predicts distributions: asked row by row, and its contract tried before the long work.
+
+A count over an exposure e (insured years, kilometres) of a rate r has the mean e r: the exposure multiplies the mean of
+a distribution of counts. The dispersion of a negative binomial and the inflation of zeros stay: a policy's own rate is
+gamma about the predicted one, and which policies never claim is no matter of time.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +21,12 @@ from mlflow.types.schema import Schema
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.reading import EXPOSURE, exposed, exposure_in, read_distribution
+from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.contract.settings import (
     AUTO,
+    RATES,
     PredictionSettings,
+    families,
 )
 from congruence.tasks.contract.signature import pictures_as_files, to_signature, to_tensor
 from congruence.tasks.readers.base import Spec, UnreadableOutputError
@@ -279,3 +286,44 @@ def require_counts(label: str, predictive: Distribution, frame: pd.DataFrame, ta
             "evaluation file, or log it with log_predictive_model(..., exposure=...); a model that does predict counts "
             "is evaluated where the split names no exposure"
         )
+
+
+EXPOSURE = "__exposure__"
+"""Column of a frame of model inputs, which no model is given: the exposure of each row, where the split names one."""
+
+
+def exposed(law: Distribution, family: str, exposure: Array) -> Distribution:
+    """The law of the counts over ``exposure`` (n,), from that of counts over an exposure of 1.
+
+    Raises:
+        ContractError: a family that an exposure does not multiply.
+    """
+    if family not in RATES:
+        raise ContractError(
+            f"exposure: multiplies the mean of a distribution of counts, and {family} is none that has one; leave it "
+            f"out, or read the output as one of {', '.join(RATES)}"
+        )
+    name = RATES[family]
+    return families()[family](**{**law.parameters(), name: law.parameters()[name] * exposure})
+
+
+def exposure_in(frame: pd.DataFrame, column: str, start: int = 0) -> Array:
+    """The exposure of each row of model inputs: what their split names, else the column of that name.
+
+    Raises:
+        ContractError: neither is there, or a value that is not a number above 0.
+    """
+    given = EXPOSURE if EXPOSURE in frame.columns else column
+    if given not in frame.columns:
+        raise ContractError(
+            f"its predictions are rates, to be multiplied by the exposure {column!r}, which the rows do not give; add "
+            f"exposure: {column} to the split"
+        )
+    values = pd.to_numeric(frame[given], errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    bad = ~(np.isfinite(values) & (values > 0.0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ContractError(
+            f"row {start + row}: exposure {column!r} is {frame[given].iloc[row]}; give a number above 0"
+        )
+    return values

@@ -16,8 +16,7 @@ import pandas as pd
 from mlflow.pyfunc.model import PythonModel
 
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.columns import as_frame
-from congruence.tasks.contract.reading import distribution_columns, spec_distribution
+from congruence.tasks.contract.reading import as_frame, distribution_columns, spec_distribution
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import is_columns, output_of, read_output
 from congruence.tasks.runtime.errors import ContractError

@@ -13,7 +13,7 @@ from mlflow.types import DataType
 from mlflow.types.schema import Schema
 
 from congruence.kernels.arrays import Array
-from congruence.tasks.contract.columns import _shown, without_categories
+from congruence.tasks.contract.reading import _shown, without_categories
 from congruence.tasks.runtime.errors import ContractError
 
 _WORDS = {

@@ -20,13 +20,17 @@ from congruence.kernels.distributions.recalibrated import NormalScoreMap, recali
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.recalibration.recalibration_map import Form, RecalibrationMap, map_arrays, map_of
-from congruence.tasks.contract.columns import UNCORRECTED, as_frame, is_recalibrated, output_columns, score_map_columns
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.reading import (
+    UNCORRECTED,
+    as_frame,
     describe_distribution,
     distribution_columns,
+    is_recalibrated,
+    output_columns,
     parameter_columns,
     read_distribution,
+    score_map_columns,
     spec_distribution,
 )
 from congruence.tasks.contract.settings import PredictionSettings
@@ -60,7 +64,7 @@ def corrected_output(
     (``contract.recalibrated_columns``). Which of the two depends on contract and map alone, never on the rows.
 
     Args:
-        columns: the parent's output, see ``contract.columns.output_columns``.
+        columns: the parent's output, see ``contract.reading.output_columns``.
         settings: how it is read.
         form: of the map.
         base: the laws that were read.

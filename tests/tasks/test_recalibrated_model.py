@@ -27,8 +27,7 @@ from congruence.kernels.recalibration.recalibration_map import (
     map_of,
 )
 from congruence.tasks.contract import ContractError
-from congruence.tasks.contract.columns import output_columns
-from congruence.tasks.contract.reading import distribution_columns, read_distribution
+from congruence.tasks.contract.reading import distribution_columns, output_columns, read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.mlflow.corrected_versions import pack_encoder
 from congruence.tasks.models.predictions import describe, restore
