@@ -20,7 +20,7 @@ from congruence.tasks.encoders.loading import FeatureEncoder
 
 
 class MemorySplit:
-    """Labelled rows in memory, as scores read a split (``tasks.scores.split_rows.SplitRows``)."""
+    """Labelled rows in memory, as scores read a split (``tasks.scores.points.SplitRows``)."""
 
     key_column = "row"
     period = ""
@@ -60,7 +60,7 @@ class MemorySplit:
 
 @dataclass(frozen=True)
 class MemoryRows:
-    """The rows that are evaluated (``tasks.scores.split_rows.ScoredRows``).
+    """The rows that are evaluated (``tasks.scores.points.ScoredRows``).
 
     Attributes:
         split: all rows.

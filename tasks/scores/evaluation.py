@@ -127,7 +127,7 @@ class Evaluation:
         wrong: what is wrong and where, where calibration given the input was measured.
         preview: what recalibrating would change, where something is wrong.
         features: named features of valid rows by their numbers: of all, or of those that are looked at in a long split
-            (``tasks.scores.split_rows``).
+            (``tasks.scores.points``).
     """
 
     model: ModelVersion
