@@ -431,8 +431,8 @@ def test_a_worker_finds_its_card_and_says_why_it_cannot_use_it(
 def test_cards_are_asked_of_the_workers_behind_an_address(card: SimpleNamespace) -> None:
     with dask_client(ClusterSettings(kind="threads", workers=1)) as client:
         for kind in ("cuda", "address", "kubernetes"):
-            settings = SimpleNamespace(kind=kind)
-            assert solves_on_cards(worker_devices(client, settings))  # type: ignore[arg-type]
+            settings = ClusterSettings.model_construct(kind=kind)
+            assert solves_on_cards(worker_devices(client, settings))
         assert worker_devices(client, ClusterSettings(kind="local")) == {}
 
 
