@@ -17,9 +17,9 @@ from rich.table import Table
 from congruence.flows.cli.console import results, say
 from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.landmarks import EXACT_ROWS, LEADING
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import Spectrum
-from congruence.kernels.engine.landmarks import EXACT_ROWS, LEADING
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
