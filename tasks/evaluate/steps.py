@@ -27,7 +27,7 @@ from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, g
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.registry import resolve
+from congruence.tasks.models.registry import IN_USE, resolve
 from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.runtime.lines import Advance, about
@@ -379,8 +379,7 @@ def _score(
     piece: tuple[EvaluatedRows, MeasurementAddress, ModelVersion],
 ) -> VersionOutcome:
     """Make every score of one version from its predictions and its measurement, and log it from here."""
-    from congruence.tasks.mlflow.evaluations import log_evaluation
-    from congruence.tasks.models.registry import IN_USE  # draws, and is not loaded in the flow's process
+    from congruence.tasks.mlflow.evaluations import log_evaluation  # draws, and is not loaded in the flow's process
     from congruence.tasks.runtime.memory import give_back
     from congruence.tasks.scores.version import score_version
 

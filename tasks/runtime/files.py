@@ -20,8 +20,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
-
 from congruence.kernels.errors import CongruenceError
 
 if TYPE_CHECKING:  # every command finds its home here, and most load no arrays
@@ -142,6 +140,7 @@ def load_record(path: Path) -> dict[str, Any] | None:
 
 def to_npz(arrays: Mapping[str, Array]) -> bytes:
     """The file: the same bytes for the same arrays."""
+    import numpy as np
 
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=False, **arrays)
@@ -154,6 +153,7 @@ def from_npz(data: bytes) -> dict[str, Array]:
     Raises:
         ValueError: it is none, or damaged.
     """
+    import numpy as np
 
     for attempt in reversed(range(_PARSED_AGAIN)):
         try:
