@@ -111,7 +111,8 @@ def test_features_that_cannot_be_used_say_why(raw: object, says: str) -> None:
 
 OWN_ENCODER = """
 import numpy as np
-from congruence.tasks.encoders.base import Encoder, what_it_knows
+from congruence.tasks.encoders.base import Encoder
+from congruence.tasks.encoders.loading import what_it_knows
 
 class Brightness(Encoder):
     id, preprocessing_digest, dimension, input_kind = "brightness", "none", 1, "image"
