@@ -14,10 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
-from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.validate import quick, validate
 from congruence.tasks.data.split import open_split
 from congruence.tasks.data.usable import split_of_rows
+from congruence.tasks.evaluate.evaluation import evaluate
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.recalibration.fit import halves_of
 
@@ -101,7 +102,6 @@ def keyed(frame: Any) -> list[tuple[str, tuple[Any, ...]]]:
     return [(str(row[0]), tuple(row)) for row in frame.itertuples(index=False)]
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_versions_are_listed_with_their_evaluations_and_reports_are_opened(
     registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +109,7 @@ def test_versions_are_listed_with_their_evaluations_and_reports_are_opened(
     registry.register("shown", scale=0.2)
     tracking = {"report": True, "patience": 5}
     settings = registry.settings(models=["shown/1"], metrics=["nll"], tracking=tracking)
-    (outcome,) = evaluate(settings, "one version")
+    (outcome,) = evaluate(Plan(settings), LocalExecutor, Observer())
     assert validate(settings).versions[0].status == "found"
     assert Plan(settings).outcomes() is not None
 

@@ -12,30 +12,36 @@ from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
-from congruence.flows.evaluate import evaluate
 from congruence.flows.operations.compare import compare
 from congruence.flows.operations.gate import annotation, gate, gate_outcomes
 from congruence.kernels.errors import ProtocolError
-from congruence.tasks.evaluate.plan import VersionOutcome
+from congruence.tasks.evaluate.evaluation import evaluate
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer
+from congruence.tasks.evaluate.plan import Plan, VersionOutcome
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.identity import Conditions
 from congruence.tasks.mlflow.reading import list_evaluations
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.settings.evaluation import EvaluationSettings
 
 TRUTH, NARROW, BIASED = "angle/1", "angle/2", "angle/3"
 
 
 @pytest.fixture(scope="module")
-def outcomes(registry: Any, prefect_server: None) -> list[VersionOutcome]:
+def outcomes(registry: Any) -> list[VersionOutcome]:
     """The truth, an overconfident version and a biased one; the biased one also under another protocol."""
     registry.register()
     registry.register(scale=0.4)
     registry.register(bias=1.5)
-    found = evaluate(registry.settings(models=["angle"]), "all versions")
+    found = evaluated(registry.settings(models=["angle"]))
     registry.register()
     other = {"base": "exact", "regularization": 0.2}
-    evaluate(registry.settings(models=[BIASED, "angle/4"], protocol=other), "two versions")
+    evaluated(registry.settings(models=[BIASED, "angle/4"], protocol=other))
     return found
+
+
+def evaluated(settings: EvaluationSettings) -> list[VersionOutcome]:
+    return evaluate(Plan(settings), LocalExecutor, Observer())
 
 
 def holder(client: MlflowClient) -> str:

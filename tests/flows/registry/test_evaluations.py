@@ -33,12 +33,12 @@ def test_a_version_that_fails_does_not_stop_the_others(registry: Any) -> None:
     assert "scale" in str(outcomes["broken/1"].error)
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_protocol_with_a_bootstrapped_validation_reference(registry: Any, rows_file: Callable[..., Path]) -> None:
     (split,) = registry.content()["splits"]
     reference = split | {"name": "validation", "uri": str(rows_file(registry.folder / "validation.parquet", 1, 120))}
     changes = {"protocol": {"base": "ecai", "bootstraps": 3, "draws": 2}, "reference": reference, "metrics": ["nll"]}
-    (outcome,) = evaluate(registry.settings(models=[registry.register("bootstrapped")], **changes), "bootstrapped")
+    settings = registry.settings(models=[registry.register("bootstrapped")], **changes)
+    (outcome,) = evaluate_plan(Plan(settings), LocalExecutor, Observer())
     assert outcome.status == "evaluated"
     assert outcome.metrics["cce_std"].value > 0
     assert outcome.run_id is not None
@@ -90,11 +90,10 @@ def test_a_found_run_gives_the_flows_outcomes_and_judges_the_gate_without_a_serv
         assert value == pytest.approx(outcome.metrics["cce_mean"].value, rel=1e-3)
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_what_is_missing_or_changed_is_not_found(registry: Any, rows_file: Any) -> None:
     registry.register("grown")
     settings = registry.settings(models=["grown"], metrics=["nll"])
-    evaluate(settings, "one version")
+    evaluate_plan(Plan(settings), LocalExecutor, Observer())
     assert Plan(settings).outcomes() is not None
     for changes in (
         {"seed": 1},
@@ -118,11 +117,11 @@ def runs(registry: Any) -> list[str]:
 
 
 def only(registry: Any, **changes: Any) -> VersionOutcome:
-    (outcome,) = evaluate(registry.settings(metrics=["nll"], **changes), "one version")
+    """The outcome of one version without Prefect, which has its own tests above."""
+    (outcome,) = evaluate_plan(Plan(registry.settings(metrics=["nll"], **changes)), LocalExecutor, Observer())
     return outcome
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_edited_predictions_are_asked_for_and_measured_anew(registry: Any) -> None:
     registry.register("read")
     first = only(registry, models=["read/1"])
@@ -138,7 +137,6 @@ def test_edited_predictions_are_asked_for_and_measured_anew(registry: Any) -> No
         assert (again.status, again.run_id) == ("found", run_id)
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_a_dropped_input_that_the_model_needs_is_noticed(registry: Any) -> None:
     registry.register("fed")
     features = registry.content()["splits"][0] | {"input": ["cos", "sin", "angle"]}
@@ -166,7 +164,6 @@ def test_an_evaluation_is_made_again_on_request(registry: Any) -> None:
     assert any(path.stat().st_mtime_ns != times[path] for path in kept)
 
 
-@pytest.mark.usefixtures("prefect_server")
 def test_rows_that_are_replaced_during_a_run_end_it_and_leave_nothing_of_the_mixture(
     registry: Any, rows_file: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
