@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import anyio
 import cloudpickle
 import mlflow
 import pandas as pd
 import pytest
 from databases import mlflow_database
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.testing.utilities import prefect_test_harness
 
 from congruence.tasks.contract import log_predictive_model
@@ -31,21 +28,10 @@ def functions_travel(request: pytest.FixtureRequest) -> Iterator[None]:
     cloudpickle.unregister_pickle_by_value(request.module)
 
 
-async def _soon(seconds: float) -> None:
-    await anyio.sleep(min(seconds, 0.05))
-
-
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
-    """Where two of its requests write to SQLite at once it answers one with 503, and its client then waits 2 s.
-
-    In most stages of every evaluation: here the client asks again at once, and more often.
-    """
-    waits = SimpleNamespace(Lock=anyio.Lock, CancelScope=anyio.CancelScope, sleep=_soon)
-    with prefect_test_harness(server_startup_timeout=180), pytest.MonkeyPatch.context() as patched:
-        patched.setattr("prefect.client.base.anyio", waits)
-        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 100}):
-            yield
+    with prefect_test_harness(server_startup_timeout=180):
+        yield
 
 
 @pytest.fixture(scope="session")
