@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from congruence.kernels.distributions import CensoredNormal, Deterministic, Mixture, Samples
+from congruence.kernels.distributions import CensoredNormal, Deterministic, Mixture, Samples, WeightedSamples
 
 GAUSS = np.polynomial.legendre.leggauss(16)
 
@@ -52,6 +52,8 @@ def by_quantiles(law, row, breaks=None):
 def _atoms(law, row):
     if isinstance(law, Samples):
         return law.values[row], np.full(law.values.shape[1], 1.0 / law.values.shape[1])
+    if isinstance(law, WeightedSamples):
+        return np.broadcast_to(law.support, law.weights.shape)[row], law.weights[row]
     if isinstance(law, Deterministic):
         return law.value[[row]], np.ones(1)
     if law.is_discrete:

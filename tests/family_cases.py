@@ -1,6 +1,7 @@
 """Every family of distributions with some rows: a family that is entered here is held to the whole suite.
 
-``ORDINARY`` has rows whose every property is checked to eight digits or as stated, ``EXTREME`` rows that must stay
+``ORDINARY`` has rows whose every property is checked to eight digits or as stated, ``HARD`` rows whose
+expectations are, ``EXTREME`` rows that must stay
 finite and agree with themselves. ``Gumbel`` and ``Geometric`` are what a user would write: the least that is asked for.
 """
 
@@ -118,6 +119,13 @@ ATOMS: dict[str, Distribution] = {
     "Mixture with an atom": families.Mixture([0.2, 0.8], [families.Deterministic(LOC), families.Normal(LOC, SCALE)]),
 }
 ORDINARY = {**CONTINUOUS, **COUNTS, **ATOMS}
+HARD: dict[str, Distribution] = {
+    "StudentT of few degrees": families.StudentT([8.5, 9.0], LOC[:2], SCALE[:2]),
+    "Beta with a pole": families.Beta([0.5, 3.0], [2.0, 1.2]),
+    "DoublePoisson of few": families.DoublePoisson([0.3, 4.0], [0.5, 2.0]),
+    "TruncatedNormal with a far bound": families.TruncatedNormal([0.3, -1.0], [0.7, 1.5], [0.0, -1.2], [1.0, np.inf]),
+}
+"""Rows whose expectations are exact, too, and for which few rules of quadrature serve."""
 
 _SHAPES = np.array([1e-3, 0.3, 30.0, 1e5])
 SPREAD_OUT = families.DoublePoisson([1e-250, 1e-3, 1e3, 50.0], [1.0, 1e-2, 1e6, 0.1])

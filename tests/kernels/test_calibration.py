@@ -123,23 +123,3 @@ def test_what_is_no_pit_value_is_refused(read: Callable[[np.ndarray], object], b
     pit[3] = bad
     with pytest.raises(InvalidInputError, match=message):
         read(pit)
-
-
-@pytest.mark.parametrize("bad", [-0.1, 1.5, np.nan, 95.0])
-def test_levels_of_quantiles_are_probabilities(bad: float) -> None:
-    laws = [
-        families.Normal(np.zeros(3), 1.0),
-        families.Gamma(np.ones(3), 1.0),
-        families.Poisson(np.ones(3)),
-        families.Hurdle(families.Poisson(np.ones(3)), 0.1),
-        families.Samples(np.zeros((3, 4))),
-        families.Deterministic(np.zeros(3)),
-        families.Quantiles([0.1, 0.9], [[0.0, 1.0]] * 3),
-        families.Mixture([0.5, 0.5], [families.Normal(np.zeros(3), 1.0)] * 2),
-        families.TruncatedNormal(np.zeros(3), 1.0, 0.0, 1.0),
-        families.CensoredNormal(np.zeros(3), 1.0, 0.0, 1.0),
-        families.DoublePoisson(np.ones(3), 1.0),
-    ]
-    for law in laws:
-        with pytest.raises(InvalidInputError, match="q: row 1 has the level"):
-            law.quantile(np.array([0.5, bad, 0.5]))

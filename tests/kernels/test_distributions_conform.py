@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
+from expectation_rules import by_quantiles
 from family_cases import ATOMS, CONTINUOUS, COUNTS, EXTREME, ORDINARY, Geometric, Gumbel, N
-from scipy.special import ndtr, ndtri
 
 from congruence.kernels import distributions as families
 from congruence.kernels.arrays import Array
@@ -15,35 +13,20 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.base import KNOT_LEVELS
 from congruence.kernels.distributions.recalibrated import Recalibrated, RecalibratedCount
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Linear, Matern, Polynomial
 from congruence.kernels.rng import stream
 
 DRAWS = 20_000
 LEVELS_OF_RULES = np.union1d(np.linspace(0.0025, 0.9975, 399), KNOT_LEVELS)
-KERNELS: dict[str, Kernel] = {
-    "RBF": RBF(0.7),
-    "narrow RBF": RBF(20.0),
-    "Laplacian": Laplacian(1.0),
-    "Matern 3/2": Matern(1.5, 0.8),
-    "Matern 5/2": Matern(2.5, 0.8),
-    "linear": Linear(),
-    "cubic": Polynomial(3, 0.5, 1.0),
-    "sum with kinks": Laplacian(0.5) + Matern(1.5, 2.0) + Linear(),
-}
-NODES = np.array([-1.0, 0.3, 0.0, 2.7])
-
 
 BENT = 1e-4
 """What is stated where quadrature does not know where a quantile function bends, by recalibration."""
-IN_BINS = 3e-3
-"""What is stated of kernels with a kink under histograms, whose bins have a few nodes each."""
 
 
 def of(cases: dict[str, Distribution]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("law", cases.values(), ids=cases.keys())
 
 
-every_family, every_kernel = of(ORDINARY), pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+every_family = of(ORDINARY)
 
 
 def test_every_family_is_registered() -> None:
@@ -63,25 +46,9 @@ def points_of(law: Distribution, row: int) -> Array:
     return np.unique(found[np.isfinite(found)])
 
 
-@cache
-def rule(name: str, row: int) -> tuple[Array, Array]:
-    """Values and weights of E g(Y), for a g that bends at ``NODES`` only: Gauss-Legendre over normal scores."""
-    law = ORDINARY[name]
-    one, points = law[[row]], np.union1d(points_of(law, row), NODES)
-    levels = np.concatenate([one.cdf(points[None, :])[0], one.cdf_left(points[None, :])[0]])
-    levels = np.union1d(levels, [] if law.quantile_levels is None else law.quantile_levels)
-    scores = np.clip(ndtri(levels), -8.25, 8.25)
-    edges = np.union1d(np.linspace(-8.25, 8.25, 40), scores)
-    nodes, weights = np.polynomial.legendre.leggauss(10)
-    half = np.diff(edges)[:, None] / 2.0
-    z = ((edges[1:] + edges[:-1])[:, None] / 2.0 + half * nodes).ravel()
-    weight = (half * weights).ravel() * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-    return one.quantile(ndtr(z)[None, :])[0], weight
-
-
 def rules_of(law: Distribution) -> list[tuple[Array, Array]]:
-    (name,) = (key for key, value in ORDINARY.items() if value is law)
-    return [rule(name, row) for row in range(N)]
+    """Of each row values and weights of E g(Y), for a smooth g."""
+    return [by_quantiles(law, row, points_of(law, row)) for row in range(N)]
 
 
 def stated(law: Distribution, otherwise: float) -> float:
@@ -209,17 +176,6 @@ def test_characteristic_function_is_an_expectation(law: Distribution) -> None:
     np.testing.assert_allclose(law.characteristic_function(-t), np.conj(found), atol=1e-12)
 
 
-@every_kernel
-@every_family
-def test_kernels_have_the_expectations_of_the_law(law: Distribution, kernel: Kernel) -> None:
-    kinked = any(isinstance(term, Laplacian | Matern) for term in kernel.terms)
-    atol = IN_BINS if kinked and isinstance(law, families.Histogram) else stated(law, 2e-7)
-    at_nodes, diagonal = law.kernel_expectation(kernel, NODES), law.kernel_diagonal(kernel)
-    for row, (values, weights) in enumerate(rules_of(law)):
-        np.testing.assert_allclose(at_nodes[row], weights @ kernel(values, NODES), rtol=2e-7, atol=atol)
-        np.testing.assert_allclose(diagonal[row], weights @ kernel.diagonal(values), rtol=stated(law, 2e-6))
-
-
 @every_family
 def test_draws_have_the_cdf(law: Distribution) -> None:
     at = law.quantile(np.array([[0.02, 0.2, 0.5, 0.8, 0.98]]))
@@ -248,9 +204,10 @@ def test_arguments_have_any_shape_that_fits_the_rows(law: Distribution) -> None:
         np.testing.assert_allclose(method(float(y[0, 0]))[0], whole[0, 0], atol=1e-12)
         with pytest.raises(InvalidInputError, match=f"does not fit {N} rows"):
             method(np.zeros(N + 1))
-    for level in (-0.1, 1.5, np.nan):
-        with pytest.raises(InvalidInputError, match="q: row 0 has the level"):
-            law.quantile(level)
+    for level in (-0.1, 1.5, np.nan, 95.0):
+        for row, q in ((0, level), (1, np.where(np.arange(N) == 1, level, 0.5))):
+            with pytest.raises(InvalidInputError, match=f"q: row {row} has the level"):
+                law.quantile(q)
 
 
 @every_family

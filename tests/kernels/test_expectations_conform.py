@@ -7,30 +7,10 @@ from functools import cache
 import numpy as np
 import pytest
 from expectation_rules import by_density, by_quantiles
+from family_cases import HARD, ORDINARY
 
-from congruence.kernels.distributions import (
-    Beta,
-    Binomial,
-    CensoredNormal,
-    Deterministic,
-    DoublePoisson,
-    Gamma,
-    Hurdle,
-    Laplace,
-    Logistic,
-    LogNormal,
-    Mixture,
-    MultivariateNormal,
-    NegativeBinomial,
-    Normal,
-    Poisson,
-    Quantiles,
-    Samples,
-    StudentT,
-    TruncatedNormal,
-    Uniform,
-    ZeroInflated,
-)
+from congruence.kernels.distributions import Histogram, MultivariateNormal, Normal, Samples, StudentT
+from congruence.kernels.distributions.recalibrated import Recalibrated
 from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.estimators import (
@@ -40,6 +20,7 @@ from congruence.kernels.kernel_calibration.estimators import (
 from congruence.kernels.kernel_calibration.prediction_kernels import Wasserstein
 from congruence.kernels.kernel_functions import RBF, Laplacian, Linear, Matern, Polynomial
 
+ATOM = "Quantiles with an atom"
 KERNELS = {
     "RBF": RBF(0.7),
     "narrow RBF": RBF(20.0),
@@ -53,43 +34,11 @@ KERNELS = {
     "sum with kinks": Laplacian(0.5) + Matern(1.5, 2.0) + Linear(),
     "smooth sum": RBF(0.7) + Polynomial(2, 1.0, 1.0),
 }
-LOC, SCALE, LOW, HIGH = np.array([[0.3, -1.0], [0.7, 1.5], [0.0, -1.2], [1.0, np.inf]])
-MEAN, SHARE, TRIALS, CHANCE = np.array([[0.3, 4.0], [0.4, 0.2], [3.0, 12.0], [0.2, 0.6]])
-SPREAD, PHI = np.array([[2.0, 0.3], [0.5, 2.0]])
-GAMMA = Gamma([0.6, 4.0], [0.7, 0.5])
-CONTINUOUS = {
-    "Normal": Normal(LOC, SCALE),
-    "Laplace": Laplace(LOC, SCALE),
-    "StudentT": StudentT([8.5, 9.0], LOC, SCALE),
-    "Logistic": Logistic(LOC, SCALE),
-    "LogNormal": LogNormal([0.3, 0.6], SCALE),
-    "Gamma": GAMMA,
-    "Beta": Beta([0.5, 3.0], [2.0, 1.2]),
-    "Uniform": Uniform(LOC, SCALE),
-    "TruncatedNormal": TruncatedNormal(LOC, SCALE, LOW, HIGH),
-    "CensoredNormal": CensoredNormal(LOC, SCALE, LOW, HIGH),
-    "Quantiles": Quantiles([0.1, 0.5, 0.9], [[-1.0, 0.2, 0.9], [0.0, 0.4, 2.0]]),
-    "Mixture of normals": Mixture([0.3, 0.7], [Normal(LOC, SCALE), Normal([2.0, -1.0], [0.3, 0.5])]),
-    "Mixture of families": Mixture([0.3, 0.7], [GAMMA, Normal([2.0, -1.0], [0.3, 0.5])]),
-}
-ATOMS = {
-    "Samples": Samples([[0.3, 1.0, 2.0], [-1.0, 0.0, 0.5]]),
-    "Deterministic": Deterministic(LOC),
-    "Poisson": Poisson(MEAN),
-    "NegativeBinomial": NegativeBinomial(MEAN, SPREAD),
-    "DoublePoisson": DoublePoisson(MEAN, PHI),
-    "Binomial": Binomial(TRIALS, CHANCE),
-    "ZeroInflatedPoisson": ZeroInflated(Poisson(MEAN), SHARE),
-    "ZeroInflatedNegativeBinomial": ZeroInflated(NegativeBinomial(MEAN, SPREAD), SHARE),
-    "ZeroInflatedDoublePoisson": ZeroInflated(DoublePoisson(MEAN, PHI), SHARE),
-    "ZeroInflatedBinomial": ZeroInflated(Binomial(TRIALS, CHANCE), SHARE),
-    "HurdlePoisson": Hurdle(Poisson(MEAN), SHARE),
-    "HurdleNegativeBinomial": Hurdle(NegativeBinomial(MEAN, SPREAD), SHARE),
-    "HurdleDoublePoisson": Hurdle(DoublePoisson(MEAN, PHI), SHARE),
-    "HurdleBinomial": Hurdle(Binomial(TRIALS, CHANCE), SHARE),
-    "Mixture of counts": Mixture([0.3, 0.7], [Poisson(MEAN), Binomial(TRIALS, CHANCE)]),
-}
-LAWS = CONTINUOUS | ATOMS
+LAWS = ORDINARY | HARD
+EXACT = [
+    name for name, law in LAWS.items() if not isinstance(law, Histogram | Recalibrated) and name not in ("Gumbel", ATOM)
+]
+"""Whose coordinates are exact under smooth kernels, too."""
 TARGETS = np.array([0.2, 1.3, -0.7, 2.1, 0.9])
 COUNTS = np.array([0.0, 1.0, 2.0, 5.0, 3.0])
 ROWS = np.arange(5) % 2
@@ -103,26 +52,41 @@ def values_at(kernel, a, b):
     return kernel(apart.ravel(), np.zeros(1)).reshape(apart.shape)
 
 
+def stated(law, kernel):
+    """The accuracy of expectations."""
+    if isinstance(law, Recalibrated):  # quadrature does not know where its quantile function bends
+        return 1e-4
+    if isinstance(law, Histogram):  # bins have a few nodes each, and where a kernel has a kink they see it
+        if kernel is KERNELS["narrow Laplacian"]:
+            return 1e-2
+        return 3e-3 if any(isinstance(term, Laplacian | Matern) for term in kernel.terms) else 2e-7
+    return 1e-8
+
+
 @pytest.mark.parametrize("name", LAWS)
 def test_expectations_are_those_of_the_law(name):
     law, nodes = LAWS[name], np.array([-1.0, 0.3, 0.0, 2.7])
-    rules = [by_density(law, row, nodes) for row in range(2)]
+    rules = [rule_of(name, row, tuple(nodes)) for row in range(len(law))]
     for kernel in KERNELS.values():
         at_nodes, diagonal = law.kernel_expectation(kernel, nodes), law.kernel_diagonal(kernel)
+        bound = stated(law, kernel)
         for row, (values, weights) in enumerate(rules):
-            np.testing.assert_allclose(at_nodes[row], weights @ values_at(kernel, values, nodes), rtol=1e-8, atol=1e-8)
-            np.testing.assert_allclose(diagonal[row], weights @ kernel.diagonal(values), rtol=1e-8)
+            expected = weights @ values_at(kernel, values, nodes)
+            np.testing.assert_allclose(at_nodes[row], expected, rtol=bound, atol=bound)
+            np.testing.assert_allclose(diagonal[row], weights @ kernel.diagonal(values), rtol=bound)
 
 
 @cache  # one rule for all kernels
 def rule_of(name, row, nodes=None):
+    if name == ATOM:
+        return by_quantiles(LAWS[name], row, np.append(LAWS[name].values[row], [] if nodes is None else nodes))
     return by_quantiles(LAWS[name], row) if nodes is None else by_density(LAWS[name], row, np.array(nodes))
 
 
 @cache  # the definition is the dear part, and two tests ask for it
 def inner_products(name, kernel):
     """<D_i, D_j> by the definition, for rows 0, 1, 0, 1, 0 of the law."""
-    law, kernel = LAWS[name], KERNELS[kernel]
+    law, kernel = LAWS[name][:2], KERNELS[kernel]
     y = targets_of(law)
     at_targets = law.kernel_expectation(kernel, y)[ROWS]
     own = np.empty((2, 2))
@@ -136,7 +100,7 @@ def targets_of(law):
     return COUNTS if law.is_discrete else TARGETS
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", EXACT)
 def test_coordinates_have_the_inner_products_of_the_errors(name):
     law, y = LAWS[name], targets_of(LAWS[name])
     for title, kernel in KERNELS.items():
@@ -152,14 +116,14 @@ def test_coordinates_have_the_inner_products_of_the_errors(name):
             assert np.max(off) <= 1e-2
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", EXACT)
 def test_kernel_calibration_errors_are_double_sums_over_the_expectations(name):
     for title in KERNELS:
         are_double_sums(name, title)
 
 
 def are_double_sums(name, title):
-    law, kernel = LAWS[name], KERNELS[title]
+    law, kernel = LAWS[name][:2], KERNELS[title]
     y, exact, rows = targets_of(law), inner_products(name, title), law[ROWS]
     (coordinates,) = Wasserstein().coordinates([rows], kernel)
     fitted = Wasserstein().fitted(coordinates)
@@ -200,7 +164,7 @@ def test_vectors_of_normals(kernel):
 
 
 def test_an_infinite_noise_floor_is_refused_and_a_moment_that_no_term_needs_is_not():
-    law, y = StudentT([2.5, 9.0], LOC, SCALE), np.array([0.1, 0.2])
+    law, y = StudentT([2.5, 9.0], [0.3, -1.0], [0.7, 1.5]), np.array([0.1, 0.2])
     np.testing.assert_allclose(target_errors(y, law, Linear()).variance[0], 5.0 * 0.7**2, rtol=1e-12)
     with pytest.raises(InvalidInputError, match=r"its expectation is infinite, at 1 of 2 rows, the first is row 0"):
         target_errors(y, law, Polynomial(2, 1.0, 1.0))
