@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -132,6 +133,24 @@ def in_flow(settings: EvaluationSettings) -> Iterator[Callable[[], DaskExecutor]
         yield cache(lambda: opened.enter_context(dask_executor(settings.cluster, say)))
 
 
+may_be_limited = ContextVar("may_be_limited", default=True)
+"""Whether stages have the tags by which a Prefect server may limit how many of them run at once."""
+
+
+@contextmanager
+def without_limits() -> Iterator[None]:
+    """Stages inside are not limited.
+
+    For a server of one command alone, where nobody sets a limit: it would be asked for a slot of each stage, and where
+    its SQLite is busy with events it refuses, and Prefect waits two seconds before it asks again.
+    """
+    token = may_be_limited.set(False)
+    try:
+        yield
+    finally:
+        may_be_limited.reset(token)
+
+
 def _as_task(name: str, split: str, work: Callable[[], Any]) -> Any:
     """A stage as a task in Prefect; one that a disk or a server ended is tried again: what it finished stays."""
     title = f"{name} {split}"
@@ -147,7 +166,7 @@ def _as_task(name: str, split: str, work: Callable[[], Any]) -> Any:
             and not isinstance(error, CongruenceError)
         ),
         cache_policy=NO_CACHE,
-        tags=[f"congruence-{name}"],
+        tags=[f"congruence-{name}"] if may_be_limited.get() else [],
     )
     def a_stage() -> Any:
         return work()

@@ -13,6 +13,7 @@ import pytest
 from databases import mlflow_database
 from prefect.testing.utilities import prefect_test_harness
 
+from congruence.flows.evaluate import without_limits
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import TrueLaw
@@ -30,7 +31,7 @@ def functions_travel(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
-    with prefect_test_harness(server_startup_timeout=180):
+    with prefect_test_harness(server_startup_timeout=180), without_limits():
         yield
 
 

@@ -32,7 +32,7 @@ from congruence.flows.deployed import (
     served_deployments,
     watch_registry,
 )
-from congruence.flows.evaluate import STAGES
+from congruence.flows.evaluate import STAGES, may_be_limited
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import HOME_VARIABLE
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
@@ -212,7 +212,9 @@ TAG = "congruence-predict"
 def one_at_a_time(prefect_server: None) -> Iterator[None]:
     with get_client(sync_client=True) as client:
         client.create_concurrency_limit(tag=TAG, concurrency_limit=1)
+        before = may_be_limited.set(True)
         yield
+        may_be_limited.reset(before)
         client.delete_concurrency_limit_by_tag(tag=TAG)
 
 
