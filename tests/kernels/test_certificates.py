@@ -17,7 +17,7 @@ def assert_within_its_bounds(result, exact):
     assert result.mean_error_bound <= result.error_bound
 
 
-@pytest.mark.filterwarnings("ignore::congruence.kernels.kernel_functions.NearlyConstantKernelWarning")
+@pytest.mark.filterwarnings("ignore::congruence.kernels.engine.landmarks.NearlyConstantKernelWarning")
 @pytest.mark.parametrize("seed", range(1000, 1035))
 def test_no_random_problem_violates_its_certificate(seed):
     problem = random_problem(seed, SMALL[seed % len(SMALL)], most_rows=150)
