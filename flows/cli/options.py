@@ -317,7 +317,7 @@ def _address() -> str:
     return PREFECT_API_URL.value() or ""
 
 
-END_SECONDS = 4.0
+END_SECONDS = 3.5
 """How long ``finally`` and ``except`` may take: marking runs as failed in an MLflow that hangs would last minutes."""
 
 _take: list[Callable[[], None]] = []
