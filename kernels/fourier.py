@@ -24,7 +24,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -32,6 +32,9 @@ import scipy.linalg
 from congruence.kernels.arrays import Array, row_slices
 from congruence.kernels.errors import BudgetError
 from congruence.kernels.kernel_functions import RBF, Kernel, Laplacian, Matern
+
+if TYPE_CHECKING:  # families draw waves from here
+    from congruence.kernels.distributions.base import Distribution
 
 TOLERANCE = 1e-12
 # Tolerances that kernels with a slow spectrum are met to, with the tails that are left out: what is short goes first.
@@ -124,22 +127,6 @@ class _Turning:
         return self._wave
 
 
-class _Predicted(Protocol):
-    """What Fourier features ask of a ``Distribution``."""
-
-    def __getitem__(self, rows: Any) -> Self: ...
-
-    def interval(self, tail: float) -> tuple[float, float]: ...
-
-    def cdf(self, y: Any) -> Array: ...
-
-    def cdf_left(self, y: Any) -> Array: ...
-
-    def translated(self, by: float) -> _Predicted | None: ...
-
-    def characteristic_function(self, t: Array) -> Array: ...
-
-
 @dataclass(frozen=True)
 class Missed:
     """What features leave out of the errors D_i = k_Y(y_i, .) - E k_Y(Y_i, .) of some rows.
@@ -180,15 +167,15 @@ class FeatureMap(ABC):
         """Returns psi(y_i), (n, r), in float64."""
 
     @abstractmethod
-    def expectation(self, distribution: Any) -> Array:
+    def expectation(self, distribution: Distribution) -> Array:
         """Returns E psi(Y_i) for Y_i ~ distribution[i], (n, r), in float64."""
 
-    def squared_means(self, distribution: Any, means: Array) -> Array:  # noqa: ARG002
+    def squared_means(self, distribution: Distribution, means: Array) -> Array:  # noqa: ARG002
         """Returns |E k_Y(Y_i, .)|^2, (n,), where ``means`` (n, r) are E psi(Y_i)."""
         return np.asarray(np.einsum("ij,ij->i", means, means))
 
     @abstractmethod
-    def missed(self, y: Array, distribution: Any) -> Missed:
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
         """Returns what psi(y_i) - E psi(Y_i) leaves out of the errors of targets y (n,) or (n, q)."""
 
     @property
@@ -197,7 +184,7 @@ class FeatureMap(ABC):
         return -np.inf, np.inf
 
 
-def target_range(y: Array, distribution: _Predicted | None, tail: float) -> tuple[float, float]:
+def target_range(y: Array, distribution: Distribution | None, tail: float) -> tuple[float, float]:
     """Returns an interval with the targets and all but ``tail`` of the mass of every prediction on each side."""
     low, high = float(np.min(y)), float(np.max(y))
     if distribution is not None:
@@ -272,7 +259,7 @@ def _frequencies(terms: Sequence[Density], low: float, high: float, tolerance: f
 
 
 def fourier_range(
-    terms: Sequence[Density], y: Array, distribution: _Predicted | None, tolerance: float
+    terms: Sequence[Density], y: Array, distribution: Distribution | None, tolerance: float
 ) -> tuple[float, float, float]:
     """Returns a range and a tolerance that 1,024 frequencies serve."""
     ladder = [(tolerance, SMALLEST_TAIL, SHORT), *((tolerance, tail, MAX_FREQUENCIES) for tail in TAILS)]
@@ -328,7 +315,7 @@ class FourierFeatures(FeatureMap):
         wave = waves(np.asarray(y, dtype=np.float64) - self.center, self.frequencies)
         return self._project(wave.real, wave.imag)
 
-    def expectation(self, distribution: _Predicted) -> Array:
+    def expectation(self, distribution: Distribution) -> Array:
         """See FeatureMap: E exp(iwY) is the family's characteristic function."""
         centred = distribution.translated(-self.center)
         if centred is None:
@@ -338,7 +325,7 @@ class FourierFeatures(FeatureMap):
             wave = centred.characteristic_function(self.frequencies)
         return self._project(wave.real, wave.imag)
 
-    def missed(self, y: Array, distribution: _Predicted) -> Missed:
+    def missed(self, y: Array, distribution: Distribution) -> Missed:
         """See FeatureMap: with a mass p_i outside, where k is off by at most its maximum, 2 k p_i is missed."""
         outside = mass_outside(distribution, self.low, self.high) + ((y < self.low) | (y > self.high))
         outside = np.where(outside < 1e-15, 0.0, outside)
@@ -380,6 +367,6 @@ def fourier_features(terms: Sequence[Density], low: float, high: float, toleranc
     return replace(whole, error=whole.error + lost, projection=np.ascontiguousarray(directions[:, kept][:, ::-1]))
 
 
-def mass_outside(distribution: _Predicted, low: float, high: float) -> Array:
+def mass_outside(distribution: Distribution, low: float, high: float) -> Array:
     """Returns P(Y < low) + P(Y > high), (n,)."""
     return np.maximum(distribution.cdf_left(low) + (1.0 - distribution.cdf(high)), 0.0)

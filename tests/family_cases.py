@@ -29,7 +29,7 @@ class Gumbel(Parametric):
     def _log_prob(self, y: Array) -> Array:
         loc, scale = self._columns
         z = (y - loc) / scale
-        return -z - np.exp(-z) - np.log(scale)
+        return -z - np.exp(-np.maximum(z, -700.0)) - np.log(scale)
 
     def _cdf(self, y: Array) -> Array:
         loc, scale = self._columns
@@ -123,6 +123,11 @@ HARD: dict[str, Distribution] = {
     "StudentT of few degrees": families.StudentT([8.5, 9.0], LOC[:2], SCALE[:2]),
     "Beta with a pole": families.Beta([0.5, 3.0], [2.0, 1.2]),
     "DoublePoisson of few": families.DoublePoisson([0.3, 4.0], [0.5, 2.0]),
+    "NegativeBinomial of few": families.NegativeBinomial([0.3, 4.0], [2.0, 0.3]),
+    "Binomial of few": families.Binomial([3.0, 12.0], [0.2, 0.6]),
+    "ZeroInflated Poisson of few": families.ZeroInflated(families.Poisson([0.3, 4.0]), [0.4, 0.2]),
+    "Hurdle NegativeBinomial of few": families.Hurdle(families.NegativeBinomial([0.3, 4.0], [2.0, 0.3]), [0.4, 0.2]),
+    "CensoredNormal with a far bound": families.CensoredNormal([0.3, -1.0], [0.7, 1.5], [0.0, -1.2], [1.0, np.inf]),
     "TruncatedNormal with a far bound": families.TruncatedNormal([0.3, -1.0], [0.7, 1.5], [0.0, -1.2], [1.0, np.inf]),
 }
 """Rows whose expectations are exact, too, and for which few rules of quadrature serve."""

@@ -21,7 +21,8 @@ from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.encoders.loading import EncoderIdentity, encoder_identity, statistics
+from congruence.tasks.encoders.features import statistics
+from congruence.tasks.encoders.loading import EncoderIdentity, encoder_identity
 from congruence.tasks.evaluate.stored import opened, with_stored
 from congruence.tasks.mlflow.connection import database_file, use_tracking, with_retries
 from congruence.tasks.mlflow.identity import Conditions, EvaluationIdentity, finished_evaluations

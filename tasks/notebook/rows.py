@@ -15,8 +15,9 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.rng import hashed_keys
-from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
-from congruence.tasks.encoders.loading import FeatureEncoder
+from congruence.tasks.data.settings import SplitSettings
+from congruence.tasks.data.shards import SampleDesign, Shard
+from congruence.tasks.encoders.features import FeatureEncoder
 
 
 class MemorySplit:

@@ -72,8 +72,9 @@ def test_expectations_are_those_of_the_law(name):
         bound = stated(law, kernel)
         for row, (values, weights) in enumerate(rules):
             expected = weights @ values_at(kernel, values, nodes)
-            np.testing.assert_allclose(at_nodes[row], expected, rtol=bound, atol=bound)
-            np.testing.assert_allclose(diagonal[row], weights @ kernel.diagonal(values), rtol=bound)
+            np.testing.assert_allclose(at_nodes[row], expected, rtol=min(bound, 2e-7), atol=bound)
+            smooth = bound if isinstance(law, Recalibrated) else min(bound, 2e-6)
+            np.testing.assert_allclose(diagonal[row], weights @ kernel.diagonal(values), rtol=smooth)
 
 
 @cache  # one rule for all kernels
