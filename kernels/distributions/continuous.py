@@ -24,8 +24,8 @@ from congruence.kernels.distributions.expectations import (
     has_gaussian_expectation,
     shifted,
 )
+from congruence.kernels.distributions.waves import average_wave, waves
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.fourier import average_wave, waves
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.rng import stream
 

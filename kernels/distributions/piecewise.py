@@ -16,8 +16,8 @@ from scipy.special import ndtr, ndtri, wofz
 
 from congruence.kernels.arrays import Array, as_numbers, require_parameter
 from congruence.kernels.distributions.base import KNOT_LEVELS, Distribution
+from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.fourier import average_wave
 
 SUM_TOLERANCE = 1e-4
 _EXACT = 1e-13

@@ -21,8 +21,8 @@ from congruence.kernels.distributions.piecewise import (
     require_masses,
     require_points,
 )
+from congruence.kernels.distributions.waves import average_wave
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.fourier import average_wave
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.rng import stream
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from congruence.kernels.fourier import average_wave, waves
+from congruence.kernels.distributions.waves import average_wave, waves
 
 
 @pytest.mark.parametrize(
