@@ -21,7 +21,7 @@ from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.targets import output_kernel_or_marginal
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.kernel_calibration.pairs import TILE, PairTerms, pair_terms, quadratic_forms
+from congruence.kernels.kernel_calibration.pairs import TILE, PairTerms, pair_terms, quadratic_form, signed_sums
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.rng import stream
@@ -96,9 +96,9 @@ def pair_estimate(
         InvalidInputError: no pair counts.
     """
     counts = np.ones(terms.n) if weights is None else weights
-    sums, pairs = quadratic_forms(terms, counts[:, None], None if biased else reach)
-    total, counted, of_rows = float(sums[0]), float(pairs[0]), counts**2
+    total, counted = quadratic_form(terms, counts, None if biased else reach)
     if biased:  # a squared norm: rounding alone could leave it below zero
+        of_rows = counts**2
         return max(total + float(of_rows @ terms.diagonal()), 0.0) / (counted + float(np.sum(of_rows)))
     if np.count_nonzero(counts) < 2:
         raise InvalidInputError("weights: fewer than two rows count; the error compares pairs of them")
@@ -177,7 +177,7 @@ def witness_values(
 Method: TypeAlias = Literal["asymptotic", "block"]
 
 MINIMUM_BLOCKS = 10
-TIE = 1.0 - 1e-9  # all signs the other way round are the observed ones, up to rounding
+TIE = 1.0 - 1e-5  # all signs the other way round are the observed ones, up to the rounding of single precision
 REPLICATES = 999
 
 
@@ -286,14 +286,15 @@ def asymptotic_test(
     With a ``reach`` each row is compared with about so many others (see ``tile_pairs``): O(n reach replicates).
     """
     if blocks is not None:
-        signs = blocks.signs(replicates, seed)[blocks.labels]
+        signs = blocks.signs(replicates, seed).astype(np.int8)[blocks.labels]
     else:
-        drawn = stream(seed, "signs of rows").integers(0, 2, (terms.n, replicates), dtype=np.int8)
-        signs = 2.0 * drawn - 1.0
-    sums, pairs = quadratic_forms(terms, np.column_stack([np.ones(terms.n), signs]), reach)
-    p_value = float((1 + np.sum(sums[1:] >= sums[0] * TIE)) / (replicates + 1))
+        signs = stream(seed, "signs of rows").integers(0, 2, (terms.n, replicates), dtype=np.int8)
+        signs *= 2
+        signs -= 1
+    total, pairs, sums = signed_sums(terms, signs, reach)
+    p_value = float((1 + np.sum(sums >= total * TIE)) / (replicates + 1))
     count = None if blocks is None else blocks.count
-    return CalibrationTest("asymptotic", float(sums[0]) / terms.n, p_value, float(sums[0] / pairs[0]), count)
+    return CalibrationTest("asymptotic", total / terms.n, p_value, total / pairs, count)
 
 
 def block_test(

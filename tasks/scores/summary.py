@@ -349,13 +349,8 @@ def coverage_risk(inputs: pd.DataFrame, targets: Array, predictive: Distribution
         predictive: n laws.
         seed: of the rows drawn.
     """
-    if (
-        not is_available()
-        or predictive.is_discrete
-        or targets.ndim != 1
-        or inputs.empty
-        or len(targets) < FEWEST_COVERED
-    ):
+    has_none = predictive.is_discrete or targets.ndim != 1 or inputs.empty or len(targets) < FEWEST_COVERED
+    if has_none or not is_available():  # which loads MAPIE
         return {}
     from mapie.metrics.conditional import excess_risk_target_coverage  # type: ignore[import-untyped]  # and torch
 
