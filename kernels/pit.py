@@ -90,7 +90,10 @@ def pit_scores(pit: Any) -> Array:
         InvalidInputError: values outside [0, 1] or not finite, by row.
     """
     centered = 2.0 * require_pit(pit) - 1.0
-    return np.column_stack([np.sqrt(2 * j + 1) * eval_legendre(j, centered) for j in range(1, len(ORDERS) + 1)])
+    scores = np.empty((len(centered), len(ORDERS)))
+    for j in range(len(ORDERS)):
+        scores[:, j] = np.sqrt(2 * j + 3) * eval_legendre(j + 1, centered)
+    return scores
 
 
 def mean_scores(lower: Array, upper: Array) -> Array:

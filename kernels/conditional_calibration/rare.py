@@ -142,21 +142,22 @@ def extremes(
     """
     levels = np.array(TAIL_LEVELS if predictive.states_tails else [])
     half = 0.0 if step is None or predictive.is_discrete else step / 2.0
-    chances, tails, are_above = np.empty((len(y), len(levels))), np.empty(len(y)), np.empty(len(y), dtype=bool)
+    chances, tails, are_above = [np.empty((0, len(levels)))], np.empty(len(y)), np.empty(len(y), dtype=bool)
     for rows in row_slices(len(y), _BLOCK):
         predicted = predictive[rows]
-        chances[rows] = _tail_chances(predicted, y[rows], levels)
+        chance = _tail_chances(predicted, y[rows], levels)
+        chances.append(chance if blocks is not None else chance.sum(axis=0, keepdims=True))
         below, above = _tails(predicted, y[rows], half)
         tails[rows], are_above[rows] = np.minimum(below, above), above < below
     tails[np.isin(y, [mass.value for mass in beside])] = 1.0
     counts = []
-    for level, chance in zip(levels, chances.T, strict=True):
+    for level, chance in zip(levels, np.concatenate(chances).T, strict=True):
         if np.any(chance > 0.0):
             found = tails <= level * (1.0 + _SAME)
             counts.append(_tail_count(float(level), found, chance, blocks))
-    order = np.argsort(tails, kind="stable")[:_NAMED]
     beyond = tails <= TAIL_LEVELS[0]
-    far = order[beyond[order]] if counts else order[:0]
+    far = np.flatnonzero(beyond) if counts else np.empty(0, dtype=np.intp)
+    far = far[np.argsort(tails[far], kind="stable")[:_NAMED]]
     kept = None if blocks is None else blocks.count
     return Extremes(tuple(counts), len(y), far, int(np.count_nonzero(are_above & beyond)), kept)
 

@@ -312,7 +312,7 @@ def _dataset(split: SplitSummary, context: str) -> DatasetInput:
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _LONGEST_TEXT = 120
-_WRITTEN_ROWS = 2**20  # of a row group
+_WRITTEN_ROWS = 2**18  # of a row group
 _MOST_SLICE_COLUMNS = 8
 
 
@@ -364,7 +364,7 @@ def _cell(value: Any) -> Any:
 
 
 def write_parquet(table: pd.DataFrame, path: Path, *, single: Sequence[str] = ()) -> None:
-    """Write a table with a checksum of each page, a million rows at a time, so that no copy of all of it is made.
+    """Write a table with a checksum of each page, in parts, so that no copy of all of it is made.
 
     Args:
         table: its index is not written; texts by their code are texts.

@@ -81,7 +81,7 @@ def worst_coverage(evaluation: Evaluation) -> tuple[str, float] | None:
     elif {"pit", REGION} <= set(evaluation.scores.columns) and not getattr(evaluation.predictive, "has_steps", True):
         scores = evaluation.valid_scores
         inside = (scores["pit"] - 0.5).abs() <= 0.45
-        groups = inside.groupby(scores[REGION].astype(str)).agg(["mean", "size"])
+        groups = inside.groupby(scores[REGION], observed=True).agg(["mean", "size"])
         shares = groups.loc[groups["size"] >= FEWEST, "mean"]
         held = {place_in_words(str(name)): float(share) for name, share in shares.items()}
     return max(held.items(), key=lambda each: abs(each[1] - 0.9), default=None)
