@@ -144,18 +144,10 @@ class Split:
                 f"versions: is a {type(versions).__name__}, expected predictive distributions such as Normal(mean, "
                 "std), or a mapping of them by name"
             )
-        y = require_targets(y, "y", self.n)
-        for name, predictive in versions.items():
-            self._require_rows(name, predictive)
-        if output_kernel is not None:
-            require_kernel(output_kernel, "output_kernel")
-        protocol = replace(self.protocol, output_kernel=output_kernel, output_scale=output_scale)
         ask = Ask(list(versions), tested=draws != 0 and samples is None, draws=draws or None)
-        held = HeldSplit(self.x, y, self.query, self.weights, self.dependence, self.systems)
-        if samples is None:
-            return held.driver(protocol, versions, seed).measure(ask, self.accuracy)
-        drawn = measure_held(held, replace(protocol, samples=samples, draws=1), versions, ask, self.accuracy, seed)
-        return {name: replace(one, means=None, mean_squares=None) for name, one in drawn.items()}
+        return self._measured(
+            y, versions, ask, output_kernel=output_kernel, output_scale=output_scale, samples=samples, seed=seed
+        )
 
     def conditional_congruence_error(
         self,
@@ -166,9 +158,17 @@ class Split:
         samples: int | None = None,
         seed: int = 0,
     ) -> CongruenceResult:
-        """Returns the CCE of one version, without the test; see ``evaluate``."""
-        versions = {"": predictive}
-        return self.evaluate(y, versions, output_kernel=output_kernel, samples=samples, draws=0, seed=seed)[""]
+        """Returns the CCE of one version, without the test; see ``evaluate``.
+
+        Its ``uncertainty`` and ``band``, with all that is read off them, are made when one of them is first read.
+        """
+        targets, one = require_targets(y, "y", self.n).copy(), {"": predictive}
+
+        def measured(ask: Ask) -> CongruenceResult:
+            return self._measured(targets, one, ask, output_kernel=output_kernel, samples=samples, seed=seed)[""]
+
+        found = measured(Ask([""], tested=False, band=False, uncertainty=False))
+        return replace(found, made=lambda: measured(Ask([""], tested=False)).variation)
 
     def congruence_test(
         self,
@@ -185,7 +185,8 @@ class Split:
         y = require_targets(y, "y", self.n)
         if output_kernel is None and np.ptp(y) == 0.0 and len(predictive) == self.n:
             output_kernel = model_output_kernel(y, predictive)  # constant targets have no bandwidth of their own
-        found = self.evaluate(y, predictive, output_kernel=output_kernel, draws=draws, seed=seed)
+        ask = Ask([""], draws=draws, band=False, uncertainty=False)
+        found = self._measured(y, {"": predictive}, ask, output_kernel=output_kernel, seed=seed)[""]
         if found.test is None:
             assert found.inference is not None
             raise TooFewBlocksError(found.inference.refused)
@@ -196,7 +197,8 @@ class Split:
     ) -> CongruenceDifference:
         """Returns how much further ``first`` is from the truth than ``second``, with interval and p-value."""
         y, versions = require_targets(y, "y", self.n), {"first": first, "second": second}
-        found = self.evaluate(y, versions, output_kernel=output_kernel, draws=0, seed=seed)
+        ask = Ask(list(versions), tested=False, band=False)
+        found = self._measured(y, versions, ask, output_kernel=output_kernel, seed=seed)
         one, other = (result.uncertainty for result in found.values())
         blocks, shares = version_blocks(self.dependence, y, first, second), one.blocks == other.blocks
         return difference_of_influences(one.influence, other.influence, blocks, shares_signs=shares)
@@ -322,6 +324,32 @@ class Split:
         points = None if self.query is None else LocalPasses(HeldRows(self.query))
         return Driver(LocalPasses(HeldRows(self.x)), self.protocol, points=points, systems=self.systems)
 
+    def _measured(
+        self,
+        y: Any,
+        versions: Mapping[str, Distribution],
+        ask: Ask,
+        *,
+        output_kernel: Kernel | None,
+        output_scale: OutputScale = "marginal",
+        samples: int | None = None,
+        seed: int,
+    ) -> dict[str, CongruenceResult]:
+        """Returns what is asked of versions; see ``evaluate``."""
+        y = require_targets(y, "y", self.n)
+        for name, predictive in versions.items():
+            if len(predictive) != self.n:
+                what = f"{name}: " if name else ""
+                raise InvalidInputError(
+                    f"predictive: {what}{len(predictive)} distributions for {self.n} reference rows; give one per row"
+                )
+        protocol = replace(self.protocol, output_kernel=output_kernel, output_scale=output_scale, samples=samples)
+        held = HeldSplit(self.x, y, self.query, self.weights, self.dependence, self.systems)
+        if samples is None:
+            return held.driver(protocol, versions, seed).measure(ask, self.accuracy)
+        drawn = measure_held(held, protocol, versions, ask, self.accuracy, seed)
+        return {name: replace(one, means=None, mean_squares=None) for name, one in drawn.items()}
+
     @cached_property
     def _calibration(self) -> PreparedCalibration:
         return self._calibrated(None)
@@ -334,13 +362,6 @@ class Split:
         """New inputs (m, d) as the split's own are."""
         found: Array = require_matrix(x, name)
         return np.asarray(EXACT.apply(found)) if self.normalize else found
-
-    def _require_rows(self, name: str, predictive: Distribution) -> None:
-        if len(predictive) != self.n:
-            what = f"{name}: " if name else ""
-            raise InvalidInputError(
-                f"predictive: {what}{len(predictive)} distributions for {self.n} reference rows; give one per row"
-            )
 
 
 def prepare(

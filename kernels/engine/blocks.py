@@ -118,6 +118,11 @@ def chosen_in(positions: Array, first: int, rows: int) -> Array:
     return np.asarray(positions[start:stop] - first)
 
 
+def evenly_spaced(n: int, most: int) -> Array:
+    """Returns the positions of up to ``most`` of n rows, evenly spaced."""
+    return np.linspace(0, n - 1, min(n, most)).astype(np.intp)
+
+
 class RowBlocks(Protocol):
     """The rows of a split by blocks, read where they are asked for; picklable, and an address rather than data."""
 

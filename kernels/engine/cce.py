@@ -19,7 +19,7 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.engine.blocks import BlockRows, BlockSums, Pass, Write, chosen_in
 from congruence.kernels.engine.congruence_test import simulated_errors
 from congruence.kernels.engine.plan import PlannedVersion
-from congruence.kernels.engine.results import BoundKind, ErrorBounds
+from congruence.kernels.engine.results import BoundKind, CongruenceUncertainty, ErrorBounds
 from congruence.kernels.engine.system import (
     System,
     SystemInputs,
@@ -37,22 +37,12 @@ from congruence.kernels.engine.uncertainty import (
     add_coefficients,
     add_points,
     add_residuals,
-    mean_points,
 )
-from congruence.kernels.rng import row_signs
 
-PROBES = 16
 EXACT_FLOOR_ENTRIES = 2000**2
 """Of rows and points of an exact system, up to which the floor is exact: n more right-hand sides cost six times the
 factor."""
 _UNIT = float(np.finfo(np.float64).eps) / 2.0
-
-
-def probes_of(variance: Array, positions: Array, seed: int, use: str) -> Array:
-    """Returns probes z (n, 16) of variances v (n,) at the rows ``positions``; ``use`` tells repeats apart."""
-    signs = row_signs(positions, PROBES, seed, f"noise floor probes{use}").astype(np.float64)
-    signs *= np.sqrt(variance)[:, None]
-    return signs
 
 
 def right_hand_sides_pass(
@@ -76,10 +66,9 @@ def right_hand_sides_pass(
         columns, vectors = system.scaled(columns, first, rows), system.scaled(vectors, first, rows)
         kept = chosen_in(residual_positions, first + rows.start, len(positions))
         for version in versions:
-            added, y = sums[version.label], targets[rows]
-            given = version.predicted(predictive[version.name][rows], positions)
-            error = version.errors(y, given, measured=True).weighted(roots)
-            probes = probes_of(error.variance, positions, version.simulated.seed, _use(version))
+            added, y, law = sums[version.label], targets[rows], predictive[version.name][rows]
+            error = version.errors(y, law, positions, roots, measured=True)
+            probes = version.probes(error.variance, positions)
             sides = np.hstack([error.delta, probes])
             if system.is_exact:
                 added.keep("right-hand sides", sides)
@@ -89,25 +78,19 @@ def right_hand_sides_pass(
             exact = vectors.astype(np.float64)  # where the probes see all of a point's floor, two large sums leave it
             added.add("variance", weighted_squares(exact, error.variance))
             added.add("probes", projected(exact, probes))
-            add_coefficients(added, vectors, error.delta, version.fitted(positions))
             added.keep("residual", error.delta[kept])
-            _add_scalars(added, error, vectors, is_sampled=version.features.is_sampled)
-            if version.samples is None:
-                version.simulated.add(added, vectors, y, given, positions, roots=roots)
+            assert error.missed is not None
+            scalars = {"squares": error.delta**2, "missed": error.missed.rows, "outside": error.missed.outside}
+            for name, values in scalars.items():
+                added.add(name, float(np.sum(values)))
+            added.raise_to("sampled", float(version.features.is_sampled))
+            if version.is_uncertain:
+                add_coefficients(added, vectors, error.delta, version.fitted(positions))
+                if error.sampling_variance is not None:
+                    added.add("sampling variance", weighted_squares(vectors, error.sampling_variance))
+            if version.simulated is not None:
+                version.simulated.add(added, vectors, y, law, positions, roots=roots)
     return sums
-
-
-def _use(version: PlannedVersion) -> str:
-    return "" if version.samples is None else f", repeat {version.samples.repeat}"
-
-
-def _add_scalars(sums: BlockSums, error: TargetErrors, vectors: Array, *, is_sampled: bool) -> None:
-    if error.sampling_variance is not None:
-        sums.add("sampling variance", weighted_squares(vectors, error.sampling_variance))
-    assert error.missed is not None
-    sums.add("missed", float(np.sum(error.missed.rows)))
-    sums.add("outside", float(np.sum(error.missed.outside)))
-    sums.raise_to("sampled", float(is_sampled))
 
 
 @dataclass(frozen=True)
@@ -121,7 +104,7 @@ class VersionAnswer:
         floor_squares: F U'diag(v)U F with the filters F, (k, k).
         floor_probes: F U'z, (k, p).
         inverse: S A^-1 of a short exact system, (n, n), and ``variance`` (n,), for its exact noise floor; else None.
-        fit: that residuals are taken from.
+        fit: that residuals are taken from; None where no standard errors are asked for.
         simulated: filters times U'Delta* of the observed targets and of every simulated split, (r, k, 1 + draws).
     """
 
@@ -132,7 +115,7 @@ class VersionAnswer:
     floor_probes: Array = field(repr=False)
     inverse: Array | None = field(repr=False)
     variance: Array | None = field(repr=False)
-    fit: ResidualFit
+    fit: ResidualFit | None
     simulated: Array | None = field(repr=False)
 
     @property
@@ -152,7 +135,7 @@ class VersionAnswer:
             variance = None if inverse is None else sums.rows("variance of rows")
         else:
             weights = system.factor.solve(sums.added["projections"])
-        tested = version.simulated.tested is not None and version.samples is None
+        drawn = version.simulated
         return cls(
             version,
             weights,
@@ -161,8 +144,8 @@ class VersionAnswer:
             filters[:, None] * sums.added["probes"],
             inverse,
             variance,
-            ResidualFit.of(filters, sums, inputs.n),
-            version.simulated.null_coefficients(sums, filters) if tested else None,
+            ResidualFit.of(filters, sums, inputs.n) if version.is_uncertain else None,
+            None if drawn is None or drawn.tested is None else drawn.null_coefficients(sums, filters),
         )
 
     def squared_floor(self, columns: Any, vectors: Array, probes: Array) -> tuple[Array, Array]:
@@ -197,6 +180,29 @@ class Solved:
             shares.append(float(stated.in_mean) / least)
         return max(shares)
 
+    def influence_weights(self) -> dict[str, tuple[PlannedVersion, InfluenceWeights]]:
+        """Returns what makes the influences of rows, by version, of those whose standard errors are asked for."""
+        inputs, found = self.system.inputs, {}
+        for version, fit in ((answer.version, answer.fit) for answer in self.answers):
+            if fit is not None:
+                counted = self.scores[version.label], self.points, inputs.n, version.blocks
+                found[version.label] = version, InfluenceWeights.of(inputs.filters, fit, *counted)
+        return found
+
+    def uncertainty(self, label: str, weights: InfluenceWeights, influence: BlockSums) -> CongruenceUncertainty:
+        """Returns the standard errors of a version from the sums of ``influence_pass``, without influences of rows."""
+        scores, sides = self.scores[label], self.right_hand_sides[label]
+        if "sampling variance" in sides.added:
+            influence.add("sampling variance", sides.added["sampling variance"])
+        means = scores.added["values"] / self.points, scores.added["squared values"] / self.points
+        at_points = scores.rows("vectors at points"), scores.rows("smoothed at points")
+        return weights.uncertainty(influence, *at_points, means, weights=self.shown_weights(label))
+
+    def shown_weights(self, label: str) -> Array | None:
+        """Returns what the points count over which means under drawn signs run; None where they count equally."""
+        found = self.scores[label]
+        return np.asarray(found.rows("weights at points")) if "weights at points" in found.kept else None
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -206,11 +212,13 @@ class Asked:
         points: how many.
         rows: positions of the reference rows on which the residual is read.
         at: positions of the points at which it is, where they are no reference rows.
+        shown: positions of the points over which means under drawn signs run, for bands and standard errors.
     """
 
     points: int
     rows: Array = field(repr=False)
     at: Array = field(repr=False)
+    shown: Array = field(repr=False)
 
 
 def scores_pass(
@@ -292,16 +300,16 @@ class _Reference:
     def sides(self, answer: VersionAnswer, rows: slice) -> tuple[TargetErrors, Array]:
         """Returns the errors of the tile's rows, and [Delta, probes] of them."""
         version = answer.version
-        given = version.predicted(self._predictive[version.name][rows], self.positions)
-        error = version.errors(self._targets[rows], given).weighted(self._roots)
-        probes = probes_of(error.variance, self.positions, version.simulated.seed, _use(version))
-        return error, np.hstack([error.delta, probes])
+        law = self._predictive[version.name][rows]
+        error = version.errors(self._targets[rows], law, self.positions, self._roots)
+        return error, np.hstack([error.delta, version.probes(error.variance, self.positions)])
 
     def add(self, answer: VersionAnswer, error: TargetErrors, smoothed: Array | None, vectors: Array) -> None:
         """Add the tile's rows, from their smoothed errors where these are at hand."""
         sums, version = self.sums[answer.version.label], answer.version
-        residuals = answer.fit.residuals(vectors, error.delta, version.fitted(self.positions))
-        add_residuals(sums, residuals, error.variance)
+        if answer.fit is not None:
+            residuals = answer.fit.residuals(vectors, error.delta, version.fitted(self.positions))
+            add_residuals(sums, residuals, error.variance)
         if self._at_residual is None or smoothed is None:
             return
         value = (error.delta - smoothed) / self._system.shift
@@ -313,7 +321,7 @@ class _Points:
     """The points of a block: their values, noise floor and p-values, and their part in means."""
 
     def __init__(self, block: BlockRows, answers: Sequence[VersionAnswer], asked: Asked) -> None:
-        self._block, self._weights, self._shown = block, block.weights(), mean_points(asked.points)
+        self._block, self._weights, self._shown = block, block.weights(), asked.shown
         self.sums = {answer.version.label: BlockSums() for answer in answers}
         self._columns: dict[str, list[dict[str, Array]]] = {answer.version.label: [] for answer in answers}
 
@@ -333,9 +341,10 @@ class _Points:
         for name, column in means.items():
             sums.add(name, float(np.sum(column if counts is None else counts * column)))
         sums.raise_to("-value", -float(np.min(values)))
-        add_points(sums, vectors, e, values, counts)
-        sums.add("spread", weighted_squares(vectors, counts))
-        sums.add("rest of probes", rest.T @ (rest if counts is None else counts[:, None] * rest))
+        if answer.fit is not None:
+            add_points(sums, vectors, e, values, counts)
+            sums.add("spread", weighted_squares(vectors, counts))
+            sums.add("rest of probes", rest.T @ (rest if counts is None else counts[:, None] * rest))
         shown = chosen_in(self._shown, self._block.first + rows.start, len(values))
         sums.keep("smoothed at points", e[shown])
         sums.keep("vectors at points", vectors[shown])
@@ -344,7 +353,7 @@ class _Points:
             sums.add("squared weights", float(counts @ counts))
             scored["weight"] = counts
         if answer.simulated is not None:
-            found = simulated_errors(vectors[:, : answer.version.simulated.directions], answer.simulated)
+            found = simulated_errors(vectors[:, : answer.simulated.shape[1]], answer.simulated)
             sums.add("statistics", found.totals)
             scored |= {"p_value": (1 + found.reached) / len(found.totals), "statistic": found.observed}
         self._columns[answer.version.label].append(scored)
@@ -431,10 +440,9 @@ def influence_pass(
     for rows, _, vectors in system.tiles(points, SUMMED_ROWS, whole=False):
         positions = np.arange(first + rows.start, first + rows.stop)
         analysis = system.scaled(vectors, first, rows)
+        roots = None if system.roots is None else system.roots[positions]
         for label, (version, weights) in known.items():
-            given = version.predicted(predictive[version.name][rows], positions)
-            roots = None if system.roots is None else system.roots[positions]
-            delta = version.errors(targets[rows], given).weighted(roots).delta
+            delta = version.errors(targets[rows], predictive[version.name][rows], positions, roots).delta
             for column, values in weights.add_rows(sums[label], analysis, delta, version.fitted(positions)).items():
                 columns[label][column][rows] = values
     for label, written in columns.items():

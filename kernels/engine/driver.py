@@ -27,6 +27,7 @@ from congruence.kernels.engine.blocks import (
     blocks_of_version,
     blocks_of_versions,
     dependent_rows,
+    evenly_spaced,
     held,
     whole_rows,
 )
@@ -64,9 +65,9 @@ from congruence.kernels.engine.plan import (
     SeenSplit,
     look_pass,
 )
-from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence, Measured
+from congruence.kernels.engine.results import CongruenceResult, CongruenceUncertainty, Measured, TargetVariation
 from congruence.kernels.engine.system import System
-from congruence.kernels.engine.uncertainty import InfluenceWeights
+from congruence.kernels.engine.uncertainty import POINTS
 from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol, ReferenceChoice
 from congruence.kernels.rng import stream
@@ -185,14 +186,16 @@ class Driver:
         with single_threaded_blas():  # of many short calls
             inverse = system.inverse if is_short else None
             answers = [VersionAnswer.of(system, plan, sums[plan.label], inverse) for plan in plans]
-        asked = Asked(self.m, rows, at)
+        shown = evenly_spaced(self.m, POINTS if ask.band or ask.uncertainty else 0)
+        asked = Asked(self.m, rows, at, shown)
         if self.points is None:
             inputs = system.inputs if inverse is not None else system.inputs.of_leading()
             scores = self.run("scores", scores_pass, inputs, answers, asked, write)
         else:
             scores = self.points("scores", points_pass, system.inputs, answers, asked, write)
-            for label, more in self.run("residuals", reference_pass, system.inputs, answers, asked).items():
-                scores[label].merge(more)
+            if not system.inputs.is_exact or any(answer.fit is not None for answer in answers):
+                for label, more in self.run("residuals", reference_pass, system.inputs, answers, asked).items():
+                    scores[label].merge(more)
         stated = {
             a.version.label: certificate(
                 system,
@@ -246,56 +249,35 @@ class Driver:
         return {label: with_columns(one, columns.of(label)) for label, one in found.items()}
 
     def finish(self, solved: Solved, write: Write, reason: str = "") -> dict[str, Measured]:
-        """Returns all that the passes say by version, whose rows' influences are written."""
-        system = solved.system
-        known = {
-            a.version.label: (
-                a.version,
-                InfluenceWeights.of(
-                    system.inputs.filters,
-                    a.fit,
-                    solved.scores[a.version.label],
-                    self.m,
-                    self.n,
-                    None if a.version.blocks is None else a.version.blocks.count,
-                ),
-            )
-            for a in solved.answers
-        }
-        influence = self.run("influence", influence_pass, system.inputs.of_leading(), known, write)
+        """Returns all that the passes say by version, whose rows' influences are written where they are asked for."""
+        inputs, asked, known = solved.system.inputs, solved.influence_weights(), {}
+        if asked:
+            influence = self.run("influence", influence_pass, inputs.of_leading(), asked, write)
         with single_threaded_blas():
+            for label, (_, weights) in asked.items():
+                known[label] = solved.uncertainty(label, weights, influence[label])
             return {
-                a.version.label: self._measured(
-                    solved, a, known[a.version.label][1], influence[a.version.label], reason
-                )
-                for a in solved.answers
+                a.version.label: self._measured(solved, a, known.get(a.version.label), reason) for a in solved.answers
             }
 
     def _measured(
-        self, solved: Solved, answer: VersionAnswer, weights: InfluenceWeights, influence: Any, reason: str
+        self, solved: Solved, answer: VersionAnswer, uncertainty: CongruenceUncertainty | None, reason: str
     ) -> Measured:
         label, version = answer.version.label, answer.version
         scores, sides = solved.scores[label], solved.right_hand_sides[label]
-        floor, mean = scores.added["squared floor"] / self.m, scores.added["values"] / self.m
-        vectors = scores.rows("vectors at points")
-        counts = scores.rows("weights at points") if "squared weights" in scores.added else None
-        if "sampling variance" in sides.added:
-            influence.add("sampling variance", sides.added["sampling variance"])
-        means = mean, scores.added["squared values"] / self.m
-        smoothed = scores.rows("smoothed at points")
-        uncertainty = weights.uncertainty(influence, vectors, smoothed, means, weights=counts)
-        inference, test = self.dependent.get(version.name, FoundBlocks()).inference, None
-        band: ExpectedCongruence | None = None
-        if version.blocks is not None:
+        floor, band, test = scores.added["squared floor"] / self.m, None, None
+        if "expected" in sides.added:
+            drawn = true_coefficients(sides, solved.system.inputs.filters)
+            band = expected_at(scores.rows("vectors at points"), drawn, floor, solved.shown_weights(label))
+        elif uncertainty is not None and version.blocks is not None:
             band = expected_by_blocks(uncertainty)
-        elif (inference is None or not inference.refused) and "expected" in sides.added:
-            band = expected_at(vectors, true_coefficients(sides, solved.system.inputs.filters), floor, counts)
         if answer.simulated is not None:
             totals = scores.added["statistics"] / self.m
-            test = CongruenceTest.of(float(totals[0]), totals[1:], weights.blocks)
+            blocks = None if version.blocks is None else version.blocks.count
+            test = CongruenceTest.of(float(totals[0]), totals[1:], blocks)
         return Measured(
             self.m,
-            mean,
+            scores.added["values"] / self.m,
             scores.added["floor"] / self.m,
             floor,
             solved.certificates[label],
@@ -305,7 +287,7 @@ class Driver:
             len(solved.system.inputs.landmarks),
             solved.system.inputs.is_exact,
             version.kernel.describe(),
-            inference,
+            self.dependent.get(version.name, FoundBlocks()).inference,
             reason,
         )
 
@@ -317,17 +299,17 @@ class Driver:
             "filters": system.inputs.filters,
             "scale": self.protocol.output_scale,
             "fixed_kernel": self.protocol.output_kernel,
-            "tested": ask.tested and not known.refused,
-            "draws": ask.draws,
             "seed": self.seed,
             "blocks": known.blocks,
         }
+        if known.refused:
+            ask = replace(ask, tested=False, band=False)
         try:
-            plan = seen.plan(name, kernel, **given)
+            plan = seen.plan(name, kernel, ask, **given)
         except MissingTailError:
             ends = self.run("look", look_pass, [name], self.n, ALL_TAILS, True)[f"version {name}"]
             self.looks[f"version {name}"].largest |= ends.largest
-            plan = seen.plan(name, kernel, **given)
+            plan = seen.plan(name, kernel, ask, **given)
         if ask.samples is None:
             return [plan]
         return [seen.repeated(plan, DrawnSamples(ask.samples, repeat, self.seed)) for repeat in ask.repeats]
@@ -344,11 +326,12 @@ class Driver:
         positions = np.sort(stream(self.seed, "rows of a first try").choice(self.n, SAMPLED, replace=False))
         rows = held(self.run("first try", whole_rows, list(versions), positions), versions)
         sample = Driver(LocalPasses(rows), self.protocol, self.seed, dtype=np.float32)
+        alone = Ask(versions, tested=False, band=False, uncertainty=False)
         for at, landmarks in enumerate(counts):
             if landmarks > SAMPLED // 8:
                 return counts[at:], before
             try:
-                worst = sample.solve(Ask(versions, tested=False), landmarks, _nowhere).worst
+                worst = sample.solve(alone, landmarks, _nowhere).worst
             except (InvalidInputError, BudgetError):  # rare counts, all 0 in a sample: the whole split says what it is
                 return counts, None
             if worst <= accuracy.share or not accuracy.is_in_reach(landmarks, worst, before):
@@ -359,8 +342,11 @@ class Driver:
 
 def with_columns(found: Measured, columns: Mapping[str, Array]) -> CongruenceResult:
     """Returns what the passes found of a version with the columns that they wrote of all points and reference rows."""
-    influence = replace(found.uncertainty.influence, squared=columns["influence_squared"], root=columns["influence"])
-    test = found.test
+    uncertainty, test = found.uncertainty, found.test
+    if uncertainty is not None:
+        squared, root = columns["influence_squared"], columns["influence"]
+        influence = replace(uncertainty.influence, squared=squared, root=root)
+        uncertainty = replace(uncertainty, influence=influence)
     if test is not None:
         test = replace(test, point_p_values=columns["p_value"], point_statistics=columns["statistic"])
     return CongruenceResult(
@@ -369,8 +355,7 @@ def with_columns(found: Measured, columns: Mapping[str, Array]) -> CongruenceRes
         found.certificate.at_point,
         found.certificate.in_mean,
         found.certificate.kind,
-        replace(found.uncertainty, influence=influence),
-        found.band,
+        TargetVariation(uncertainty, found.band),
         test,
         columns.get("weight"),
         solver="exact" if found.is_exact else f"Nystrom on {found.landmarks} landmarks",

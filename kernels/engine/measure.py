@@ -26,6 +26,8 @@ from congruence.kernels.engine.results import (
     CongruenceResult,
     CongruenceUncertainty,
     ErrorBounds,
+    ExpectedCongruence,
+    TargetVariation,
 )
 from congruence.kernels.engine.system import (
     TILE_ROWS,
@@ -99,22 +101,25 @@ def measure_held(
     choices = list(reference_choices(protocol, len(split.x), seed))
     # The test and what is expected of a true version are by the whole reference, or the first part of it.
     judge = split.driver(protocol, versions, seed, choices[0] if protocol.downsampling is not None else None)
-    judged = judge.measure(ask, accuracy, announce)
+    judged = judge.measure(replace(ask, uncertainty=False), accuracy, announce)
     kernel = judge.look_at(list(versions)).output_kernel(protocol, judge.last_system)
     if protocol.downsampling is not None and protocol.output_kernel is None:
         whole = split.driver(protocol, versions, seed)
         kernel = whole.look_at(list(versions)).output_kernel(protocol, whole.system(min(accuracy.first, whole.n)))
-    fixed, repeats = replace(protocol, output_kernel=kernel), _Repeats(len(split.x))
+    fixed, found = replace(protocol, output_kernel=kernel), dict[str, list[CongruenceResult]]()
     for number, choice in enumerate(choices):
         numbers = range(number * protocol.draws, (number + 1) * protocol.draws) if protocol.samples else [number]
         driver = split.driver(fixed, versions, seed, choice)
-        repeated = replace(ask, tested=False, samples=protocol.samples, repeats=numbers)
+        repeated = replace(ask, tested=False, band=False, samples=protocol.samples, repeats=numbers)
         for label, one in driver.measure(repeated, accuracy, announce).items():
-            repeats.add(label.split(", repeat ")[0], one, choice.rows)
+            if ask.uncertainty:
+                spread = spread_over(one.uncertainty, choice.rows, len(split.x))
+                one = replace(one, made=TargetVariation(spread, None))
+            found.setdefault(label.split(", repeat ")[0], []).append(one)
     inference = FoundBlocks.of_repeats(dependence).inference
     return {
         name: replace(
-            repeats.result(name, judged[name], refused=dependence is not None),
+            mean_of_repeats(found.get(name, []), judged[name], ask, refused=dependence is not None),
             solver=judged[name].solver,
             output_kernel=kernel.describe(),
             inference=inference,
@@ -124,47 +129,34 @@ def measure_held(
     }
 
 
-class _Repeats:
-    """The results of versions over the repeats of a protocol whose split has n rows."""
+def mean_of_repeats(
+    found: Sequence[CongruenceResult], judged: CongruenceResult, ask: Ask, *, refused: bool
+) -> CongruenceResult:
+    """Returns the means over the repeats of a version, whose bounds hold in every repeat and in their mean.
 
-    def __init__(self, n: int) -> None:
-        self._n = n
-        self._found: dict[str, list[CongruenceResult]] = {}
-
-    def add(self, name: str, result: CongruenceResult, rows: Array) -> None:
-        """Add one repeat, whose reference held ``rows``."""
-        spread = spread_over(result.uncertainty, rows, self._n)
-        self._found.setdefault(name, []).append(replace(result, uncertainty=spread))
-
-    def result(self, name: str, judged: CongruenceResult, *, refused: bool) -> CongruenceResult:
-        """Returns the means over the repeats, whose bounds hold in every repeat and in their mean.
-
-        ``judged``: by one reference, whose test and expected mean CCE they have; ``refused``: they have none.
-        """
-        found = self._found.get(name, [])
-        if not found:
-            raise InvalidInputError("repeats: there are none; give at least one reference sample")
-        floors = np.mean([one.noise_floor_values**2 for one in found], axis=0)
-        result = replace(
-            found[0],
-            values=np.mean([one.values for one in found], axis=0),
-            noise_floor_values=np.sqrt(floors),
-            error_bound=max(one.error_bound for one in found),
-            mean_error_bound=float(np.mean([one.mean_error_bound for one in found])),
-            bound_kind="sampled" if any(one.bound_kind == "sampled" for one in found) else "computed",
-            uncertainty=repeated_uncertainty([one.uncertainty for one in found]),
-            means=np.array([one.mean for one in found]),
-            mean_squares=np.mean([one.values**2 for one in found], axis=0),
-            band=None,
-        )
-        if refused or judged.band is None:
-            return result
+    ``judged``: by one reference, whose test and expected mean CCE they have; ``refused``: they have none.
+    """
+    if not found:
+        raise InvalidInputError("repeats: there are none; give at least one reference sample")
+    floors, band = np.mean([one.noise_floor_values**2 for one in found], axis=0), None
+    if judged.band is not None and not refused:
         # Draws in place of exact means, and other references, have another floor: norms go with its root.
-        counts = np.ones(len(floors)) if result.weights is None else result.weights
+        counts = np.ones(len(floors)) if found[0].weights is None else found[0].weights
         apart = np.sqrt(float(np.mean(counts * floors)) / float(np.mean(counts * judged.noise_floor_values**2)))
-        band = judged.band
-        scaled = replace(band, mean=apart * band.mean, low=apart * band.low, high=apart * band.high)
-        return replace(result, band=scaled, test=judged.test)
+        band = ExpectedCongruence(*(apart * end for end in (judged.band.mean, judged.band.low, judged.band.high)))
+    known = repeated_uncertainty([one.uncertainty for one in found]) if ask.uncertainty else None
+    return replace(
+        found[0],
+        values=np.mean([one.values for one in found], axis=0),
+        noise_floor_values=np.sqrt(floors),
+        error_bound=max(one.error_bound for one in found),
+        mean_error_bound=float(np.mean([one.mean_error_bound for one in found])),
+        bound_kind="sampled" if any(one.bound_kind == "sampled" for one in found) else "computed",
+        made=TargetVariation(known, band),
+        test=None if refused else judged.test,
+        means=np.array([one.mean for one in found]),
+        mean_squares=np.mean([one.values**2 for one in found], axis=0),
+    )
 
 
 _TINY = float(np.finfo(float).tiny)

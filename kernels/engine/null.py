@@ -28,7 +28,7 @@ import numpy as np
 from congruence.kernels.arrays import Array, mean_over, row_slices
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargement, widening
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels.engine.blocks import BlockSums, evenly_spaced
 from congruence.kernels.engine.congruence_test import ENTRY_BITS, POOL_BITS, SimulatedSplits
 from congruence.kernels.engine.results import CongruenceUncertainty, ExpectedCongruence
 from congruence.kernels.engine.spectrum import SpectralSmoother
@@ -50,7 +50,7 @@ TABLE_TAIL = 1e-6
 VECTOR_TOLERANCE = 1e-2
 ENERGY = 0.998  # of the features of the model's draws that the kept directions hold
 MAX_DIRECTIONS = 48
-PILOT_ROWS = 4096
+PILOT_ROWS = 4096  # that tell which directions a model's draws use
 PURPOSE = "targets of a true version"  # of the band and of the test, which share their draws
 _LARGEST = float(np.sqrt(np.finfo(np.float32).max)) / 1e3  # squares are summed over rows and coordinates
 _NULL_ROWS = 65_536
@@ -156,7 +156,7 @@ class NullErrors:
 
 def features_of_split(y: Array, predictive: Distribution, kernel: Kernel) -> NullFeatures:
     """Returns psi of one model, where all n rows are here, of targets y (n,) or (n, q)."""
-    features, pilot = drawn_features(kernel, y, predictive), pilot_rows(len(y))
+    features, pilot = drawn_features(kernel, y, predictive), evenly_spaced(len(y), PILOT_ROWS)
     ends = (float(np.min(y)), float(np.max(y)))
     if y.ndim == 1:
         low, high = predictive.interval(TABLE_TAIL)
@@ -192,11 +192,6 @@ def exchangeable_targets(y: Array, predictive: Distribution, count: int, rng: np
     if pooled is None:
         return np.asarray(predictive.sample(count, seed=rng))
     return np.asarray(pooled[np.arange(len(y))[:, None], rng.integers(pooled.shape[1], size=(len(y), count))])
-
-
-def pilot_rows(n: int) -> Array:
-    """Returns evenly spaced rows that tell which directions a model's draws use."""
-    return np.unique(np.linspace(0, n - 1, min(n, PILOT_ROWS)).astype(np.intp))
 
 
 def _leading_directions(features: FeatureMap, y: Array, predictive: Distribution) -> Array:

@@ -21,15 +21,16 @@ from congruence.kernels.engine.blocks import (
     BlockSums,
     Pass,
     chosen_in,
+    evenly_spaced,
 )
 from congruence.kernels.engine.congruence_test import null_draw_count
 from congruence.kernels.engine.landmarks import EXACT_ROWS
 from congruence.kernels.engine.null import (
+    PILOT_ROWS,
     TABLE_TAIL,
     NullFeatures,
     SimulatedVersion,
     drawn_features,
-    pilot_rows,
     row_draws,
     tested_directions,
 )
@@ -49,7 +50,9 @@ from congruence.kernels.errors import BudgetError, InvalidInputError
 from congruence.kernels.fourier import TAILS, FeatureMap
 from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale
 from congruence.kernels.protocol import EvaluationProtocol
+from congruence.kernels.rng import row_signs
 
+PROBES = 16
 ALL_TAILS = (1e-12, *TAILS)
 FIRST_TAILS = (1e-12, TABLE_TAIL)
 
@@ -80,7 +83,10 @@ class PlannedVersion:
         name: of the version.
         kernel: the k_Y of its CCE.
         features: psi of it.
-        simulated: what is drawn for the version, by its own seed, which the probes share.
+        seed: of probes, signs and draws.
+        blocks: of all rows of the split, where they depend on each other.
+        is_uncertain: whether its standard errors are asked for.
+        simulated: what is drawn for the version; None where neither its test nor its band is asked for.
         samples: draws that stand for the version's distribution; None for exact kernel means.
         label: by which its sums go: the name, and the repeat.
     """
@@ -88,31 +94,44 @@ class PlannedVersion:
     name: str
     kernel: Kernel
     features: FeatureMap = field(repr=False)
-    simulated: SimulatedVersion
+    seed: int
+    blocks: DependentBlocks | None = field(default=None, repr=False)
+    is_uncertain: bool = True
+    simulated: SimulatedVersion | None = None
     samples: DrawnSamples | None = None
     label: str = ""
-
-    @property
-    def blocks(self) -> DependentBlocks | None:
-        """Of all rows of the split, where they depend on each other."""
-        return self.simulated.blocks
 
     def fitted(self, positions: Array) -> FittedRows:
         """Returns, of rows at some positions of the split, which share a sign, and which a fit."""
         return FittedRows.at(positions, self.blocks)
 
-    def predicted(self, predictive: Distribution, positions: Array) -> Distribution:
-        """Returns what is predicted for the rows at some positions: the version's distribution, or draws of it."""
-        return predictive if self.samples is None else self.samples.of(predictive, positions)
+    def probes(self, variance: Array, positions: Array) -> Array:
+        """Returns probes z (rows, 16) of variances v (rows,) of the noise floor, others for every repeat."""
+        use = "" if self.samples is None else f", repeat {self.samples.repeat}"
+        signs = row_signs(positions, PROBES, self.seed, f"noise floor probes{use}").astype(np.float64)
+        signs *= np.sqrt(variance)[:, None]
+        return signs
 
-    def errors(self, targets: Array, predictive: Distribution, *, measured: bool = False) -> TargetErrors:
-        """Returns Delta and v of some rows, by the features that are fixed for all; see ``target_errors``."""
-        return target_errors(targets, predictive, self.kernel, features=self.features, measured=measured)
+    def errors(
+        self,
+        targets: Array,
+        predictive: Distribution,
+        positions: Array,
+        roots: Array | None,
+        *,
+        measured: bool = False,
+    ) -> TargetErrors:
+        """Returns Delta and v of the rows at some positions, of the version's distributions or draws of them.
+
+        By the features that are fixed for all; see ``target_errors``. ``roots``: of their weights in the reference.
+        """
+        given = predictive if self.samples is None else self.samples.of(predictive, positions)
+        return target_errors(targets, given, self.kernel, features=self.features, measured=measured).weighted(roots)
 
 
 def look_pass(rows: BlockRows, versions: list[str], n: int, tails: tuple[float, ...], ends_only: bool) -> Pass:
     """The pass over targets and predictions: between what ends they lie, their moments, and the pilot rows."""
-    targets, pilot = rows.targets(), chosen_in(pilot_rows(n), rows.first, len(rows))
+    targets, pilot = rows.targets(), chosen_in(evenly_spaced(n, PILOT_ROWS), rows.first, len(rows))
     sums = BlockSums()
     sums.spread("targets", targets)
     sums.raise_to("high", float(np.max(targets)))
@@ -229,12 +248,11 @@ class SeenSplit:
         self,
         name: str,
         kernel: Kernel,
+        ask: Ask,
         *,
         filters: Array,
         scale: OutputScale,
         fixed_kernel: Kernel | None,
-        tested: bool,
-        draws: int | None,
         seed: int,
         blocks: DependentBlocks | None = None,
     ) -> PlannedVersion:
@@ -243,11 +261,10 @@ class SeenSplit:
         Args:
             name: of the version.
             kernel: the k_Y of the CCE.
+            ask: what of it is asked for.
             filters: of the leading directions.
             scale: of the version's own kernel, by which it is tested where there is no ``fixed_kernel``.
             fixed_kernel: k_Y that the protocol names.
-            tested: with the congruence test.
-            draws: of the test; ``null_draw_count`` by default.
             seed: of probes, signs and draws.
             blocks: of rows that depend on each other.
 
@@ -259,22 +276,25 @@ class SeenSplit:
         y, pilot = self.targets.rows("pilot targets"), predictions.rows("pilot")
         reach = _Reach.of(predictions, pilot.is_discrete)
         features = self._features(kernel, y, pilot, reach)
-        known = {} if y.ndim == 2 else {kernel: features}
         if y.ndim == 2 and features.is_sampled:
             error = target_errors(y, pilot, kernel, features=features)
             assert error.missed is not None
             missed = float(np.sum(error.missed.rows))
             require_share(missed, missed + float(np.sum(error.delta**2)), self.n, features.rank)
-        null = None if not tested else self._null_features(fixed_kernel, y, pilot, reach, predictions, scale, known)
-        simulated = SimulatedVersion(
-            self._null_features(kernel, y, pilot, reach, predictions, scale, known),
-            null,
-            null_draw_count(self.n, draws) if tested else 0,
-            tested_directions(filters, self.n),
-            seed,
-            blocks,
-        )
-        return PlannedVersion(name, kernel, features, simulated, label=name)
+        simulated, draws_band = None, ask.band and blocks is None  # of blocks, the band is that of their residuals
+        if ask.tested or draws_band:
+            known = {} if y.ndim == 2 else {kernel: features}
+            given = y, pilot, reach, predictions, scale, known
+            simulated = SimulatedVersion(
+                self._null_features(kernel, *given) if draws_band else None,
+                self._null_features(fixed_kernel, *given) if ask.tested else None,
+                null_draw_count(self.n, ask.draws) if ask.tested else 0,
+                tested_directions(filters, self.n),
+                seed,
+                blocks,
+            )
+        is_uncertain = ask.uncertainty or (ask.band and not draws_band)
+        return PlannedVersion(name, kernel, features, seed, blocks, is_uncertain, simulated, label=name)
 
     def repeated(self, plan: PlannedVersion, samples: DrawnSamples) -> PlannedVersion:
         """Returns the plan of a repeat in which some draws stand for the version's distribution."""
@@ -396,6 +416,8 @@ class Ask:
         draws: of it; see ``null_draw_count``.
         samples: draws a row that stand for a version's distribution; None for exact kernel means.
         repeats: numbers of the repeats of such draws.
+        band: with the mean CCE that a true version would have.
+        uncertainty: with standard errors, and what each reference row contributes.
     """
 
     versions: Sequence[str]
@@ -403,3 +425,5 @@ class Ask:
     draws: int | None = None
     samples: int | None = None
     repeats: Sequence[int] = (0,)
+    band: bool = True
+    uncertainty: bool = True

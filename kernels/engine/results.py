@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -77,6 +79,19 @@ class ExpectedCongruence:
         return printed(self, mean=self.mean, band=(self.low, self.high))
 
 
+@dataclass(frozen=True)
+class TargetVariation:
+    """How a mean CCE varies with the targets.
+
+    Attributes:
+        uncertainty: of the version's own; None where it was not asked for.
+        band: of the mean CCE of a true version; None where it was not asked for, or rows depend in too few blocks.
+    """
+
+    uncertainty: CongruenceUncertainty | None
+    band: ExpectedCongruence | None
+
+
 @dataclass(frozen=True, repr=False)
 class CongruenceResult:
     """CCE of a version at m points, beside what a true version would have there.
@@ -89,9 +104,7 @@ class CongruenceResult:
         mean_error_bound: bound on |computed - exact| mean CCE, which is much smaller.
         bound_kind: how well the bounds are known. "computed": from a residual that was computed. "sampled": from
             residuals at random rows with a margin, which is not a proof.
-        uncertainty: standard errors and what each reference row contributes.
-        band: of the mean CCE of a true version: its expectation and the bounds of 95 of 100 splits. None where rows
-            depend on each other in too few blocks.
+        made: the ``variation``, or what makes it when it is first read.
         test: of "the version is the truth"; None where it was not asked for.
         weights: what each point counts in means over them, (m,), of mean 1; None where they count equally.
         means: mean CCE in each repeat of a protocol that has them, (repeats,); None for one evaluation.
@@ -107,8 +120,7 @@ class CongruenceResult:
     error_bound: float
     mean_error_bound: float
     bound_kind: BoundKind
-    uncertainty: CongruenceUncertainty
-    band: ExpectedCongruence | None
+    made: TargetVariation | Callable[[], TargetVariation] = field(repr=False)
     test: CongruenceTest | None = None
     weights: Array | None = field(default=None, repr=False)
     means: Array | None = field(default=None, repr=False)
@@ -124,6 +136,28 @@ class CongruenceResult:
         return printed(self, mean=self.mean, interval=self.interval(), expected=self.expected, band=band,
                        excess=self.excess, p_value=self.p_value, mean_error_bound=self.mean_error_bound,
                        points=len(self.values), **repeats)  # fmt: skip
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"made": self.variation}  # rather than the split that it is made from
+
+    @cached_property
+    def variation(self) -> TargetVariation:
+        """``uncertainty`` and ``band``."""
+        return self.made() if callable(self.made) else self.made
+
+    @property
+    def uncertainty(self) -> CongruenceUncertainty:
+        """Standard errors and what each reference row contributes."""
+        assert self.variation.uncertainty is not None, "no standard errors were asked for"
+        return self.variation.uncertainty
+
+    @property
+    def band(self) -> ExpectedCongruence | None:
+        """Of the mean CCE of a true version: its expectation and the bounds of 95 of 100 splits.
+
+        None where rows depend on each other in too few blocks.
+        """
+        return self.variation.band
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a table with a row a point, in their order.
@@ -276,8 +310,9 @@ class Measured:
         mean, noise_floor: means over them.
         mean_squared_floor: mean of the squared noise floor.
         certificate: of CCE.
-        uncertainty: standard errors, without the influences of rows.
-        band: what the mean CCE would be if the version were the truth; None where rows depend in too few blocks.
+        uncertainty: standard errors, without the influences of rows, where they were asked for.
+        band: what the mean CCE would be if the version were the truth, where it was asked for; None where rows depend
+            in too few blocks.
         test: of congruence, without its points, where it was asked for.
         landmarks: that the answer stands on.
         is_exact: whether these are all rows.
@@ -291,7 +326,7 @@ class Measured:
     noise_floor: float
     mean_squared_floor: float
     certificate: ErrorBounds
-    uncertainty: CongruenceUncertainty
+    uncertainty: CongruenceUncertainty | None
     band: ExpectedCongruence | None
     test: CongruenceTest | None
     landmarks: int

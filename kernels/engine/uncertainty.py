@@ -81,8 +81,7 @@ class FittedRows:
 
 
 def add_coefficients(sums: BlockSums, vectors: Array, delta: Array, rows: FittedRows) -> None:
-    """U'Delta and |Delta|^2 of some rows; of blocks by folds, with U'U."""
-    sums.add("squares", float(np.sum(delta**2)))
+    """U'Delta of some rows; of blocks by folds, with U'U."""
     if rows.folds is None:
         sums.add("coefficients", projected(vectors, delta))
         return
@@ -105,7 +104,7 @@ class ResidualFit:
 
     @classmethod
     def of(cls, filters: Array, sums: BlockSums, n: int) -> ResidualFit:
-        """From ``add_coefficients`` over all n rows."""
+        """From ``add_coefficients`` over all n rows, and |Delta|^2 of them."""
         coefficients, total = sums.added["coefficients"], sums.added["squares"]
         relative = relative_eigenvalues(filters)
         if coefficients.ndim == 2:
@@ -250,7 +249,7 @@ class InfluenceWeights:
         sums: BlockSums,
         points: int,
         rows: int,
-        blocks: int | None = None,
+        blocks: DependentBlocks | None = None,
     ) -> InfluenceWeights:
         """From ``add_points`` over all points and ``add_residuals`` over all ``rows``."""
         moment, spread = sums.added["residual moment"], sums.added["spread"]
@@ -266,7 +265,7 @@ class InfluenceWeights:
             points,
             multipliers,
             Beyond.of(sums, multipliers.varying, rows, points),
-            blocks,
+            None if blocks is None else blocks.count,
         )
 
     def add_rows(self, sums: BlockSums, vectors: Array, delta: Array, rows: FittedRows) -> dict[str, Array]:
@@ -297,7 +296,7 @@ class InfluenceWeights:
 
         Args:
             sums: of ``add_rows``, and ``sampling variance`` of ensembles.
-            vectors, smoothed: U and e at the points ``mean_points``, (p, k) and (p, r).
+            vectors, smoothed: U and e at up to ``POINTS`` points, (p, k) and (p, r).
             means: of |e| and |e|^2 over all points.
             weights: of those points, (p,), where they count unequally.
         """
@@ -415,11 +414,6 @@ def means_under_signs(
         square = np.einsum("ij,ij->i", values, values) + around
         means[number], squares[number] = mean_over(np.sqrt(square), weights), mean_over(square, weights)
     return means, squares, of_noise / len(observed), kept
-
-
-def mean_points(n: int) -> Array:
-    """Evenly spaced points over which means under drawn signs run."""
-    return np.linspace(0, n - 1, min(n, POINTS)).astype(np.intp)
 
 
 def axes_of(moment: Array) -> Array:

@@ -350,9 +350,10 @@ def _congruence(
 ) -> Change:
     versions = {"before": before} if after is before else {"before": before, "after": after}
     held = HeldSplit(split.points, y, dependence=split.held_out, systems=split.systems)
-    results = measure_held(held, split.protocol, versions, Ask(list(versions), tested=False), Accuracy(), seed)
-    influences = [result.uncertainty.influence for result in results.values()]
+    ask = Ask(list(versions), tested=False, band=False, uncertainty=after is not before)
+    results = measure_held(held, split.protocol, versions, ask, Accuracy(), seed)
     if after is before:
         return Change(results["before"].mean, results["before"].mean, 0.0)
+    influences = [result.uncertainty.influence for result in results.values()]
     difference = difference_of_influences(influences[1], influences[0], blocks, shares_signs=blocks is None)
     return Change(results["before"].mean, results["after"].mean, difference.mean_standard_error)

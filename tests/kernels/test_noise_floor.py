@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Normal, Polynomial, prepare
-from congruence.kernels.engine.cce import PROBES
+from congruence.kernels.engine.plan import PROBES
 from congruence.kernels.engine.spectrum import input_spectrum
 
 N = 1500

@@ -1,5 +1,7 @@
 """One object for everything that is asked of versions on a split: the same numbers as the functions it stands on."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,20 @@ def test_everything_about_some_versions_in_one_call(data):
     untested = split.evaluate(y, {"right": versions["right"]}, draws=0)["right"]
     assert untested.p_value is None
     assert "p_value" not in untested.to_frame()
+
+
+def test_what_is_made_when_it_is_first_read_is_what_would_have_been_made_at_once(data):
+    _, y, versions, split = data
+    given = y.copy()
+    later = split.conditional_congruence_error(given, versions["wide"])
+    given[:] = 0.0  # a buffer that the next targets are written to
+    at_once = split.evaluate(y, versions["wide"], draws=0)
+    assert callable(later.made)
+    assert (later.band, later.interval(), later.excess) == (at_once.band, at_once.interval(), at_once.excess)
+    np.testing.assert_array_equal(later.uncertainty.influence.root, at_once.uncertainty.influence.root)
+    kept = pickle.loads(pickle.dumps(split.conditional_congruence_error(y, versions["wide"])))
+    assert not callable(kept.made)
+    assert repr(kept) == repr(at_once)
 
 
 def test_tests_and_comparisons_are_those_of_the_functions(data):

@@ -322,8 +322,10 @@ def test_a_polynomial_kernel_that_overflows_says_so() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(20, 2)), 1e200 * rng.normal(size=20)
     law = Samples(y[:, None] + np.zeros((20, 3)))
-    with pytest.raises(InvalidInputError, match=r"limit of single precision.*rescale"):
+    with pytest.raises(InvalidInputError, match=r"the output kernel overflows.*rescale"):
         conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=Linear())
+    with pytest.raises(InvalidInputError, match=r"limit of single precision.*rescale"):
+        prepare(x, input_kernel=INPUT_KERNEL).evaluate(y, law, output_kernel=Linear(), draws=0)
 
 
 def test_draws_that_overflow_single_precision_are_refused() -> None:
