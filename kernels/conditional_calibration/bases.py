@@ -135,20 +135,15 @@ class KernelColumns:
                 found.append(np.ones((rows.stop - rows.start, 1), dtype=points.x.dtype))
             elif isinstance(of.kernel, RBF):
                 if squares is None or known is not of.landmarks:
-                    squares, known = _squared_distances(points, rows, others), of.landmarks
+                    # Of centred points, whose norms leave the digits of their distances.
+                    squares, known = np.asarray((-2.0 * points.x[rows]) @ others.x.T), of.landmarks
+                    squares += points.norms[rows, None]
+                    squares += others.norms
+                    np.maximum(squares, 0.0, out=squares)
                 found.append(np.exp(squares * squares.dtype.type(-of.kernel.gamma)))
             else:
                 found.append(np.asarray(maker.tile(points, rows, others, slice(0, len(others.x)))))
         return found
-
-
-def _squared_distances(points: TilePoints, rows: slice, others: TilePoints) -> Array:
-    """Of centred points, whose norms leave the digits of their distances."""
-    squares = np.asarray((-2.0 * points.x[rows]) @ others.x.T)
-    squares += points.norms[rows, None]
-    squares += others.norms
-    np.maximum(squares, 0.0, out=squares)
-    return squares
 
 
 @dataclass(frozen=True)

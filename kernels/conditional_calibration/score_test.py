@@ -41,7 +41,7 @@ from congruence.kernels.conditional_calibration.passes import (
     scores_pass,
 )
 from congruence.kernels.conditional_calibration.regions import RegionCenters, Regions
-from congruence.kernels.dependence.blocks import DependentBlocks, enlargements
+from congruence.kernels.dependence.blocks import enlargements
 from congruence.kernels.engine.blocks import BlockSums, Pass, Passes, Write
 from congruence.kernels.pit import ORDERS
 from congruence.kernels.threads import map_on_threads
@@ -161,8 +161,12 @@ class ScoredVersion:
         if dependent is None:
             found = run("calibration jumps", null_pass, self.bases, [self.version], draws, True)[""]
             drawn = [found.added[f"draws from {block}"] for block in draw_blocks(draws)]
-        else:
-            drawn = self._signed(dependent, draws)
+        else:  # sums within blocks under one random sign a block
+            flat, shape, drawn = self.in_blocks.reshape(len(self.in_blocks), -1).T, self.in_blocks.shape[1:], []
+            apart = enlargements(self.in_blocks[:, 0])  # of the sums of scores: the first direction is the constant
+            for block in draw_blocks(draws):
+                signs = dependent.signs(min(DRAWS_AT_ONCE, draws - block), self.bases.seed, block)
+                drawn.append(apart[:, None] * (flat @ signs).reshape(*shape, -1))
         of_bases = []
         for basis in self.all_bases:
             hypotheses = BasisHypotheses.of(basis.eigenvalues)
@@ -170,16 +174,6 @@ class ScoredVersion:
             of_bases.append(hypotheses.evidence_by_moments(np.concatenate(forms, axis=2)))
         evidence = np.stack(of_bases)
         return evidence[:, :, :1], evidence[:, :, 1:]
-
-    def _signed(self, dependent: DependentBlocks, draws: int) -> list[Array]:
-        """Sums within blocks under one random sign a block, (k, 4, D) by blocks of draws."""
-        flat = self.in_blocks.reshape(len(self.in_blocks), -1).T
-        apart = enlargements(self.in_blocks[:, 0])  # of the sums of scores: the first direction is the constant
-        found = []
-        for block in draw_blocks(draws):
-            signs = dependent.signs(min(DRAWS_AT_ONCE, draws - block), self.bases.seed, block)
-            found.append(apart[:, None] * (flat @ signs).reshape(*self.in_blocks.shape[1:], -1))
-        return found
 
     @cached_property
     def smoothing(self) -> ScoreSmoothing | None:

@@ -290,8 +290,7 @@ class LocalPasses(Passes):
         places, shared = places_of(self.sizes), (self.blocks, *context)
         count = min(available_threads(), len(places))
         groups = [[places[at] for at in group] for group in np.array_split(np.arange(len(places)), count)]
-        with single_threaded_blas():
-            return merged(map_on_threads(lambda some: sums_of_blocks(function, some, shared), groups, count))
+        return merged(map_on_threads(lambda some: sums_of_blocks(function, some, shared), groups, count))
 
 
 def places_of(sizes: Sequence[int]) -> list[tuple[int, int]]:

@@ -331,7 +331,7 @@ class Driver:
             if landmarks > SAMPLED // 8:
                 return counts[at:], before
             try:
-                worst = sample.solve(alone, landmarks, _nowhere).worst
+                worst = sample.solve(alone, landmarks, lambda *_: None).worst
             except (InvalidInputError, BudgetError):  # rare counts, all 0 in a sample: the whole split says what it is
                 return counts, None
             if worst <= accuracy.share or not accuracy.is_in_reach(landmarks, worst, before):
@@ -371,10 +371,6 @@ def _reason(solved: Solved, accuracy: Accuracy) -> str:
         f"{len(solved.system.inputs.landmarks):,} landmarks leave a certificate of {solved.worst:.2g} of the mean CCE "
         f"or its noise floor, {accuracy.share:.2g} is the aim"
     )
-
-
-def _nowhere(block: int, version: str, columns: dict[str, Array]) -> None:
-    """Where the columns of a try go."""
 
 
 @dataclass(frozen=True)

@@ -421,17 +421,12 @@ def axes_of(moment: Array) -> Array:
     total = max(float(np.trace(moment)), _TINY)
     basis = None
     if len(moment) > 2 * MAX_AXES:
-        basis = _leading_subspace(moment)
+        # Near the leading directions, by subspace iteration (Halko, Martinsson and Tropp 2011).
+        basis = stream(0, "subspace of residuals").standard_normal((len(moment), 2 * MAX_AXES))
+        for _ in range(3):
+            basis, _ = np.linalg.qr(moment @ basis)
         moment = basis.T @ moment @ basis
     energy, axes = np.linalg.eigh(moment)
     count = min(int(np.searchsorted(np.cumsum(energy[::-1]) / total, AXES_ENERGY)) + 1, len(energy), MAX_AXES)
     leading = axes[:, : -count - 1 : -1]
     return np.ascontiguousarray(leading if basis is None else basis @ leading)
-
-
-def _leading_subspace(moment: Array) -> Array:
-    """A basis (r, 2 c) near the c leading directions, by subspace iteration (Halko, Martinsson and Tropp 2011)."""
-    start = stream(0, "subspace of residuals").standard_normal((len(moment), 2 * MAX_AXES))
-    for _ in range(3):
-        start, _ = np.linalg.qr(moment @ start)
-    return np.asarray(start)
