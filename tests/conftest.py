@@ -33,10 +33,14 @@ for name, value in {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_LOGGING_LEVEL": "ERROR",
+    "PREFECT_SERVER_TASKS_TAG_CONCURRENCY_SLOT_WAIT_SECONDS": "1",  # until who waits for a slot asks again: 30
     "DASK_LOGGING__DISTRIBUTED": "error",
     "OMP_NUM_THREADS": "2",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while others have the core: 6 s became 170 on a busy machine
     "OPENBLAS_NUM_THREADS": "1",  # test processes share the cores: BLAS threads of several wait for each other
+    # Arrays that come and go keep their pages, whose clearing was a tenth of the time: read as a process starts.
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**30),
 }.items():
     os.environ.setdefault(name, value)
 

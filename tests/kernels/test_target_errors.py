@@ -96,7 +96,7 @@ class FineRule:
             half = (high - low)[:, None] / 2
             z = (high + low)[:, None] / 2 + half * t
             local = (z - (PANELS[panel] + self.half[panel, 0])[:, None]) / self.half[panel]
-            values = np.array([self.kernel(p[None], row)[0] for p, row in zip(points, z, strict=True)]) * half * w
+            values = self.kernel((z - points[:, None]).ravel(), np.zeros(1)).reshape(z.shape) * half * w
             own += np.einsum("pz,pzm->pm", values, np.polynomial.legendre.legvander(local, ORDER - 1) @ self.lagrange)
         columns = ORDER * panel[:, None] + np.arange(ORDER)
         np.put_along_axis(result, columns, own, axis=1)
