@@ -17,6 +17,7 @@ import mlflow
 import pytest
 import typer
 import yaml
+from databases import mlflow_database
 from markdown_it import MarkdownIt
 
 from congruence import kernels
@@ -63,7 +64,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CONGRUENCE_HOME", str(tmp_path / "home"))
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    mlflow.set_tracking_uri(mlflow_database(tmp_path))
     yield
     mlflow.set_tracking_uri(before)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import mlflow
 import pytest
+from databases import mlflow_database
 from mlflow import MlflowClient
 
 from congruence.flows.operations.listing import list_pages
@@ -26,7 +27,7 @@ LONGEST_TAG = 5000  # of an experiment, in every MLflow 3
 
 @pytest.fixture
 def tracked(tmp_path: Path) -> Iterator[TrackingSettings]:
-    before, uri = mlflow.get_tracking_uri(), f"sqlite:///{tmp_path / 'mlflow.db'}"
+    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
     mlflow.set_tracking_uri(uri)
     client = MlflowClient()
     client.create_registered_model("angle")
