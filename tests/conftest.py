@@ -38,7 +38,7 @@ for name, value in {
     "OMP_NUM_THREADS": "2",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while others have the core: 6 s became 170 on a busy machine
     "OPENBLAS_NUM_THREADS": "1",  # test processes share the cores: BLAS threads of several wait for each other
-    # Arrays that come and go keep their pages, whose clearing was a tenth of the time: read as a process starts.
+    # Arrays that come and go keep their pages, whose clearing is a tenth of the time in kernels: read at a start.
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
 }.items():
