@@ -177,7 +177,9 @@ def witness_values(
 Method: TypeAlias = Literal["asymptotic", "block"]
 
 MINIMUM_BLOCKS = 10
-TIE = 1.0 - 1e-5  # all signs the other way round are the observed ones, up to the rounding of single precision
+TIE = 1.0 - 1e-9  # all signs the other way round are the observed ones, up to rounding
+MANY_SIGNS = 64
+"""Random signs of a draw beyond which they are never all alike, and rounding to single precision breaks no tie."""
 REPLICATES = 999
 
 
@@ -291,9 +293,10 @@ def asymptotic_test(
         signs = stream(seed, "signs of rows").integers(0, 2, (terms.n, replicates), dtype=np.int8)
         signs *= 2
         signs -= 1
-    total, pairs, sums = signed_sums(terms, signs, reach)
-    p_value = float((1 + np.sum(sums >= total * TIE)) / (replicates + 1))
     count = None if blocks is None else blocks.count
+    precision = np.float32 if (count or terms.n) > MANY_SIGNS else np.float64
+    total, pairs, sums = signed_sums(terms, signs, reach, precision)
+    p_value = float((1 + np.sum(sums >= total * TIE)) / (replicates + 1))
     return CalibrationTest("asymptotic", total / terms.n, p_value, total / pairs, count)
 
 

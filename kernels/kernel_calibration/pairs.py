@@ -303,12 +303,16 @@ def quadratic_form(terms: PairTerms, weights: Array, reach: int | None = None) -
     return total, counted
 
 
-def signed_sums(terms: PairTerms, signs: Array, reach: int | None = None) -> tuple[float, float, Array]:
+def signed_sums(
+    terms: PairTerms, signs: Array, reach: int | None = None, precision: type[np.floating] = np.float64
+) -> tuple[float, float, Array]:
     """Return the sum of h_ij over pairs i != j, their number, and the sums of h_ij s_i s_j, (k,), for signs s (n, k).
 
-    The pairs are those of ``quadratic_form``. Signs, 1 and -1 in bytes (50,000 rows of 999 floats take 400 MB), are
-    multiplied in single precision, a tile at a time.
+    The pairs are those of ``quadratic_form``. Signs, 1 and -1 in bytes (50,000 rows of 999 floats take 400 MB), become
+    numbers of a ``precision`` a tile at a time; the sum without signs is in double precision.
     """
+    # No h_ij is larger than the largest h_ii: as shares of it, terms of any size have a place in single precision.
+    scale = float(np.max(terms.diagonal())) or 1.0
     total, count, sums = 0.0, 0.0, np.zeros(signs.shape[1])
     for i, j in tile_pairs(terms.n, reach):
         block, twice = terms.h(i, j), 2.0
@@ -316,8 +320,8 @@ def signed_sums(terms: PairTerms, signs: Array, reach: int | None = None) -> tup
         if i == j:
             np.fill_diagonal(block, 0.0)
             pairs, twice = pairs - len(block), 1.0
-        products = block.astype(np.float32) @ signs[j].astype(np.float32)
+        products = (block / scale).astype(precision) @ signs[j].astype(precision)
         total += twice * float(block.sum())
         count += twice * pairs
-        sums += twice * np.einsum("ik,ik->k", signs[i].astype(np.float32), products)
-    return total, count, sums
+        sums += twice * np.einsum("ik,ik->k", signs[i].astype(precision), products)
+    return total, count, scale * sums

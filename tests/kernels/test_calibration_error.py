@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from congruence.kernels import RBF, Laplacian, Polynomial
+from congruence.kernels import RBF, Laplacian, Linear, Polynomial
 from congruence.kernels.distributions import (
     Deterministic,
     Laplace,
@@ -264,8 +264,23 @@ def test_pairs_of_near_tiles_are_an_unbiased_part_of_all(monkeypatch):
     total, count, sums = pairs.signed_sums(terms, signs, 32)
     assert total == pytest.approx((h * met).sum(), abs=1e-12)
     assert count == met.sum()
-    # In single precision: how draws compare with what was observed is all that is read of them.
-    np.testing.assert_allclose(sums, np.einsum("ik,ij,jk->k", signs, h * met, signs), atol=1e-6 * np.abs(h * met).sum())
+    expected = np.einsum("ik,ij,jk->k", signs, h * met, signs)
+    np.testing.assert_allclose(sums, expected, atol=1e-12)
+    _, _, rounded = pairs.signed_sums(terms, signs, 32, np.float32)
+    np.testing.assert_allclose(rounded, expected, atol=1e-6 * np.abs(h * met).sum())
+
+
+def test_a_p_value_does_not_change_with_the_unit_of_the_targets():
+    rng = np.random.default_rng(2)
+    x, noise = rng.normal(size=300), rng.normal(size=300)
+
+    def p_value(unit: float) -> float:
+        law = Normal(unit * x, np.full(300, 1.02 * unit))
+        options = {"prediction_kernel": Wasserstein(scale=None), "output_kernel": Linear(), "replicates": 199}
+        return calibration_test(unit * (x + noise), law, **options).p_value
+
+    assert 0.0 < p_value(1.0) < 1.0
+    assert p_value(1e30) == p_value(1e-15) == p_value(1.0)
 
 
 def test_vector_targets():
