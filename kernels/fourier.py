@@ -78,6 +78,10 @@ class FeatureMap(ABC):
     def __call__(self, y: Any) -> Array:
         """Returns psi(y_i), (n, r), in float64."""
 
+    def along(self, y: Any, directions: Array) -> Array:
+        """Returns psi(y_i) in the ``directions`` (r, d): (n, d), in float64."""
+        return np.asarray(self(y) @ directions)
+
     @abstractmethod
     def expectation(self, distribution: Distribution) -> Array:
         """Returns E psi(Y_i) for Y_i ~ distribution[i], (n, r), in float64."""
@@ -226,6 +230,9 @@ class FourierFeatures(FeatureMap):
     def __call__(self, y: Any) -> Array:
         wave = waves(np.asarray(y, dtype=np.float64) - self.center, self.frequencies)
         return self._project(wave.real, wave.imag)
+
+    def along(self, y: Any, directions: Array) -> Array:
+        return replace(self, projection=self.projection @ directions)(y)  # one product instead of two
 
     def expectation(self, distribution: Distribution) -> Array:
         """See FeatureMap: E exp(iwY) is the family's characteristic function."""

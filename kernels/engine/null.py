@@ -97,14 +97,14 @@ class NullFeatures:
             low, high = float(np.floor(low)), float(np.ceil(high))
         step = 1.0 if is_discrete and high - low < TABLE_ENTRIES else max(high - low, 1e-300) / TABLE_ENTRIES
         grid = low + step * np.arange(int(np.ceil((high - low) / step)) + 2)
-        return cls(features, directions, (features(grid) @ directions).astype(np.float32), low, step)
+        return cls(features, directions, features.along(grid, directions).astype(np.float32), low, step)
 
     def __call__(self, y: Array) -> Array:
         """Returns psi in the kept directions, (..., r), of targets (...) or (..., q), in single precision."""
         if self.table is None:
             flat = y.reshape(-1, y.shape[-1])
             parts = [
-                (self.features(flat[rows]) @ self.directions).astype(np.float32)
+                self.features.along(flat[rows], self.directions).astype(np.float32)
                 for rows in row_slices(max(len(flat), 1), _NULL_ROWS)
             ]
             return np.concatenate(parts).reshape(*y.shape[:-1], self.directions.shape[1])

@@ -31,10 +31,6 @@ from congruence.kernels.measures import congruence_test
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 
 
-def congruence_tests(prepared, y, versions, **asked):
-    return {name: result.test for name, result in prepared.evaluate(y, versions, **asked).items()}
-
-
 def inputs(n=40, d=6, seed=0):
     x = np.random.default_rng(seed).standard_normal((n, d))
     return x / np.linalg.norm(x, axis=1, keepdims=True)
@@ -63,7 +59,7 @@ def test_p_values_are_uniform_when_the_model_is_the_truth(family):
     predictive = model(family, x)
     prepared = prepare(x, input_kernel=KERNEL)
     targets = predictive.sample(200, seed=3)
-    tests = [congruence_tests(prepared, y, {"": predictive}, draws=99, seed=i)[""] for i, y in enumerate(targets.T)]
+    tests = [prepared.congruence_test(y, predictive, draws=99, seed=i) for i, y in enumerate(targets.T)]
     # Uniform on {.01, .02, ..., 1}: minus a uniform share of a step, it is uniform on [0, 1].
     share = np.random.default_rng(0).uniform(size=len(tests))
     p_values = np.array([test.p_value for test in tests])
@@ -83,7 +79,7 @@ def test_p_values_are_uniform_when_the_ensemble_and_the_target_come_from_one_law
     p_values = []
     for seed in range(200):
         values = rng.normal(mean[:, None], 1.0, size=(len(x), members + 1))
-        test = congruence_tests(prepared, values[:, 0], {"": Samples(values[:, 1:])}, draws=99, seed=seed)[""]
+        test = prepared.congruence_test(values[:, 0], Samples(values[:, 1:]), draws=99, seed=seed)
         p_values.append(test.p_value)
     shifted = np.array(p_values) - 0.01 * rng.uniform(size=200)
     assert scipy.stats.kstest(shifted, "uniform").pvalue > 0.001
@@ -107,8 +103,8 @@ def test_a_law_without_variance_and_one_with_two_modes_are_tested_like_any_other
     predictive = model(family, x)
     prepared = prepare(x, input_kernel=KERNEL)
     y = predictive.sample(1, seed=8)[:, 0]
-    assert congruence_tests(prepared, y, {"": predictive}, draws=99)[""].p_value > 0.01
-    assert congruence_tests(prepared, y + 4.0, {"": predictive}, draws=99)[""].p_value == 0.01
+    assert prepared.congruence_test(y, predictive, draws=99).p_value > 0.01
+    assert prepared.congruence_test(y + 4.0, predictive, draws=99).p_value == 0.01
 
 
 def test_wrong_models_are_found_out_every_time_and_the_true_one_is_not():
@@ -116,9 +112,9 @@ def test_wrong_models_are_found_out_every_time_and_the_true_one_is_not():
     for seed in range(3):
         x, y, mean = regression(seed=10 * seed)
         versions: dict[str, Distribution] = {name: make(mean) for name, make in WRONG.items()}
-        tests = congruence_tests(prepare(x, input_kernel=KERNEL), y, versions, draws=199, seed=seed)
-        for name, test in tests.items():
-            found[name].append(test.p_value)
+        prepared = prepare(x, input_kernel=KERNEL)
+        for name, law in versions.items():
+            found[name].append(prepared.congruence_test(y, law, draws=199, seed=seed).p_value)
     assert {name: max(p_values) for name, p_values in found.items()} == dict.fromkeys(WRONG, 0.005)
 
 
@@ -138,9 +134,9 @@ def test_a_scale_wrong_by_two_is_seen_however_heavy_the_tails():
         x = rng.standard_normal((n, 2))
         truth = StudentT(np.full(n, 1.2), x[:, 0], np.ones(n))
         y = truth.sample(1, seed=seed)[:, 0]
-        versions = {"right": truth, "wrong": StudentT(np.full(n, 1.2), x[:, 0], np.full(n, 2.0))}
-        tests = congruence_tests(prepare(x, input_kernel=RBF(0.2)), y, versions, draws=199, seed=seed)
-        found.append([tests[name].p_value for name in versions])
+        laws = truth, StudentT(np.full(n, 1.2), x[:, 0], np.full(n, 2.0))
+        prepared = prepare(x, input_kernel=RBF(0.2))
+        found.append([prepared.congruence_test(y, law, draws=199, seed=seed).p_value for law in laws])
     right, wrong = np.transpose(found)
     assert np.sum(wrong <= 0.05) >= 5, wrong
     assert np.sum(right <= 0.05) <= 2, right
@@ -165,26 +161,26 @@ def test_vector_targets_are_tested_jointly():
     independent = MultivariateNormal(centre, np.ones_like(centre))
     prepared = prepare(x, input_kernel=KERNEL)
     arguments = {"draws": 199, "output_kernel": RBF(0.5)}
-    assert congruence_tests(prepared, independent.sample(1)[:, 0], {"": independent}, **arguments)[""].p_value > 0.01
-    assert congruence_tests(prepared, centre + noise, {"": independent}, **arguments)[""].p_value == 0.005
+    assert prepared.congruence_test(independent.sample(1)[:, 0], independent, **arguments).p_value > 0.01
+    assert prepared.congruence_test(centre + noise, independent, **arguments).p_value == 0.005
 
 
 def test_the_same_seed_gives_the_same_test_and_versions_share_one_preparation():
     x, y, mean = regression(100)
     versions = {"a": Normal(mean, np.ones(100)), "b": Normal(mean + 0.3, np.ones(100))}
     prepared = prepare(x, input_kernel=KERNEL)
-    together = congruence_tests(prepared, y, versions, draws=49, seed=4)
-    alone = congruence_tests(prepared, y, {"b": versions["b"]}, draws=49, seed=4)["b"]
-    np.testing.assert_array_equal(together["b"].null_statistics, alone.null_statistics)
-    np.testing.assert_array_equal(together["b"].point_p_values, alone.point_p_values)
+    together = prepared.evaluate(y, versions, draws=49, seed=4)["b"].test
+    alone = prepared.congruence_test(y, versions["b"], draws=49, seed=4)
+    np.testing.assert_array_equal(together.null_statistics, alone.null_statistics)
+    np.testing.assert_array_equal(together.point_p_values, alone.point_p_values)
 
 
 def test_a_long_split_is_smoothed_in_fewer_directions_which_tell_the_same(monkeypatch):
     x, y, mean = regression(400)
-    prepared, model = prepare(x, input_kernel=KERNEL), {"": Normal(mean, np.ones(400))}
-    every = congruence_tests(prepared, y, model, draws=199)[""]
+    prepared, model = prepare(x, input_kernel=KERNEL), Normal(mean, np.ones(400))
+    every = prepared.congruence_test(y, model, draws=199)
     monkeypatch.setattr(significance, "MANY_ROWS", 300)
-    fewer = congruence_tests(prepared, y, model, draws=199)[""]
+    fewer = prepared.congruence_test(y, model, draws=199)
     filters = prepared.smoother.filters
     assert filters[: significance.tested_directions(filters, 400)].min() >= 0.05 > filters.min()
     assert np.mean(np.abs(fewer.point_p_values - every.point_p_values)) < 0.02
@@ -237,8 +233,8 @@ def test_one_long_row_does_not_blind_the_test():
 
 def test_fewer_draws_are_the_first_of_more():
     x, y, mean = regression(300)
-    prepared, model = prepare(x, input_kernel=KERNEL), {"": Normal(mean + 0.1, np.ones(300))}
-    few, many = (congruence_tests(prepared, y, model, draws=draws, seed=3)[""] for draws in (199, 999))
+    prepared, model = prepare(x, input_kernel=KERNEL), Normal(mean + 0.1, np.ones(300))
+    few, many = (prepared.congruence_test(y, model, draws=draws, seed=3) for draws in (199, 999))
     np.testing.assert_allclose(few.null_statistics, many.null_statistics[:199], rtol=1e-7)
     assert few.statistic == pytest.approx(many.statistic, rel=1e-7)
     assert abs(few.p_value - many.p_value) < 3.0 * np.sqrt(many.p_value / 200)
