@@ -272,7 +272,7 @@ def fourier_features(terms: Sequence[Density], low: float, high: float, toleranc
     phase = np.multiply.outer(np.linspace(0.0, (high - low) / 2.0, 2 * count if high > low else 1), frequencies)
     # The least directions hang on the last digits: sines and cosines, not products of them.
     values = [np.cos(phase) * whole.amplitudes, np.sin(phase) * whole.amplitudes]
-    spectra = [np.linalg.eigh(2.0 * part.T @ part) for part in values]
+    spectra = [np.linalg.eigh(2.0 * (part.T @ part)) for part in values]
     energy = np.concatenate([each for each, _ in spectra])
     order = np.argsort(energy)
     energy, directions = energy[order], scipy.linalg.block_diag(*(axes for _, axes in spectra))[:, order]

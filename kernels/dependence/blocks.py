@@ -372,8 +372,11 @@ def autocorrelations(score: Array, lags: int) -> Array:
 
 
 def lag_correlations(scores: Array) -> Array:
-    """Lag-1 correlation of each column of scores (n, r), in their order."""
-    return np.array([autocorrelations(column, 1)[0] for column in scores.T])
+    """Lag-1 correlation of each column of scores (..., n, r), in their order; 0 where it does not vary."""
+    centred = scores - scores.mean(axis=-2, keepdims=True)
+    squares = np.einsum("...nr,...nr->...r", centred, centred)
+    products = np.einsum("...nr,...nr->...r", centred[..., 1:, :], centred[..., :-1, :])
+    return np.asarray(np.divide(products, squares, out=np.zeros_like(products), where=squares > 0))
 
 
 def time_ranks(time: Any, n: int) -> Array:

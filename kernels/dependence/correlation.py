@@ -36,6 +36,7 @@ PERMUTATIONS = 1_999
 _LEVEL_OF_REST = 0.02
 _FEW, _SHARE = 10, 0.02  # rows one after the other that do not make all of them correlated
 _VALUES = 20_000_000  # of n times permutations, beyond which fewer are drawn
+_VALUES_TOGETHER = 50_000  # of the permutations that are looked at together
 
 
 def dependence_scores(y: Array, predictive: Distribution) -> Array:
@@ -120,7 +121,7 @@ def correlations(
 
 
 class _InOrder:
-    """Lag-1 correlation."""
+    """Lag-1 correlation of columns of scores (..., n, r)."""
 
     def __call__(self, scores: Array) -> Array:
         return lag_correlations(scores)
@@ -143,17 +144,18 @@ class _InOrder:
 
 @dataclass(frozen=True)
 class _WithinGroups:
-    """Mean product of two rows of one group over the mean square."""
+    """Mean product of two rows of one group over the mean square, of columns of scores (..., n, r)."""
 
     labels: Array
 
     def __call__(self, scores: Array) -> Array:
-        centred = scores - scores.mean(axis=0)
+        centred = scores - scores.mean(axis=-2, keepdims=True)
         sizes = np.bincount(self.labels)
         pairs = float(np.sum(sizes * (sizes - 1.0)))
-        squares = np.sum(centred**2, axis=0)
-        within = self._products(centred).sum(axis=0) / pairs
-        return np.asarray(np.divide(within, squares / len(scores), out=np.zeros_like(within), where=squares > 0))
+        squares = np.sum(centred**2, axis=-2)
+        within = self._products(centred).sum(axis=-2) / pairs
+        rows = scores.shape[-2]
+        return np.asarray(np.divide(within, squares / rows, out=np.zeros_like(within), where=squares > 0))
 
     def most(self, scores: Array) -> Array:
         """Those of the group that makes the most of it, (n,)."""
@@ -165,11 +167,15 @@ class _WithinGroups:
         return _WithinGroups(self.labels[kept])
 
     def _products(self, centred: Array) -> Array:
+        """Twice the products of every two rows of each group, summed, (..., groups, r)."""
+        *shape, _, columns = centred.shape
+        sets, groups = int(np.prod(shape)), int(np.max(self.labels)) + 1
+        cells = (self.labels + groups * np.arange(sets)[:, None]).ravel()
         sums, squares = (
-            np.column_stack([np.bincount(self.labels, column) for column in values.T])
+            np.stack([np.bincount(cells, column, sets * groups) for column in values.reshape(-1, columns).T], axis=-1)
             for values in (centred, centred**2)
         )
-        return np.asarray(sums**2 - squares)
+        return np.asarray(sums**2 - squares).reshape(*shape, groups, columns)
 
 
 def _tested(
@@ -181,10 +187,13 @@ def _tested(
     """
     observed, reached = float(np.max(statistic(scores))), 0
     draws = int(np.clip(_VALUES // scores.size, 399, PERMUTATIONS))
-    for drawn in range(1, draws + 1):
-        reached += float(np.max(statistic(rng.permutation(scores)))) >= observed
-        if 1 + reached > level * (draws + 1):
-            return observed, (1 + reached) / (drawn + 1)
+    together = int(np.clip(_VALUES_TOGETHER // scores.size, 1, 32))
+    for done in range(0, draws, together):
+        orders = np.stack([rng.permutation(len(scores)) for _ in range(min(together, draws - done))])
+        for drawn, value in enumerate(np.max(statistic(scores[orders]), axis=-1), done + 1):
+            reached += bool(value >= observed)
+            if 1 + reached > level * (draws + 1):
+                return observed, (1 + reached) / (drawn + 1)
     return observed, (1 + reached) / (draws + 1)
 
 
