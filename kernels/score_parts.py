@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import log_ndtr
 
-from congruence.kernels.arrays import Array, mean_one, printed
+from congruence.kernels.arrays import Array, mean_one, printed, row_slices
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks
 from congruence.kernels.dependence.correlation import folds
 from congruence.kernels.distributions.base import Distribution
@@ -205,6 +205,7 @@ FEWEST_ROWS = 100
 _RIDGE = 1.0
 _PURPOSE = "folds of a version's own recalibration"
 _DRAWS = 2000
+_NORMALS = 4_000_000  # at once
 _ROUNDING = 1e-8
 """Of a score: far out, normal scores of levels near 1 have some ten digits."""
 
@@ -382,14 +383,16 @@ def may_be_best(
     centred = (table - means) / n
     sums = centred if blocks is None else blocks.sums(centred)
     left, found, reached = list(range(len(names))), dict.fromkeys(names, 1.0), 0.0
-    shape = (_DRAWS, len(sums) if len(left) > 1 else 0)
-    normals = stream(seed, "model confidence set").standard_normal(shape)  # the same for every step
+    rng = stream(seed, "model confidence set")
+    parts = row_slices(_DRAWS if len(left) > 1 else 0, max(1, _NORMALS // len(sums)))
+    drawn = [rng.standard_normal((part.stop - part.start, len(sums))) @ sums for part in parts]
     while len(left) > 1:
         own = sums[:, left] - sums[:, left].mean(axis=1, keepdims=True)
         errors = np.sqrt(np.sum(own**2, axis=0))
         errors = np.where(errors > 0.0, errors, np.inf)
         observed = (means[left] - means[left].mean()) / errors
-        beyond = np.count_nonzero(np.max(normals @ own / errors, axis=1) >= np.max(observed))
+        apart = [each[:, left] - each[:, left].mean(axis=1, keepdims=True) for each in drawn]  # the same for every step
+        beyond = sum(np.count_nonzero(np.max(each / errors, axis=1) >= np.max(observed)) for each in apart)
         reached = max(reached, float((1 + beyond) / (_DRAWS + 1)))
         found[names[left.pop(int(np.argmax(observed)))]] = reached
     return found
