@@ -1,6 +1,7 @@
 """The environment that every test runs in: quiet, offline, one BLAS thread."""
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -15,6 +16,9 @@ from hypothesis import settings
 # For the many commands and servers that tests start: each would compile thousands of files again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A million objects of imported packages stay to the end: searched for garbage again and again, they took a tenth of it.
+gc.set_threshold(100_000, 20, 20)
 
 # A job in the background ignores them, and so would every command that a test starts and stops.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -55,6 +59,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"], tempfile.tempdir = folder, None
     # The last of those to be called, since the first to be registered: others remove what is theirs themselves.
     atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from mlflow import MlflowClient
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="congruence-mlflow-")
+
+
+@event.listens_for(Engine, "connect")
+def _waits_for_no_disk(connection: Any, _: object) -> None:
+    """No test asks what is left when the power fails: a tenth of the time of those that log."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
 
 
 def mlflow_database(folder: Path) -> str:
