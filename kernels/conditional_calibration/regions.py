@@ -36,7 +36,8 @@ class Regions:
     Attributes:
         labels: the region of each row, (n,); regions are numbered by size in a sample, the largest first.
         medoids: the row nearest to each region's centre, (k,).
-        names: by feature ranges where features were given, else "region 1".
+        names: by feature ranges where features were given, else "region 1". A region is a cluster, and no box: eight of
+            ten of its rows lie in each range, as may rows of other regions.
     """
 
     labels: Array = field(repr=False)
@@ -82,7 +83,7 @@ def regions(x: Any, *, number: int | None = None, features: Mapping[str, Any] | 
         x: embeddings (n, d).
         number: of regions; see ``number_of_regions``.
         features: named columns (n,) of numbers; a region is named by those that vary least in it, as
-            "40 <= age <= 60, income <= 20". Columns that are not numbers are left out.
+            "age mostly 40 to 60, income mostly up to 20". Columns that are not numbers are left out.
         seed: of the clustering's start.
 
     Raises:
@@ -167,18 +168,18 @@ def _ranges(members: Array, features: Mapping[str, Array], whole: Mapping[str, A
     for name, values in features.items() if members.any() else ():
         low, high = whole[name]
         if np.isnan(values[members]).all():
-            ranges.append((0.0, f"{name} missing"))
+            ranges.append((0.0, f"{name} is always missing"))
             continue
         inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
         width = (inside_high - inside_low) / (high - low) if high > low else 1.0
         if width <= _NARROW:
-            margin, text = 0.05 * (high - low), f"{name} {inside_low:.3g} to {inside_high:.3g}"
+            margin, text = 0.05 * (high - low), f"{name} mostly {inside_low:.3g} to {inside_high:.3g}"
             if np.all((known := values[np.isfinite(values)]) == np.floor(known)) and inside_low == inside_high:
-                text = f"{name} is {inside_low:.6g}"
+                text = f"{name} is mostly {inside_low:.6g}"
             elif inside_low <= low + margin:
-                text = f"{name} up to {inside_high:.3g}"
+                text = f"{name} mostly up to {inside_high:.3g}"
             elif inside_high >= high - margin:
-                text = f"{name} from {inside_low:.3g}"
+                text = f"{name} mostly from {inside_low:.3g}"
             ranges.append((width, text))
     return [text for _, text in sorted(ranges)[:_NAMED]]
 

@@ -40,6 +40,7 @@ _GROWTH = 1.4
 _NARROWER = 20.0
 """Chi-squared of four scores that a second feature must add to the first: by chance it seldom does."""
 
+_FEWEST_DIGITS, _MOST_DIGITS, _MOVED = 3, 16, 0.02
 _FOLDS, _SAME = 20, 0.8
 _MOST_KEPT = 0.8
 """Of the rows of a range, the share from which a second range is not worth its words."""
@@ -312,24 +313,26 @@ def _segment(
     if other != chosen and _size(scores, variance, feature.holds(other)) > _size(scores, variance, inside):
         chosen = other
     if feature.is_ordered:
-        chosen = _sharpened(feature, chosen, scores, variance)
+        everywhere = np.ones(len(scores), dtype=bool)
+        chosen = _rounded(feature, _sharpened(feature, chosen, scores, variance), everywhere)
     inside, whole = feature.holds(chosen), _Sums.of(scores, variance)
     held = inside[:, None] * np.hstack([np.ones((len(scores), 1)), whole.centred, variance])
     total = held.sum(axis=0)
-    gains: list[tuple[float, Range | None, Array]] = [(0.0, None, inside)]
+    gains: list[tuple[float, Range | None, Feature]] = [(0.0, None, feature)]
     for second in (each for each in search.features if each is not feature):
         for complement in (False,) if second.is_ordered else (False, True):
             sums = total - second.sums(held) if complement else second.sums(held)
             forms = whole.forms(*np.split(sums[:, 1:], 2, axis=1)).sum(axis=1)
             forms[(sums[:, 0] < FEWEST) | (sums[:, 0] > _MOST_KEPT * total[0])] = 0.0
             part = int(np.argmax(forms))
-            within = second.range_of(part, complement=complement)
-            gains.append((float(forms[part]), within, inside & second.holds(within)))
+            gains.append((float(forms[part]), second.range_of(part, complement=complement), second))
     alone = float(whole.forms(*np.split(total[None, 1:], 2, axis=1)).sum())
-    largest, narrower, both = max(gains, key=lambda each: each[0])
-    if narrower is None or largest - alone < _NARROWER or _is_wrong_alike(scores, inside, both):
+    largest, narrower, second = max(gains, key=lambda each: each[0])
+    if narrower is None or largest - alone < _NARROWER:
         return (chosen,), inside
-    return (chosen, narrower), both
+    narrower = _rounded(second, narrower, inside)
+    both = inside & second.holds(narrower)
+    return ((chosen,), inside) if _is_wrong_alike(scores, inside, both) else ((chosen, narrower), both)
 
 
 def _judged_by(search: _Search, ranges: tuple[Range, ...], scores: Array, variance: Array) -> Array:
@@ -382,6 +385,20 @@ def _sharpened(feature: Feature, chosen: Range, scores: Array, variance: Array) 
             cut = int(np.argmax(forms))
             middle = float(0.5 * (values[cut] + values[cut + 1]))
             chosen = replace(chosen, above=middle) if is_low else replace(chosen, up_to=middle)
+    return chosen
+
+
+def _rounded(feature: Feature, chosen: Range, among: Array) -> Range:
+    """The range as it is written: with the fewest digits, three or more, that move a fiftieth of its rows at most.
+
+    The rows of a segment are those of the ends that a reader sees.
+    """
+    held = among & feature.holds(chosen)
+    for digits in range(_FEWEST_DIGITS, _MOST_DIGITS) if feature.is_ordered else ():
+        above, up_to = (float(f"{end:.{digits}g}") for end in (chosen.above, chosen.up_to))
+        found = replace(chosen, above=above, up_to=up_to)
+        if np.count_nonzero((among & feature.holds(found)) != held) <= _MOVED * np.count_nonzero(held):
+            return found
     return chosen
 
 

@@ -80,7 +80,7 @@ def places_of(columns: Mapping[str, Sequence[str]]) -> dict[str, Selection]:
             is_region = column == REGION
             names = (value, place_in_words(value)) if is_region else (f"{column} {value}", f"{column} is {value}")
             chosen = _one({"column": column if is_region else f"{SLICE}{column}", "value": value})
-            found |= {name.removeprefix("where "): chosen for name in names}
+            found |= {name.removeprefix("in the region ").removeprefix("where "): chosen for name in names}
     return found
 
 

@@ -306,14 +306,12 @@ def _range(part: Range, whole: tuple[float, float] | None) -> str:
     if whole is not None:  # "2 or more", not "above 1.5"
         low, high = np.floor(low) + 1.0, np.floor(high)
         if max(low, whole[0]) == min(high, whole[1]):
-            return f"{part.feature} is {max(low, whole[0]):.6g}"
+            return f"{part.feature} is {max(low, whole[0]):.15g}"
         if np.isinf(high):
-            return f"{part.feature} from {low:.6g}"
+            return f"{part.feature} from {low:.15g}"
     if np.isinf(low):
-        return f"{part.feature} up to {high:.3g}" if whole is None else f"{part.feature} up to {high:.6g}"
-    if np.isinf(high):
-        return f"{part.feature} above {low:.3g}"
-    return f"{part.feature} {low:.3g} to {high:.3g}" if whole is None else f"{part.feature} {low:.6g} to {high:.6g}"
+        return f"{part.feature} up to {high:.15g}"
+    return f"{part.feature} above {low:.15g}" if np.isinf(high) else f"{part.feature} {low:.15g} to {high:.15g}"
 
 
 def _ranges(segment: FoundSegment) -> tuple[tuple[str, float, float], ...]:

@@ -235,27 +235,31 @@ def _places(modes: Sequence[float]) -> str:
     return ": outcomes gather at " + " and ".join(f"{mode:+.2f}" for mode in modes) + " predictive standard deviations"
 
 
-_BOUND = re.compile(r"^(?P<name>.+) (?P<side>up to|from|above|below) (?P<end>[-+\d.e]+)$")
-_BETWEEN = re.compile(r"^(?P<name>.+) (?P<low>[-+\d.e]+) to (?P<high>[-+\d.e]+)$")
+_BOUND = re.compile(r"^(?P<name>.+?)(?P<mostly> mostly)? (?P<side>up to|from|above|below) (?P<end>[-+\d.e]+)$")
+_BETWEEN = re.compile(r"^(?P<name>.+?)(?P<mostly> mostly)? (?P<low>[-+\d.e]+) to (?P<high>[-+\d.e]+)$")
 _ALIKE = re.compile(r"^(?P<name>.+) (?P<which>\(region \d+\))$")  # of two that lie in the same ranges
 _IS_SAID = re.compile(r"^.+ is (not )?.+$")
+_OF_A_REGION = re.compile(r" is (mostly|always) ")
 
 
 def place_in_words(name: str) -> str:
-    """The name of a region or a segment in a sentence: "where age is up to 30 and income is 3 or more"."""
+    """The name of a region or a segment in a sentence: "where age is up to 30 and income is 3 or more".
+
+    A segment is all rows of which that is true, a region a cluster of rows of most of which it is, which is said.
+    """
     if found := _ALIKE.match(name):
         return f"{place_in_words(found['name'])} {found['which']}"
     parts = [_part(part) for part in name.split(", ")]
     if any(part is None for part in parts):
         return f"in {name}" if name.startswith("region ") else f"on {name}"
-    return "where " + " and ".join(part for part in parts if part is not None)
+    said = " and ".join(part for part in parts if part is not None)
+    return f"in the region where {said}" if _OF_A_REGION.search(said) else f"where {said}"
 
 
 def _part(part: str) -> str | None:
     if found := _BOUND.match(part):
-        if found["side"] == "from":
-            return f"{found['name']} is {found['end']} or more"
-        return f"{found['name']} is {found['side']} {found['end']}"
+        name = f"{found['name']} is{found['mostly'] or ''}"
+        return f"{name} {found['end']} or more" if found["side"] == "from" else f"{name} {found['side']} {found['end']}"
     if found := _BETWEEN.match(part):
-        return f"{found['name']} is between {found['low']} and {found['high']}"
+        return f"{found['name']} is{found['mostly'] or ''} between {found['low']} and {found['high']}"
     return part if _IS_SAID.match(part) else None

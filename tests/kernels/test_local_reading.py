@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -310,7 +311,11 @@ def test_regions_partition_the_rows_by_inputs_alone(inputs: Array) -> None:
     assert np.all(found.labels[found.medoids] == np.arange(len(found)))
     assert np.all(np.diff(np.bincount(found.labels)) <= 0)
     assert len(set(found.names)) == len(found)
-    assert any("age" in name for name in found.names)
+    for name, rows in found.rows().items():
+        if between := re.match(r"age mostly ([-\d.]+) to ([-\d.]+)", name):
+            low, high = np.mean(50 + 10 * inputs[rows, :1] < np.array(between.groups(), dtype=float), axis=0)
+            assert high - low == pytest.approx(0.8, abs=0.05), "a region is no box"
+    assert any(name.startswith("age mostly") for name in found.names)
     assert sum(len(rows) for rows in found.rows().values()) == N
 
 
@@ -386,6 +391,11 @@ def test_places_in_words() -> None:
     assert place_in_words("wind 2.5 to 1e+03") == "where wind is between 2.5 and 1e+03"
     assert place_in_words("site is not b") == "where site is not b"
     assert place_in_words("region 3") == "in region 3"
+    mostly = "in the region where wind is mostly 2.5 or more and age is mostly between 30 and 40"
+    assert place_in_words("wind mostly from 2.5, age mostly 30 to 40") == mostly
+    assert place_in_words("age is mostly 3, wind is always missing") == (
+        "in the region where age is mostly 3 and wind is always missing"
+    )
     assert place_in_words("age up to 30 (region 2)") == "where age is up to 30 (region 2)"
 
 
@@ -411,7 +421,7 @@ def test_a_region_is_named_by_a_feature_that_all_its_rows_lack() -> None:
     x[:150, 0] += 40.0
     lacking = np.where(np.arange(400) < 150, np.nan, x[:, 1])
     found = regions(x, number=2, features={"income": lacking, "nothing": np.full(400, np.nan)})
-    assert "income missing" in found.names[found.labels[0]]
+    assert "income is always missing" in found.names[found.labels[0]]
     assert "missing" not in found.names[found.labels[-1]]
 
 

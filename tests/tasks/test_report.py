@@ -184,12 +184,14 @@ def test_counts_are_drawn_by_their_masses_and_others_by_their_quantiles() -> Non
 
 
 def test_a_sentence_selects_the_places_that_it_names() -> None:
-    known = places_of({"digit": ["1", "10"], "calibration_region": ["age up to 30", "region 2"]})
+    known = places_of({"digit": ["1", "10"], "calibration_region": ["age mostly up to 30", "region 2"]})
     places = pd.DataFrame({"place": ["digit 1", "digit 10", "region 2"], "fault": ["heavier tails", "", ""]})
     one = of_sentence("Where digit is 10 (12 rows, 12 %) predictions are 3 too low.", places, known, True)
     assert one == {"any": [[{"column": "slice:digit", "value": "10"}]]}
-    named = of_sentence("Where age is up to 30 (3 rows, 3 %) they are too wide.", places, known, True)
-    assert named == {"any": [[{"column": "calibration_region", "value": "age up to 30"}]]}
+    named = of_sentence(
+        "In the region where age is mostly up to 30 (3 rows, 3 %) they are too wide.", places, known, True
+    )
+    assert named == {"any": [[{"column": "calibration_region", "value": "age mostly up to 30"}]]}
     right = of_sentence("In 2 of 3 regions no fault was found.", places, known, True)
     assert right is not None
     assert len(right["any"]) == 2
@@ -270,6 +272,24 @@ def test_a_segment_that_is_wrong_is_found_named_and_measured() -> None:
             assert 0.3 < segments[0].excess <= np.sqrt(0.24) + 1e-9
             assert segments[0].finding.rows < ROWS / 2
     assert found >= 18
+
+
+def test_the_rows_of_a_segment_are_those_of_the_ends_that_are_written() -> None:
+    """Of many rows, three digits of an end between two of them are the end of others."""
+    rng = np.random.default_rng(7)
+    found = 0
+    for wrong_rows in (12, 60, 4000):
+        table = pd.DataFrame(rng.normal(loc=1000.0, size=(20_000, 3)), columns=["a", "b", "c"])
+        cut = np.sort(table["a"])[-wrong_rows]
+        z = rng.normal(size=len(table)) + (4.0 if wrong_rows < 100 else 1.0) * (table["a"] >= cut)
+        for segment in segments_in(table, stats.norm.cdf(z), np.ones(len(table)), np.ones(len(table))):
+            chosen = np.ones(len(table), dtype=bool)
+            for part in segment.name.split(", "):
+                name, low, high = re.fullmatch(r"(\w) (?:above )?([\d.]+)?(?: ?(?:up )?to ([\d.]+))?", part).groups()  # type: ignore[union-attr]
+                chosen &= (table[name] > float(low or -np.inf)) & (table[name] <= float(high or np.inf))
+            assert chosen.sum() == segment.finding.rows, segment.name
+            found += 1
+    assert found >= 3
 
 
 def test_few_rows_that_are_far_off_are_named_by_the_ends_of_their_range() -> None:

@@ -125,7 +125,7 @@ def test_faults_that_are_there_are_named_and_no_others(evaluations: dict[str, Ev
     regional = " ".join(said["homoscedastic"])
     assert "heavier tails than predicted" not in regional, "a mixture of too wide and too narrow is no fault of tails"
     assert "the predicted spread is too large by a factor of 2" in regional
-    assert "Where income is between" in regional
+    assert "In the region where income is mostly between" in regional
     right, homoscedastic = evaluations["right"], evaluations["homoscedastic"]
     assert right.wrong is not None
     assert homoscedastic.wrong is not None
