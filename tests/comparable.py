@@ -6,11 +6,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from congruence.kernels.distributions import Normal
+from congruence.kernels.arrays import Array
+from congruence.kernels.distributions import Distribution, Normal
+from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.measure import measure_held
+from congruence.kernels.engine.plan import Accuracy, Ask
+from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.protocol import EXACT
 from congruence.kernels.score_parts import recalibration_gains
 from congruence.tasks.comparison.differences import ComparedVersion
 
 as_compared = ComparedVersion.of
+
+
+def congruence_of(x: Array, y: Array, law: Distribution, seed: int = 0) -> CongruenceResult:
+    """The CCE of a law with what targets and errors say of its own error, and without the band of a true version."""
+    held = HeldSplit(np.asarray(EXACT.apply(x)), y, dependence=None, systems={})
+    return measure_held(held, EXACT, {"": law}, Ask([""], tested=False, band=False), Accuracy(), seed)[""]
 
 
 def if_honest(version: ComparedVersion) -> ComparedVersion:

@@ -11,16 +11,13 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from comparable import as_compared, if_honest
+from comparable import as_compared, congruence_of, if_honest
 from databases import mlflow_database
 from mlflow import MlflowClient
 
 from congruence.kernels.distributions import Normal
-from congruence.kernels.engine.driver import HeldSplit
-from congruence.kernels.engine.measure import measure_held
-from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.errors import InvalidInputError, ProtocolError
-from congruence.kernels.protocol import EXACT, PREPRINT
+from congruence.kernels.protocol import PREPRINT
 from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of
 from congruence.tasks.comparison.differences import ComparedVersion, point_differences
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
@@ -333,8 +330,7 @@ def measured(name: str, rows: int, bias: float, seed: int) -> ComparedVersion:
     x = draw.normal(size=(rows, 3))
     y = x[:, 0] + np.exp(0.3 * x[:, 1]) * draw.normal(size=rows)
     law = Normal(x[:, 0] + bias, np.exp(0.3 * x[:, 1]))
-    held = HeldSplit(np.asarray(EXACT.apply(x)), y, dependence=None, systems={})
-    result = measure_held(held, EXACT, {name: law}, Ask([name], tested=False), Accuracy(), seed)[name]
+    result = congruence_of(x, y, law, seed)
     made = version(name, np.arange(rows), np.ones(rows), f"{name} {seed}")
     metrics = {"cce_mean": MetricValue(result.mean), "cce_squared_mean": MetricValue(*result.squared_mean_interval())}
     noise = result.uncertainty.influence.noise
