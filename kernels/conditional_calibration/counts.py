@@ -44,6 +44,7 @@ LARGEST_TABLE = 4096
 """Counts between the tails of the widest distribution of a split, beyond which no row is scored by means over jumps."""
 
 _READ_AT_ONCE = 4096
+_COMPARED = 64  # counts or cells that take less to compare with each draw than a search among them
 WORTH_NAMING = 0.05
 """A relative difference of a sum, or of a share of the rows, below which a fault, however certain, hardly matters."""
 MANY_ZEROS = 0.2
@@ -121,18 +122,25 @@ class JumpScores:
         return np.asarray(np.einsum("nk,nkj->nj", mass, mean_scores(starts, ends) ** 2))
 
     def drawn(self, u: Array) -> Array:
-        """The scores of draws from each distribution, (n, 4, D), for uniform numbers u (n, D)."""
+        """The scores of draws from each distribution, (n, 4, D) of single precision, for uniform numbers u (n, D)."""
         starts, ends = self.starts, self.ends
         n, width = ends.shape
-        # One search for all rows: those of row i lie between i and i + 1.
         row = np.arange(n)[:, None]
-        place = np.searchsorted((ends + row).ravel(), (u + row).ravel(), side="left").reshape(u.shape)
-        place = np.clip(place, row * width, row * width + width - 1)
+        if width <= _COMPARED:
+            within, u = np.zeros(u.shape, dtype=np.uint8), u.astype(np.float64, copy=False)
+            for end in ends.T[:-1]:  # nothing lies beyond the last one
+                within += (end[:, None] < u).view(np.uint8)
+            place = row * width + within
+        else:  # one search for all rows: those of row i lie between i and i + 1
+            place = np.searchsorted((ends + row).ravel(), (u + row).ravel(), side="left").reshape(u.shape)
+            place = np.clip(place, row * width, row * width + width - 1)
+        drawn = np.empty((n, len(ORDERS), u.shape[1]), dtype=np.float32)
         if width <= u.shape[1]:  # few counts: each is scored once, whatever is drawn
-            scores = mean_scores(starts, ends).reshape(n * width, len(ORDERS))[place]
+            for order, scores in enumerate(mean_scores(starts, ends).reshape(-1, len(ORDERS)).T.astype(np.float32)):
+                drawn[:, order] = scores[place]
         else:
-            scores = mean_scores(starts.ravel()[place], ends.ravel()[place])
-        return np.asarray(scores.transpose(0, 2, 1))
+            drawn[:] = mean_scores(starts.ravel()[place], ends.ravel()[place]).transpose(0, 2, 1)
+        return drawn
 
     def __len__(self) -> int:
         return len(self.values)

@@ -230,7 +230,7 @@ def projected_draws(
     total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
     for rows in row_slices(n, ROWS_AT_ONCE):
         u = null_pit_values(first + rows.start, rows.stop - rows.start, block, seed)[:, :count]
-        drawn = monomials_in_place(u) if jumps is None else jumps[rows].drawn(u).astype(np.float32)
+        drawn = monomials_in_place(u) if jumps is None else jumps[rows].drawn(u)
         total += vectors[rows].T @ drawn.reshape(len(drawn), -1)
     projected = total.reshape(k, len(ORDERS), count)
     if jumps is not None:

@@ -280,7 +280,7 @@ def faulty_segments(
         return []
     null = np.concatenate(
         [
-            search.largest(rows.draw(min(_AT_ONCE, draws - first), first).astype(np.float32))
+            search.largest(rows.draw(min(_AT_ONCE, draws - first), first).astype(np.float32, copy=False))
             for first in range(0, draws, _AT_ONCE)
         ],
         axis=2,
