@@ -400,11 +400,10 @@ def may_be_best(
 
 def _own_features(predictive: Distribution) -> Array:
     """Ranks of a version's own means and spreads, of mean 0 and variance 1, (n, 2); constant where all are the same."""
-    from scipy.stats import rankdata  # a second of imports that a refusal need not wait for
-
     columns = []
     for values in (predictive.mean(), predictive.std()):
-        ranks = (rankdata(values) - 0.5) / len(values) - 0.5
+        _, place, equal = np.unique(values, return_inverse=True, return_counts=True)
+        ranks = (np.cumsum(equal) - 0.5 * equal)[place] / len(values) - 0.5
         spread = float(np.std(ranks))
         columns.append(ranks / spread if spread > 0.0 else ranks)
     return np.column_stack(columns)

@@ -127,9 +127,10 @@ def benjamini_hochberg(p_values: Array) -> Array:
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1 or not np.all((p >= 0.0) & (p <= 1.0)):
         raise InvalidInputError("p_values: expected a vector of probabilities inside [0, 1]")
-    from scipy.stats import false_discovery_control  # a second of imports
-
-    return np.asarray(false_discovery_control(p))
+    order, count = np.argsort(p), np.arange(len(p), 0, -1)
+    found = np.empty_like(p)
+    found[order[::-1]] = np.minimum.accumulate(p[order[::-1]] * (len(p) / count))
+    return np.minimum(found, 1.0)
 
 
 @dataclass(frozen=True)
