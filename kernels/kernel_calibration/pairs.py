@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import get_blas_funcs
 
 from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.distributions import Distribution, Samples
@@ -316,12 +317,17 @@ def signed_sums(
     total, count, sums = 0.0, 0.0, np.zeros(signs.shape[1])
     for i, j in tile_pairs(terms.n, reach):
         block, twice = terms.h(i, j), 2.0
-        pairs = block.size
+        pairs, shares = block.size, (block / scale).astype(precision)
+        one, two = (signs[rows].astype(precision) for rows in (i, j))
         if i == j:
             np.fill_diagonal(block, 0.0)
+            np.fill_diagonal(shares, 0.0)
             pairs, twice = pairs - len(block), 1.0
-        products = (block / scale).astype(precision) @ signs[j].astype(precision)
+            # Below the diagonal stands all that a symmetric block says, by half of its products.
+            products = get_blas_funcs("trmm", (shares,))(1.0, shares.T, two.T, side=1, overwrite_b=1).T
+        else:
+            products = shares @ two
         total += twice * float(block.sum())
         count += twice * pairs
-        sums += twice * np.einsum("ik,ik->k", signs[i].astype(precision), products)
+        sums += 2.0 * np.einsum("ik,ik->k", one, products)
     return total, count, scale * sums

@@ -77,7 +77,10 @@ class PredictionKernel(ABC):
         if a.shape[1] <= _DIRECT_COLUMNS:
             return np.asarray(cdist(a, b))
         squares = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1)
-        return np.asarray(np.sqrt(np.maximum(squares - 2.0 * (a @ b.T), 0.0)))
+        products = a @ b.T
+        products *= 2.0
+        squares -= products
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0, out=squares), out=squares))
 
     def __call__(self, a: Array, b: Array) -> Array:
         if self.scale is None:
