@@ -130,8 +130,13 @@ def shorten(text: str, letters: int) -> str:
 
 def png(figure: Figure) -> bytes:
     """The figure as PNG bytes."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", pil_kwargs={"compress_level": _COMPRESSION})
+    buffer, canvas, layout = io.BytesIO(), FigureCanvasAgg(figure), figure.get_layout_engine()
+    if layout is not None:  # here alone: for its sake ``savefig`` draws everything twice
+        layout.execute(figure)
+        figure.set_layout_engine("none")
+    canvas.print_png(buffer, pil_kwargs={"compress_level": _COMPRESSION})  # type: ignore[no-untyped-call]
+    if layout is not None:
+        figure.set_layout_engine(layout)
     return buffer.getvalue()
 
 
