@@ -9,6 +9,7 @@ it is (Kish 1965).
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -175,11 +176,24 @@ def mean_over(values: Array, weights: Array | None) -> float:
     return float(np.mean(values) if weights is None else np.average(values, weights=weights))
 
 
+def root_and_square_means(
+    squares_of: Callable[[Array], Array], drawn: Array, points: int, weights: Array | None
+) -> tuple[Array, Array]:
+    """Means of the roots of ``squares_of`` each draw, (points,), and of themselves, (B,) each; some draws at once."""
+    roots, means = np.empty(len(drawn)), np.empty(len(drawn))
+    for rows in row_slices(len(drawn), _SQUARES_TOGETHER / points):
+        squares = np.stack([squares_of(one) for one in drawn[rows]])
+        for found, values in ((roots, np.sqrt(squares)), (means, squares)):
+            found[rows] = np.mean(values, axis=1) if weights is None else np.average(values, axis=1, weights=weights)
+    return roots, means
+
+
 def effective_rows(weights: Array) -> float:
     """(sum w)^2 / sum w^2: of how many equal rows a weighted mean is."""
     return float(np.sum(weights) ** 2 / np.sum(weights**2))
 
 
+_SQUARES_TOGETHER = 250_000
 FEWEST_EFFECTIVE = 20
 """Effective rows; fewer say too little of their own spread."""
 

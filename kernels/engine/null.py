@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, mean_over, row_slices
+from congruence.kernels.arrays import Array, root_and_square_means, row_slices
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargement, widening
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockSums, evenly_spaced
@@ -351,11 +351,12 @@ def expected_at(
         mean_squared_floor: over the points: directions and features that were left out hold a small known share of it.
         weights: of the points, (p,), where they count unequally.
     """
-    means, squares = np.empty(len(drawn)), np.empty(len(drawn))
-    for number, coefficients in enumerate(drawn):
+
+    def squares_of(coefficients: Array) -> Array:
         smoothed = synthesis @ coefficients
-        square = np.einsum("ij,ij->i", smoothed, smoothed)
-        means[number], squares[number] = mean_over(np.sqrt(square), weights), mean_over(square, weights)
+        return np.asarray(np.einsum("ij,ij->i", smoothed, smoothed))
+
+    means, squares = root_and_square_means(squares_of, drawn, len(synthesis), weights)
     means *= np.sqrt(mean_squared_floor / max(float(np.mean(squares)), np.finfo(float).tiny))
     low, high = np.quantile(means, BAND)
     return ExpectedCongruence(float(np.mean(means)), float(low), float(high))

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from congruence.kernels.arrays import Array, mean_over
+from congruence.kernels.arrays import Array, root_and_square_means
 from congruence.kernels.dependence.blocks import FOLDS, DependentBlocks
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.engine.results import CongruenceInfluence, CongruenceUncertainty
@@ -356,11 +356,12 @@ def norms_of_noise(drawn: Array, synthesis: Array, constant: Array, weights: Arr
     Args:
         drawn, synthesis, constant, weights: see ``means_under_signs``.
     """
-    means = np.empty(len(drawn))
-    for number, coefficients in enumerate(drawn):
+
+    def squares_of(coefficients: Array) -> Array:
         values = synthesis @ coefficients
-        means[number] = mean_over(np.sqrt(np.einsum("ij,ij->i", values, values) + constant), weights)
-    return means
+        return np.asarray(np.einsum("ij,ij->i", values, values) + constant)
+
+    return root_and_square_means(squares_of, drawn, len(synthesis), weights)[0]
 
 
 def scaled_residuals(analysis: Array, chosen: Array, coefficients: Array, delta: Array) -> Array:
@@ -399,7 +400,6 @@ def means_under_signs(
         constant: expected square of the noise outside of them, (p,).
         weights: of the points, (p,), where they count unequally.
     """
-    multipliers = len(drawn)
     counts = np.ones(len(observed)) if weights is None else weights / np.mean(weights)
     moment = synthesis.T @ (synthesis if weights is None else synthesis * counts.astype(synthesis.dtype)[:, None])
     of_noise = np.array([np.sum(part * (moment @ part)) for part in drawn], dtype=np.float64) + counts @ constant
@@ -407,12 +407,13 @@ def means_under_signs(
     # Of e = b + s, E|e|^2 = |b|^2 + E|s|^2: what is left of e without its noise.
     kept = max(0.0, 1.0 - float(np.mean(of_noise)) / signal) if signal > 0.0 else 0.0
     signal_kept, around = np.float32(np.sqrt(kept)) * observed, kept * beside + constant
-    means, squares = np.empty(multipliers), np.empty(multipliers)
-    for number, coefficients in enumerate(drawn):
+
+    def squares_of(coefficients: Array) -> Array:
         values = synthesis @ coefficients
         values += signal_kept
-        square = np.einsum("ij,ij->i", values, values) + around
-        means[number], squares[number] = mean_over(np.sqrt(square), weights), mean_over(square, weights)
+        return np.asarray(np.einsum("ij,ij->i", values, values) + around)
+
+    means, squares = root_and_square_means(squares_of, drawn, len(synthesis), weights)
     return means, squares, of_noise / len(observed), kept
 
 

@@ -130,7 +130,7 @@ def test_intervals_of_the_mean_cover_what_new_targets_give_on_average(shift, sca
     found = []
     for _ in range(SPLITS):
         y = mean + rng.standard_normal(n)
-        result = prepared.conditional_congruence_error(y, model, output_kernel=RBF(0.4))
+        result = prepared.evaluate(y, model, output_kernel=RBF(0.4), draws=0)
         found.append((result.mean, *result.interval(), *result.excess_interval()))
     means, low, high, excess_low, _ = np.transpose(found)
     covered = np.mean((low <= np.mean(means)) & (np.mean(means) <= high))
@@ -162,7 +162,7 @@ def test_errors_of_many_directions_are_known_by_the_leading_ones(monkeypatch):
     found = []
     for axes in (128, 1000):
         monkeypatch.setattr(uncertainty, "MAX_AXES", axes)
-        result = prepared.conditional_congruence_error(y, model, output_kernel=RBF(0.1))
+        result = prepared.evaluate(y, model, output_kernel=RBF(0.1), draws=0)
         found.append(result.uncertainty)
     few, whole = found
     assert few.standard_error == pytest.approx(whole.standard_error, rel=0.1)
