@@ -22,7 +22,7 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -59,13 +59,17 @@ def table_width(predictive: Distribution) -> int:
     if not predictive.has_steps or len(predictive) == 0:
         return 0
     cells = predictive[:1].cells(np.zeros(1))
-    return _table(predictive)[1] if cells is None else cells.ends.shape[1]
+    return _width(_spans(predictive)) if cells is None else cells.ends.shape[1]
 
 
-def _table(predictive: Distribution) -> tuple[Array, int]:
-    """The first count of the table of each distribution, (n,), and how many the widest distribution needs."""
-    first, last = predictive.quantile(np.array([[TAIL, 1.0 - TAIL]])).T
-    return first, int(np.max(last - first)) + 1
+def _spans(predictive: Distribution) -> Array:
+    """The first and the last count of the table of each distribution, (n, 2)."""
+    return predictive.quantile(np.array([[TAIL, 1.0 - TAIL]]))
+
+
+def _width(spans: Array) -> int:
+    """How many counts the widest distribution needs."""
+    return int(np.max(spans[:, 1] - spans[:, 0])) + 1
 
 
 @dataclass(frozen=True)
@@ -94,12 +98,17 @@ class JumpScores:
         return cls(mean_scores(*(predictive.pit_range(y) if cells is None else cells.range)), predictive, cells)
 
     @cached_property
+    def spans(self) -> Array:
+        """Of counts: the first and the last one of the table of each distribution, (n, 2)."""
+        return _spans(self.predictive)
+
+    @cached_property
     def ends(self) -> Array:
         """F_i at successive counts between the tails, or at the ends of cells, (n, K)."""
         if self.cells is not None:
             return np.broadcast_to(self.cells.ends, (len(self), self.cells.ends.shape[1]))
-        predicted, (first, width) = self.predictive, _table(self.predictive)
-        counts = first[:, None] + np.arange(width)
+        predicted, spans = self.predictive, self.spans
+        counts = spans[:, :1] + np.arange(_width(spans))
         ends = np.array(predicted.cdf(counts) if predicted.counts is None else predicted.counts.cumulative(counts))
         ends[:, -1] = 1.0
         return ends
@@ -115,8 +124,7 @@ class JumpScores:
     def variance(self) -> Array:
         """Of each score if the model is the truth, (n, 4)."""
         if len(self) > _READ_AT_ONCE:
-            parts = row_slices(len(self), _READ_AT_ONCE)
-            return np.concatenate([self[rows].variance for rows in parts])
+            return np.concatenate([part.variance for part in self.parts(_READ_AT_ONCE)])
         starts, ends = self.starts, self.ends
         mass = np.diff(ends, axis=1, prepend=0.0)  # cells that are one are counted once
         return np.asarray(np.einsum("nk,nkj->nj", mass, mean_scores(starts, ends) ** 2))
@@ -141,6 +149,14 @@ class JumpScores:
         else:
             drawn[:] = mean_scores(starts.ravel()[place], ends.ravel()[place]).transpose(0, 2, 1)
         return drawn
+
+    def parts(self, size: int) -> Iterator[JumpScores]:
+        """Parts of so many rows, with the spans of their tables, which are found for all of them at once."""
+        for rows in row_slices(len(self), size):
+            part = self[rows]
+            if self.cells is None:
+                vars(part)["spans"] = self.spans[rows]
+            yield part
 
     def __len__(self) -> int:
         return len(self.values)

@@ -18,6 +18,7 @@ it. Of rows that depend on each other it is their scores times one random sign a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 import scipy.special
@@ -228,9 +229,10 @@ def projected_draws(
     """
     count, (n, k) = min(DRAWS_AT_ONCE, draws - block), vectors.shape
     total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
-    for rows in row_slices(n, ROWS_AT_ONCE):
+    parts = repeat(None) if jumps is None else jumps.parts(ROWS_AT_ONCE)
+    for rows, part in zip(row_slices(n, ROWS_AT_ONCE), parts, strict=False):
         u = null_pit_values(first + rows.start, rows.stop - rows.start, block, seed)[:, :count]
-        drawn = monomials_in_place(u) if jumps is None else jumps[rows].drawn(u)
+        drawn = monomials_in_place(u) if part is None else part.drawn(u)
         total += vectors[rows].T @ drawn.reshape(len(drawn), -1)
     projected = total.reshape(k, len(ORDERS), count)
     if jumps is not None:
