@@ -21,7 +21,7 @@ from congruence.kernels.errors import InvalidInputError
 
 SUM_TOLERANCE = 1e-4
 _EXACT = 1e-13
-_FEW = 1024  # comparisons a row that cost less than a search
+_FEW = 2048  # comparisons a row that cost less than a search
 _ROOT_2 = float(np.sqrt(2.0))
 _ROOT_2_PI = float(np.sqrt(2.0 * np.pi))
 
@@ -320,10 +320,10 @@ def count_below(points: Array, values: Array, *, or_equal: bool) -> Array:
         return np.searchsorted(points[0], values, side=side)  # type: ignore[call-overload,no-any-return]
     if points.shape[1] * values.shape[1] <= _FEW:
         compare = np.less_equal if or_equal else np.less
-        passed = np.zeros(values.shape, dtype=np.intp)
+        passed = np.zeros(values.shape, dtype=np.min_scalar_type(points.shape[1]))  # of wide ones sums take longest
         for column in points.T:
             passed += compare(column[:, None], values)
-        return passed
+        return passed.astype(np.intp)
     found = (np.searchsorted(row, some, side=side) for row, some in zip(points, values, strict=True))  # type: ignore[call-overload]
     return np.array(list(found), dtype=np.intp).reshape(values.shape)
 
