@@ -6,7 +6,7 @@ has PIT scores of mean 0 and variance 1, whatever it predicts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,8 +36,8 @@ class Regions:
     Attributes:
         labels: the region of each row, (n,); regions are numbered by size in a sample, the largest first.
         medoids: the row nearest to each region's centre, (k,).
-        names: by feature ranges where features were given, else "region 1". A region is a cluster, and no box: eight of
-            ten of its rows lie in each range, as may rows of other regions.
+        names: by features where they were given, else "region 1". A region is a cluster, and no box: eight of ten of
+            its rows lie in each range, as may rows of other regions. Only "site is b" are all rows of which that is so.
     """
 
     labels: Array = field(repr=False)
@@ -60,14 +60,14 @@ class Regions:
         """The same regions named by ranges of features, see ``regions``.
 
         Args:
-            features: named columns of numbers.
+            features: named columns of numbers or words.
             rows: whose these are, (k,); by default all rows'.
 
         Raises:
             InvalidInputError: features of another length.
         """
         labels = self.labels if rows is None else self.labels[np.asarray(rows)]
-        names = _names(labels, len(self), _numeric(features, len(labels)))
+        names = _names(labels, len(self), _columns(features, len(labels)))
         return Regions(self.labels, self.medoids, names)
 
 
@@ -82,8 +82,8 @@ def regions(x: Any, *, number: int | None = None, features: Mapping[str, Any] | 
     Args:
         x: embeddings (n, d).
         number: of regions; see ``number_of_regions``.
-        features: named columns (n,) of numbers; a region is named by those that vary least in it, as
-            "age mostly 40 to 60, income mostly up to 20". Columns that are not numbers are left out.
+        features: named columns (n,) of numbers or words; a region is named by those that vary least in it, as
+            "age mostly 40 to 60, city is mostly Rome".
         seed: of the clustering's start.
 
     Raises:
@@ -143,45 +143,61 @@ def read_regions(
     return sorted(read, key=lambda region: -(region.reading.strength**2) * region.reading.share)
 
 
-def _numeric(features: Mapping[str, Any], n: int) -> dict[str, Array]:
+def _columns(features: Mapping[str, Any], n: int) -> dict[str, Array]:
+    """Those that differ between rows: numbers as they are, others as words."""
     columns = {}
     for name, values in features.items():
         column = to_numpy(values, f"features[{name!r}]")
         if len(column) != n:
             raise InvalidInputError(f"features: {name!r} has {len(column)} rows, the embeddings {n}; match them by row")
-        if column.ndim == 1 and column.dtype.kind in "iuf" and np.unique(column).size > 1:
-            columns[name] = column.astype(np.float64)
+        column = column.astype(np.float64 if column.dtype.kind in "iuf" else str)
+        if column.ndim == 1 and np.unique(column).size > 1:
+            columns[name] = column
     return columns
 
 
 def _names(labels: Array, count: int, features: Mapping[str, Array]) -> tuple[str, ...]:
-    features = {name: values for name, values in features.items() if not np.isnan(values).all()}
-    whole = {name: np.nanquantile(values, _MIDDLE) for name, values in features.items()}
-    ranges = [_ranges(labels == k, features, whole) for k in range(count)]
-    names = [", ".join(parts) if parts else f"region {k + 1}" for k, parts in enumerate(ranges)]
+    numbers = {name: values for name, values in features.items() if values.dtype.kind == "f"}
+    numbers = {name: values for name, values in numbers.items() if not np.isnan(values).all()}
+    whole = {name: np.nanquantile(values, _MIDDLE) for name, values in numbers.items()}
+    words = {name: np.unique(values, return_inverse=True) for name, values in features.items() if name not in numbers}
+    names = []
+    for k in range(count):
+        members = labels == k
+        found = [_range(name, values, members, *whole[name]) for name, values in numbers.items() if members.any()]
+        found += [_word(name, *coded, members) for name, coded in words.items() if members.any()]
+        told = [text for width, text in sorted(found) if width <= _NARROW]
+        exact = [text for width, text in found if width == 0.0 and " is always " not in text]
+        names.append(", ".join(exact[:1] or told[:_NAMED]) or f"region {k + 1}")
     return tuple(name if names.count(name) == 1 else f"{name} (region {k + 1})" for k, name in enumerate(names))
 
 
-def _ranges(members: Array, features: Mapping[str, Array], whole: Mapping[str, Array]) -> Sequence[str]:
-    """The features whose middle 80 % is narrow in the region against the whole, the narrowest first."""
-    ranges: list[tuple[float, str]] = []
-    for name, values in features.items() if members.any() else ():
-        low, high = whole[name]
-        if np.isnan(values[members]).all():
-            ranges.append((0.0, f"{name} is always missing"))
-            continue
-        inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
-        width = (inside_high - inside_low) / (high - low) if high > low else 1.0
-        if width <= _NARROW:
-            margin, text = 0.05 * (high - low), f"{name} mostly {inside_low:.3g} to {inside_high:.3g}"
-            if np.all((known := values[np.isfinite(values)]) == np.floor(known)) and inside_low == inside_high:
-                text = f"{name} is mostly {inside_low:.6g}"
-            elif inside_low <= low + margin:
-                text = f"{name} mostly up to {inside_high:.3g}"
-            elif inside_high >= high - margin:
-                text = f"{name} mostly from {inside_low:.3g}"
-            ranges.append((width, text))
-    return [text for _, text in sorted(ranges)[:_NAMED]]
+def _range(name: str, values: Array, members: Array, low: float, high: float) -> tuple[float, str]:
+    """How narrow the middle 80 % of a feature is in a region against that of the whole, and the range in words."""
+    if np.isnan(values[members]).all():
+        return 0.0, f"{name} is always missing"
+    inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
+    width = (inside_high - inside_low) / (high - low) if high > low else 1.0
+    margin, text = 0.05 * (high - low), f"{name} mostly {inside_low:.3g} to {inside_high:.3g}"
+    if inside_low == inside_high and np.all((known := values[np.isfinite(values)]) == np.floor(known)):
+        text = f"{name} is mostly {inside_low:.6g}"
+    elif inside_low <= low + margin:
+        text = f"{name} mostly up to {inside_high:.3g}"
+    elif inside_high >= high - margin:
+        text = f"{name} mostly from {inside_low:.3g}"
+    return float(width), text
+
+
+def _word(name: str, values: Array, codes: Array, members: Array) -> tuple[float, str]:
+    """How seldom the most frequent word of a region is in the whole, against there, and how frequent in words."""
+    inside, everywhere = (np.bincount(some, minlength=len(values)) for some in (codes[members], codes))
+    most = int(np.argmax(inside))
+    share, word = float(inside[most] / inside.sum()), str(values[most])
+    if share < _MIDDLE[1] - _MIDDLE[0] or ", " in word:  # which would be two parts of a name
+        return 1.0, ""
+    if inside[most] == everywhere[most] == inside.sum():
+        return 0.0, f"{name} is {word}"
+    return float(everywhere[most] / len(codes)) / share, f"{name} is {'always' if share == 1.0 else 'mostly'} {word}"
 
 
 def calibration_by_group(

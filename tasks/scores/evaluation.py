@@ -262,6 +262,7 @@ class Segment:
         excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
         ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
         gain: what a spread of its own explains, see ``TargetRows.gain_of_part``.
+        regions: the regions of the inputs that lie in it, by name.
     """
 
     name: str
@@ -270,6 +271,7 @@ class Segment:
     excess: float
     ranges: tuple[tuple[str, float, float], ...] = ()
     gain: float = 0.0
+    regions: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -283,9 +285,9 @@ class Segment:
         return tuple(f"{column} {word}" for column, equals, word, low in named if equals and low > 0.0)
 
     def repeats(self, place: Finding) -> bool:
-        """Whether it is a slice that is named with its fault, or a part of one with the same fault."""
-        part = place.place in self.lies_in and self.finding.repeats(place)
-        return place.place == self.place or part
+        """Whether it is a slice, or all of a region, that is named with its fault, or a part of one with the same."""
+        name = place.place.replace(" is ", " ", 1)  # of a region: "area is c"
+        return name == self.place or (name in self.lies_in and self.finding.repeats(place))
 
 
 @dataclass(frozen=True)

@@ -141,12 +141,15 @@ def named_features(split: SplitRows, rows: Array) -> pd.DataFrame:
     return frame[[name for name in frame if _is_feature(frame[name])]]
 
 
-def numbers_of_inputs(split: SplitRows, features: pd.DataFrame) -> dict[str, Array]:
-    """The columns of numbers among ``features`` that the encoder is given, by which regions of its space are named."""
+def features_of_inputs(split: SplitRows, features: pd.DataFrame) -> dict[str, Array]:
+    """The columns among ``features`` that the encoder is given, by which regions of its space are named."""
     if split.settings.input_kind != "features":
         return {}
     inputs = features[[name for name in split.settings.input_columns if name in features]]
-    return {str(name): inputs[name].to_numpy() for name in inputs.select_dtypes("number").columns}
+    return {
+        str(name): (column if is_numeric(column) else column.astype("string").fillna("missing")).to_numpy()
+        for name, column in inputs.items()
+    }
 
 
 def principal_axes(rows: ScoredRows, sample: Array, chosen: Array) -> pd.DataFrame:

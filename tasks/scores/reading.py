@@ -221,6 +221,7 @@ def _judged(
         said = () if verdict.p_value is None else (no_fault(rows, verdict.p_value),)
         return WhatIsWrong(said, table(-1.0), p_value=p_value)
     found, (everywhere, named) = segments(), findings()
+    named = [replace(each, lies_in=tuple(part.name for part in found if each.place in part.regions)) for each in named]
     apart = [each.finding for each in found if not any(each.repeats(place) for place in named)]
     apart += [] if rare is None else rare(overall, found)
     sentences, fault = sentences_of(everywhere, named, len(places), apart)
@@ -254,8 +255,12 @@ def _interpreted(places: Sequence[Place], pit: Array, groups: Mapping[str, Array
 FEWEST_ROWS = 200
 """Rows below which places as small as segments say nothing."""
 
+_MOSTLY = 0.8
 
-def weak_segments(features: pd.DataFrame, rows: RowsRead, cce: Array, expected: Array) -> list[Segment]:
+
+def weak_segments(
+    features: pd.DataFrame, rows: RowsRead, cce: Array, expected: Array, regions: Regions | None = None
+) -> list[Segment]:
     """The segments in which the version is wrong, the most wrong first; none where none is.
 
     Of a version that is true, 95 of 100 splits have none.
@@ -265,6 +270,7 @@ def weak_segments(features: pd.DataFrame, rows: RowsRead, cce: Array, expected: 
         rows: the n rows.
         cce: CCE at the rows, (n,).
         expected: what it would be there if the version were true, (n,).
+        regions: of the rows.
     """
     if len(rows) < FEWEST_ROWS:
         return []
@@ -281,8 +287,15 @@ def weak_segments(features: pd.DataFrame, rows: RowsRead, cce: Array, expected: 
             finding = kind.finding(reading, name, "", sizes)
             finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows))
             gain = 0.0 if rows.targets is None else rows.targets.gain_of_part(chosen)
-            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain))
+            inside = () if regions is None else _regions_in(chosen, regions)
+            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, inside))
     return sorted(found, key=lambda segment: -segment.finding.weight)
+
+
+def _regions_in(chosen: Array, regions: Regions) -> tuple[str, ...]:
+    """The regions of which four of five rows are among the ``chosen``."""
+    inside, whole = (np.bincount(labels, minlength=len(regions)) for labels in (regions.labels[chosen], regions.labels))
+    return tuple(regions.names[k] for k in np.flatnonzero((whole > 0) & (inside >= _MOSTLY * whole)).tolist())
 
 
 def _feature(name: str, column: pd.Series) -> Feature:

@@ -52,10 +52,10 @@ from congruence.tasks.scores.points import (
     ScoredRows,
     SplitRows,
     correlated_rows,
+    features_of_inputs,
     influence_table,
     logged_columns,
     named_features,
-    numbers_of_inputs,
     over_all_rows,
     principal_axes,
     row_frame,
@@ -254,8 +254,8 @@ def _named_regions(
     """
     calibration, regions = measurement.calibration, None
     if calibration is not None and calibration.regions is not None:
-        numbers = numbers_of_inputs(given.split, features.loc[given.numbers[searched]])
-        regions = calibration.regions.named(numbers, searched)
+        inputs = features_of_inputs(given.split, features.loc[given.numbers[searched]])
+        regions = calibration.regions.named(inputs, searched)
     if calibration is not None and calibration.reading is not None:
         measurement = replace(measurement, calibration=calibration.at_rows(runs_looked_at(len(given.targets))))
     return measurement, regions
@@ -304,7 +304,8 @@ def _what_is_wrong(
     def segments() -> list[Segment]:
         some = searched_rows(len(targets), given.seed)
         if_true = points["cce_noise_floor"][some] * floor_share(metrics)
-        return weak_segments(features.loc[given.numbers[some]], rows[some], points["cce"][some], if_true)
+        there = replace(regions, labels=regions.labels[some])
+        return weak_segments(features.loc[given.numbers[some]], rows[some], points["cce"][some], if_true, there)
 
     crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
     crossing = [crossing_finding(len(targets), crossed)] if crossed >= MOSTLY else []

@@ -94,8 +94,9 @@ def level_clause(reading: LevelReading) -> str:
 
 def level_finding(reading: LevelReading, place: str = "", words: str = "") -> Finding:
     """The finding of a reading that is off."""
-    (first, *_) = reading.faults
+    first, *others = reading.faults
     apart = first.observed - first.probability
+    further = [(each.name, each.observed - each.probability) for each in others]
     return Finding(
         place,
         words or place_in_words(place),
@@ -106,6 +107,7 @@ def level_finding(reading: LevelReading, place: str = "", words: str = "") -> Fi
         apart**2 / max(first.probability * (1.0 - first.probability), 1e-12),
         f"{first.name} {apart > 0}",
         abs(apart),
+        {f"{name} {amount > 0}": abs(amount) for name, amount in further},
     )
 
 

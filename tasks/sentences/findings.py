@@ -5,7 +5,7 @@ How much is said in the unit of the targets, where it can be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -56,6 +56,8 @@ class Finding:
         size: its square in score units: the share of the scores' variance that it makes there.
         kind: faults of one kind and one size differ in nothing that is worth a sentence.
         amount: of the fault, positive, to compare faults of one kind.
+        also: kinds and amounts of others that the clause tells beside it.
+        lies_in: names of places of which this one is a part.
     """
 
     place: str
@@ -67,6 +69,8 @@ class Finding:
     size: float
     kind: str = ""
     amount: float = 0.0
+    also: Mapping[str, float] = field(default_factory=dict)
+    lies_in: tuple[str, ...] = ()
 
     @property
     def weight(self) -> float:
@@ -92,8 +96,9 @@ class Finding:
         return f"{self.short} {self.words}" if self.place else self.short
 
     def repeats(self, other: Finding) -> bool:
-        """Whether it tells nothing beside ``other``: the same kind, and neither half nor twice of it."""
-        return self.kind == other.kind and 0.5 * other.amount < self.amount < 2.0 * other.amount
+        """Whether it tells nothing beside ``other``: a kind that it tells, too, and neither half nor twice of it."""
+        amount = {**other.also, other.kind: other.amount}.get(self.kind, 0.0)
+        return 0.5 * amount < self.amount < 2.0 * amount
 
 
 def sentences_of(
@@ -116,20 +121,28 @@ def sentences_of(
     sentences = [first.sentence]
     if overall is not None and first is not overall:
         sentences.append(f"Over all rows, {overall.clause}{overall.stop}")
-    apart = [each for each in apart if each is not first]
-    shown = apart[: MOST_SENTENCES - 1 - len(sentences)]
-    sentences += [each.sentence for each in shown]
-    left = sum(1 for each in apart if each not in shown and each in places)
-    return [*sentences, *_rest(total, len(places), left, sum(1 for each in same if each in places))], first.label
+    told, parts = [first], [each for each in apart if each is not first]
+    left = part = 0
+    for each in parts:
+        if any(other.place in each.lies_in and each.repeats(other) for other in told):
+            part += 1
+        elif len(sentences) < MOST_SENTENCES - 1:
+            sentences.append(each.sentence)
+            told.append(each)
+        else:
+            left += each in places
+    shared = sum(1 for each in same if each in places)
+    return [*sentences, *_rest(total, len(places), left, shared, part)], first.label
 
 
-def _rest(total: int, wrong: int, further: int, same: int) -> list[str]:
+def _rest(total: int, wrong: int, further: int, same: int, part: int) -> list[str]:
     """The last sentence, if there is one, on the places that no other speaks of.
 
     Args:
         total, wrong: how many there are, and how many have a fault.
         further: of these, those that have another than all rows have and were not named.
         same: those that have the overall fault.
+        part: those that are part of a place that was named, and have its fault.
     """
     parts = []
     if further:
@@ -137,6 +150,8 @@ def _rest(total: int, wrong: int, further: int, same: int) -> list[str]:
     if same:
         few = "1 place shares" if same == 1 else f"{same} of {total} places share"
         parts.append(f"{'all places share' if same == total else few} the overall fault")
+    if part:
+        parts.append(f"{'1 place lies' if part == 1 else f'{part} places lie'} in one named above, with the same fault")
     if total > wrong:
         parts.append(f"in {total - wrong} of {total} places no fault was found")
     return [capital("; ".join(parts)) + "."] if parts else []

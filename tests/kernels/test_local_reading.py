@@ -425,6 +425,19 @@ def test_a_region_is_named_by_a_feature_that_all_its_rows_lack() -> None:
     assert "missing" not in found.names[found.labels[-1]]
 
 
+def test_a_region_is_named_by_words_and_as_all_rows_of_a_word_only_where_it_is_all_of_them() -> None:
+    rng = np.random.default_rng(1)
+    cluster = np.repeat([0, 1, 2], [300, 200, 100])
+    x = 20.0 * np.eye(3)[cluster] + rng.normal(size=(600, 3))
+    city = np.array(["Paris", "Rome", "Oslo"])[cluster].astype(object)
+    city[500:520] = "Rome"  # among those of Oslo
+    found = regions(x, number=3, features={"city": city, "is_new": np.arange(600) % 2 == 0})
+    assert found.names == ("city is Paris", "city is always Rome", "city is mostly Oslo")
+    assert [place_in_words(name).split(" city ")[0] for name in found.names] == ["where", *["in the region where"] * 2]
+    commas = regions(x, number=3, features={"city": np.char.add(city.astype(str), ", the city")})
+    assert commas.names == ("region 1", "region 2", "region 3"), "a name's parts are told apart by commas"
+
+
 def test_the_interval_of_a_gross_bias_in_few_rows_holds_it() -> None:
     """The bias score is near its end there, and the shift no linear function of it."""
     held = 0

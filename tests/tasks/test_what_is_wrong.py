@@ -7,6 +7,7 @@ import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,11 +44,11 @@ from congruence.tasks.scores.evaluation import (
     verdict_of,
 )
 from congruence.tasks.scores.metrics.registry import metric_names, metric_of
-from congruence.tasks.scores.points import named_features, numbers_of_inputs, over_all_rows
+from congruence.tasks.scores.points import features_of_inputs, named_features, over_all_rows
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, weak_segments
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.sentences.findings import sentences_of, what_is_wrong
+from congruence.tasks.sentences.findings import Finding, sentences_of, what_is_wrong
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 from congruence.tasks.solving.solve import from_bytes, to_bytes
@@ -320,7 +321,7 @@ def test_regions_are_named_by_the_features_of_the_valid_rows(tmp_path: Path) -> 
     valid = np.arange(60) % 3 > 0
     for settings, names in ((listed, ["age", "income"]), (listed.model_copy(update={"input": "vector"}), [])):
         split = open_split(settings)
-        found = numbers_of_inputs(split, named_features(split, np.flatnonzero(valid)))
+        found = features_of_inputs(split, named_features(split, np.flatnonzero(valid)))
         assert list(found) == names
         for number, name in enumerate(names):
             np.testing.assert_array_equal(found[name], X[:60, number][valid])
@@ -354,3 +355,33 @@ def test_a_segment_of_few_rows_is_the_first_sentence_where_it_is_the_largest_fau
         r"Where x0 is above 2\.3\d? \(2\d rows, 1 %\) the targets lie [34](\.\d)? predicted spreads above", said[0]
     )
     assert label.startswith("targets above the predictions where x0 is above 2.3")
+
+
+def test_a_region_that_lies_in_a_range_with_its_fault_is_counted_and_not_told_again() -> None:
+    def fault(place: str, rows: int, amount: float = 0.5, kind: str = "bias+", **more: Any) -> Finding:
+        clause = f"predictions are {amount} too low"
+        return Finding(place, f"where {place}", rows, rows / 1000, clause, "", amount**2, kind, amount, **more)
+
+    wide = fault("age is 50 or more", 500)
+    regions = [
+        fault("region 1", 200, lies_in=("age is 50 or more",)),
+        fault("region 2", 150, 1.2, lies_in=("age is 50 or more",)),
+        fault("region 3", 100),
+    ]
+    said, _ = sentences_of(None, regions, 4, [wide])
+    assert [sentence.split(" (")[0] for sentence in said[:3]] == [
+        "Where region 2",
+        "Where age is 50 or more",
+        "Where region 3",
+    ]
+    assert said[3:] == ["1 place lies in one named above, with the same fault; in 1 of 4 places no fault was found."]
+
+
+def test_a_place_whose_fault_is_the_second_of_all_rows_shares_it() -> None:
+    """Of predicted quantiles a level and an interval are told together, the more certain of the two first."""
+    overall = Finding("", "", 1000, 1.0, "84 % lie below", "", 0.1, "level", 0.11, {"interval": 0.1})
+    place = Finding("a", "where it is a", 100, 0.1, "the interval holds 71 %", "", 0.1, "interval", 0.19)
+    assert place.repeats(overall)
+    assert not replace(place, amount=0.21).repeats(overall)
+    assert not replace(place, kind="another level").repeats(overall)
+    assert sentences_of(overall, [place], 1)[0] == ["84 % lie below.", "All places share the overall fault."]
