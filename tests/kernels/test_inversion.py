@@ -23,6 +23,8 @@ def bisected(law, q):
     high = np.where(law.cdf(low) >= q, low, high)
     for _ in range(120):
         middle = low + (high - low) / 2
+        if np.all((middle == low) | (middle == high)):
+            break  # no step moves the upper end any more
         reached = law.cdf(middle) >= q
         high, low = np.where(reached, middle, high), np.where(reached, low, middle)
     return high
