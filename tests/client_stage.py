@@ -132,10 +132,6 @@ class Stage:
         body = {"deployments": {"name": {"like_": deployment}}, "sort": "EXPECTED_START_TIME_DESC", "limit": 100}
         return [run for run in self.prefect("flow_runs/filter", body) if run["state_type"] != "SCHEDULED"]
 
-    def delete_deployments(self, name: str) -> None:
-        for found in self.prefect("deployments/filter", {"deployments": {"name": {"like_": name}}}):
-            self.prefect(f"deployments/{found['id']}", method="DELETE")
-
     # MLflow
 
     def evaluations(self, split: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:

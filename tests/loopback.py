@@ -107,17 +107,6 @@ class MlflowServer(HttpServer):
         super().__init__(command, folder / "mlflow.log", allowed | key | quiet)
 
 
-class PrefectServer(HttpServer):
-    """``prefect server start``; ``api`` is what PREFECT_API_URL takes."""
-
-    def __init__(self, folder: Path) -> None:
-        port = free_port()
-        self.api = f"http://127.0.0.1:{port}/api"
-        self.url = f"{self.api}/health"
-        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-        super().__init__(command, folder / "prefect.log", {"PREFECT_HOME": str(folder / "prefect-server")})
-
-
 class PostgreSQL:
     """A cluster of its own, with a password, in a temporary folder; ``uri`` is what MLflow's stores take."""
 

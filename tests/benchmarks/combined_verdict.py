@@ -26,11 +26,6 @@ from congruence.tasks.scores.rows_read import RowsRead
 PER_INPUTS = 50  # splits that share inputs and draws
 
 
-def congruence_tests(split, y, versions, **asked):
-    """The test of every version on a prepared split."""
-    return {name: result.test for name, result in split.evaluate(y, versions, **asked).items()}
-
-
 def truth(family: str, x: np.ndarray, rng: np.random.Generator) -> tuple[Distribution, np.ndarray]:
     mean, spread = 2.0 * x[:, 0], np.exp(0.5 * x[:, 1])
     n = len(x)

@@ -78,7 +78,7 @@ def level(splits: range, n: int, draws: int, kept: Kept) -> None:
             prepared = prepare(x, input_kernel=EXACT.input_kernel)
             kept.save()
         for name, seed, y, model in drawn(mean, spread, split):
-            test = congruence_tests(prepared, y, {"": model}, draws=draws, seed=seed)[""]
+            test = prepared.evaluate(y, model, draws=draws, seed=seed).test
             kept.add(name, test.p_value, np.mean(test.point_p_values <= AT), np.any(test.significant_points()))
 
 

@@ -117,11 +117,6 @@ def asarray(values, dtype=None):
 array = asarray
 
 
-def asnumpy(values):
-    """The host array."""
-    return values.get() if isinstance(values, ndarray) else np.asarray(values)
-
-
 class _Module:
     """Functions of a NumPy module on device arrays."""
 

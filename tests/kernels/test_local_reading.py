@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,8 +17,6 @@ from congruence.kernels.conditional_calibration.local_reading import (
     local_reading,
 )
 from congruence.kernels.conditional_calibration.reading import (
-    Faults,
-    GroupReading,
     faults,
     group_reading,
     group_readings,
@@ -329,19 +326,6 @@ def test_the_wrong_region_is_read_first(inputs: Array) -> None:
     assert first.reading.dominant == "spread"
     assert first.reading.factor == pytest.approx(2.0, rel=0.15)
     assert first.q_value < 1e-6 < min(region.q_value for region in rest)
-
-
-def _reading(**changes: object) -> GroupReading:
-    base = group_reading(np.linspace(0.001, 0.999, 500))
-    return replace(base, **changes)  # type: ignore[arg-type]
-
-
-def _fault(kind: str, strength: float, shift: float = 0.0, factor: float = 1.0) -> Faults:
-    scores = np.zeros((1, 4))
-    scores[0, ORDERS.index(kind)] = strength
-    return Faults(
-        scores, np.array([ORDERS.index(kind)]), *(np.array([v]) for v in (strength, shift, factor)), np.zeros((1, 4))
-    )
 
 
 def test_faults_in_plain_words() -> None:
