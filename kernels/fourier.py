@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import scipy.linalg
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
@@ -273,17 +272,31 @@ def fourier_features(terms: Sequence[Density], low: float, high: float, toleranc
     # The least directions hang on the last digits: sines and cosines, not products of them.
     values = [np.cos(phase) * whole.amplitudes, np.sin(phase) * whole.amplitudes]
     spectra = [np.linalg.eigh(2.0 * (part.T @ part)) for part in values]
+    directions, lost = _used(values, spectra, tolerance)
+    projection = np.zeros((2 * count, len(directions)))
+    for place, (_, axes) in enumerate(spectra):
+        own = directions // count == place
+        projection[place * count : (place + 1) * count, own] = axes[:, directions[own] % count]
+    return replace(whole, error=whole.error + lost, projection=projection)
+
+
+def _used(values: Sequence[Array], spectra: Sequence[tuple[Array, Array]], tolerance: float) -> tuple[Array, float]:
+    """Returns the numbers of the directions that are used, the first ones first, and what the others hold."""
     energy = np.concatenate([each for each, _ in spectra])
     order = np.argsort(energy)
-    energy, directions = energy[order], scipy.linalg.block_diag(*(axes for _, axes in spectra))[:, order]
+    dropped, kept = np.cumsum(np.maximum(energy[order], 0.0)), energy[order] > tolerance / 10.0
     if tolerance > 1e-10:  # what is dropped at a point, rather than in the sum over the grid
-        squares = [(part @ axes) ** 2 for part, (_, axes) in zip(values, spectra, strict=True)]
-        dropped = np.max(np.cumsum(np.concatenate(squares, axis=1)[:, order], axis=1), axis=0)
-        kept = dropped > tolerance / 10.0
-    else:
-        dropped, kept = np.cumsum(np.maximum(energy, 0.0)), energy > tolerance / 10.0
-    lost = float(dropped[~kept][-1]) if not kept.all() else 0.0
-    return replace(whole, error=whole.error + lost, projection=np.ascontiguousarray(directions[:, kept][:, ::-1]))
+        points, count = values[0].shape
+        kept = dropped > 0.3 * points * tolerance  # for then it is beyond a tenth of it in the mean over the points
+        least = order[~kept]
+        squares = np.empty((points, len(least)))
+        for place, (part, (_, axes)) in enumerate(zip(values, spectra, strict=True)):
+            own = least // count == place
+            squares[:, own] = (part @ axes[:, least[own] % count]) ** 2
+        dropped = np.max(np.cumsum(squares, axis=1), axis=0)
+        kept[~kept] = dropped > tolerance / 10.0
+    missed = np.count_nonzero(~kept)
+    return order[missed:][::-1], float(dropped[missed - 1]) if missed else 0.0
 
 
 def mass_outside(distribution: Distribution, low: float, high: float) -> Array:
