@@ -127,9 +127,11 @@ class Feature:
         return np.asarray(totals[last + 1] - totals[first])
 
     def range_of(self, part: int, *, complement: bool) -> Range:
-        """The range of a number, or what lies outside of it, of which it is one."""
+        """The range of a number, or what lies outside of it, of which it is one: of two words the other."""
         ends = self.cells[1]
         first, last = self.parts[0][part], self.parts[1][part]
+        if not self.is_ordered and complement and len(ends) == 2:
+            return Range(self.name, word=str(ends[1 - first]))
         if not self.is_ordered:
             return Range(self.name, word=str(ends[first]), is_not=complement)
         above = float(ends[first - 1]) if first else -np.inf

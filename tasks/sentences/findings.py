@@ -38,6 +38,7 @@ _SATURATED = 3.0
 _MOST = 1.5
 """Of a size, whose largest is 3: beyond it nothing else can be read from bounded scores."""
 
+_OTHERWISE = "distributed otherwise than predicted"
 _UNIT, _UNIT_OF_SPREAD = 10.0, 30.0
 """Times, or predicted spreads, from which a wrong unit is the first thing to look for."""
 
@@ -165,13 +166,14 @@ def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes
     if sizes is not None and kind in _CLAUSES and second is not None and reading.strength**2 < _MOST:
         clause += second_clause(reading, second)
     sign = "+" if reading.strength > 0 else "-"
+    crowds = sizes is not None and _crowds(reading, sizes)
     return Finding(
         place,
         words or place_in_words(place),
         reading.rows,
         reading.share,
         clause,
-        short_name(kind, reading.strength),
+        _OTHERWISE if crowds else short_name(kind, reading.strength),
         reading.strength**2,
         kind + sign,
         abs(reading.strength),
@@ -223,12 +225,23 @@ def _tails(reading: GroupReading, sizes: TargetRows) -> str:
 
 
 def _skew(reading: GroupReading, sizes: TargetRows) -> str:
-    above, below = share_of(sizes.share_outside(0.95)), share_of(sizes.share_outside(0.05))
-    if reading.strength > 0:
+    above, below = (share_of(sizes.share_outside(level)) for level in (0.95, 0.05))
+    to_right = reading.strength > 0
+    if _crowds(reading, sizes):
+        low, ends = (0.1, "10 % quantile and the median") if to_right else (0.5, "median and the 90 % quantile")
+        held = share_of(float(np.mean((sizes.pit > low) & (sizes.pit < low + 0.4))))
+        return f"the targets are {_OTHERWISE}: {held} lie between the {ends}, where 40 % should"
+    if to_right:
         shares = f"{above} lie above the 95 % quantile, {below} below the 5 % quantile"
         return f"the targets are skewed to the right of the predictions: {shares}"
     shares = f"{below} lie below the 5 % quantile, {above} above the 95 % quantile"
     return f"the targets are skewed to the left of the predictions: {shares}"
+
+
+def _crowds(reading: GroupReading, sizes: TargetRows) -> bool:
+    """Whether targets are cut off where a skew would have them reach: they crowd before the median, and reach less."""
+    side, other = (0.95, 0.05) if reading.strength > 0 else (0.05, 0.95)
+    return reading.dominant == "skew" and sizes.share_outside(side) <= sizes.share_outside(other)
 
 
 _CLAUSES: dict[str, Callable[[GroupReading, TargetRows], str]] = {

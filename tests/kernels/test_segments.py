@@ -103,3 +103,12 @@ def test_a_slice_that_is_wrong_is_named_alone_and_its_size_is_not_that_of_chosen
     chosen, judged = np.mean(sizes, axis=0)
     assert judged < chosen
     assert judged == pytest.approx(1.0, abs=0.06)
+
+
+def test_what_is_not_one_of_two_words_is_the_other() -> None:
+    two = Feature("is_new", np.array(["False", "True", "True"]))
+    assert two.range_of(0, complement=True).word == "True"
+    assert not two.range_of(0, complement=True).is_not
+    three = Feature("word", WORDS).range_of(0, complement=True)
+    assert three.is_not
+    assert three.word == "a"

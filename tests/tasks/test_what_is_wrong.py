@@ -48,7 +48,7 @@ from congruence.tasks.scores.points import features_of_inputs, named_features, o
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, weak_segments
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.sentences.findings import Finding, sentences_of, what_is_wrong
+from congruence.tasks.sentences.findings import Finding, TargetRows, group_finding, sentences_of, what_is_wrong
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 from congruence.tasks.solving.solve import from_bytes, to_bytes
@@ -385,3 +385,21 @@ def test_a_place_whose_fault_is_the_second_of_all_rows_shares_it() -> None:
     assert not replace(place, amount=0.21).repeats(overall)
     assert not replace(place, kind="another level").repeats(overall)
     assert sentences_of(overall, [place], 1)[0] == ["84 % lie below.", "All places share the overall fault."]
+
+
+def test_targets_that_are_cut_off_are_not_said_to_reach_further_there() -> None:
+    """What a cap holds back crowds about the median, and so has the score of a skew to the right."""
+    rng = np.random.default_rng(2)
+    z = np.minimum(rng.normal(size=2000), 0.2) - 0.3
+    sizes = TargetRows(z, np.zeros(2000), np.ones(2000), stats.norm.cdf(z))
+    reading = replace(group_reading(sizes.pit), dominant="skew", strength=0.8)
+    found = group_finding(reading, "", "", sizes)
+    between = np.mean((sizes.pit > 0.1) & (sizes.pit < 0.5))
+    held = f"{100 * between:.0f} % lie between the 10 % quantile and the median, where 40 % should"
+    assert found.clause.startswith(f"the targets are distributed otherwise than predicted: {held}")
+    assert found.short == "distributed otherwise than predicted"
+    right = rng.gamma(2.0, size=2000) - 2.0
+    sizes = TargetRows(right, np.zeros(2000), np.ones(2000), stats.norm.cdf(right / 2.0**0.5))
+    skewed = group_finding(replace(reading, strength=0.4), "", "", sizes)
+    assert skewed.clause.startswith("the targets are skewed to the right of the predictions: ")
+    assert skewed.short == "skewed to the right"
