@@ -259,7 +259,13 @@ _MOSTLY = 0.8
 
 
 def weak_segments(
-    features: pd.DataFrame, rows: RowsRead, cce: Array, expected: Array, regions: Regions | None = None
+    features: pd.DataFrame,
+    rows: RowsRead,
+    cce: Array,
+    expected: Array,
+    regions: Regions | None = None,
+    *,
+    is_sample: bool = False,
 ) -> list[Segment]:
     """The segments in which the version is wrong, the most wrong first; none where none is.
 
@@ -271,6 +277,7 @@ def weak_segments(
         cce: CCE at the rows, (n,).
         expected: what it would be there if the version were true, (n,).
         regions: of the rows.
+        is_sample: whether the split has more.
     """
     if len(rows) < FEWEST_ROWS:
         return []
@@ -285,7 +292,8 @@ def weak_segments(
             sizes = None if rows.targets is None else rows.targets[judged]
             excess = excess_over(float(cce[chosen].mean()), float(expected[chosen].mean()))
             finding = kind.finding(reading, name, "", sizes)
-            finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows))
+            sample = len(rows) if is_sample else None
+            finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows), sample=sample)
             gain = 0.0 if rows.targets is None else rows.targets.gain_of_part(chosen)
             inside = () if regions is None else _regions_in(chosen, regions)
             found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, inside))

@@ -305,7 +305,8 @@ def _what_is_wrong(
         some = searched_rows(len(targets), given.seed)
         if_true = points["cce_noise_floor"][some] * floor_share(metrics)
         there = replace(regions, labels=regions.labels[some])
-        return weak_segments(features.loc[given.numbers[some]], rows[some], points["cce"][some], if_true, there)
+        asked = features.loc[given.numbers[some]], rows[some], points["cce"][some], if_true, there
+        return weak_segments(*asked, is_sample=len(some) < len(targets))
 
     crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
     crossing = [crossing_finding(len(targets), crossed)] if crossed >= MOSTLY else []

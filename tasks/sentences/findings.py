@@ -59,6 +59,7 @@ class Finding:
         amount: of the fault, positive, to compare faults of one kind.
         also: kinds and amounts of others that the clause tells beside it.
         lies_in: names of places of which this one is a part.
+        sample: where not all rows of a long split were looked through: of how many ``rows`` are so many.
     """
 
     place: str
@@ -72,6 +73,7 @@ class Finding:
     amount: float = 0.0
     also: Mapping[str, float] = field(default_factory=dict)
     lies_in: tuple[str, ...] = ()
+    sample: int | None = None
 
     @property
     def weight(self) -> float:
@@ -88,8 +90,10 @@ class Finding:
         """ "Where site is b (500 rows, 25 %) predictions are 0.61 too high on average (0.5 to 0.7)."."""
         if not self.place:
             return f"{capital(self.clause)}{self.stop}"
-        rows = "" if self.words.startswith("for ") else f" ({self.rows:,} rows, {percent(self.share)})"
-        return f"{capital(self.words)}{rows} {self.clause}{self.stop}"
+        rows = f" ({self.rows:,} rows, {percent(self.share)})"
+        if self.sample is not None:
+            rows = f" ({percent(self.share)} of the rows, read in {self.rows:,} of a sample of {self.sample:,})"
+        return f"{capital(self.words)}{'' if self.words.startswith('for ') else rows} {self.clause}{self.stop}"
 
     @property
     def label(self) -> str:

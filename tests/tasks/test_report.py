@@ -292,6 +292,19 @@ def test_the_rows_of_a_segment_are_those_of_the_ends_that_are_written() -> None:
     assert found >= 3
 
 
+def test_a_segment_of_a_sample_says_of_how_many_rows_it_is() -> None:
+    """34 % of a million rows are not the 13,771 of them that were looked at."""
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame({"x0": rng.normal(size=2000)})
+    pit, ones = stats.norm.cdf(rng.normal(size=2000) + (table["x0"] > 0.5)), np.ones(2000)
+    (whole, *_), (sampled, *_) = (
+        weak_segments(table, RowsRead(pit), ones, ones, is_sample=is_sample) for is_sample in (False, True)
+    )
+    rows, share = whole.finding.rows, round(100 * whole.finding.share)
+    assert f"({rows} rows, {share} %) the targets lie" in whole.finding.sentence
+    assert f"({share} % of the rows, read in {rows} of a sample of 2,000) the targets" in sampled.finding.sentence
+
+
 def test_few_rows_that_are_far_off_are_named_by_the_ends_of_their_range() -> None:
     rng = np.random.default_rng(5)
     table = pd.DataFrame(rng.normal(size=(2000, 5)), columns=[f"x{k}" for k in range(5)])
