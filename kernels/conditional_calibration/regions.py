@@ -26,6 +26,7 @@ LARGEST_NUMBER = 12
 _MIDDLE = (0.1, 0.9)  # quantiles that a range spans
 _NARROW = 0.6  # of the split's own range, for a range to tell something
 _NAMED = 2  # features in a name
+_ALL = -1.0  # of a region that is all rows of one value, which says more than any range
 _REACH = 1.959963984540054
 
 
@@ -166,21 +167,23 @@ def _names(labels: Array, count: int, features: Mapping[str, Array]) -> tuple[st
         members = labels == k
         found = [_range(name, values, members, *whole[name]) for name, values in numbers.items() if members.any()]
         found += [_word(name, *coded, members) for name, coded in words.items() if members.any()]
-        told = [text for width, text in sorted(found) if width <= _NARROW]
-        exact = [text for width, text in found if width == 0.0 and " is always " not in text]
-        names.append(", ".join(exact[:1] or told[:_NAMED]) or f"region {k + 1}")
+        told = sorted(part for part in found if part[0] <= _NARROW)
+        several = told[: 1 if told and told[0][0] == _ALL else _NAMED]
+        names.append(", ".join(text for _, text in several) or f"region {k + 1}")
     return tuple(name if names.count(name) == 1 else f"{name} (region {k + 1})" for k, name in enumerate(names))
 
 
 def _range(name: str, values: Array, members: Array, low: float, high: float) -> tuple[float, str]:
-    """How narrow the middle 80 % of a feature is in a region against that of the whole, and the range in words."""
+    """How narrow the middle 80 % of a feature is in a region against that of the whole, or ``_ALL``; and in words."""
     if np.isnan(values[members]).all():
         return 0.0, f"{name} is always missing"
     inside_low, inside_high = np.nanquantile(values[members], _MIDDLE)
     width = (inside_high - inside_low) / (high - low) if high > low else 1.0
     margin, text = 0.05 * (high - low), f"{name} mostly {inside_low:.3g} to {inside_high:.3g}"
     if inside_low == inside_high and np.all((known := values[np.isfinite(values)]) == np.floor(known)):
-        text = f"{name} is mostly {inside_low:.6g}"
+        if np.array_equal(values == inside_low, members):
+            return _ALL, f"{name} is {inside_low:.15g}"
+        text = f"{name} is mostly {inside_low:.15g}"
     elif inside_low <= low + margin:
         text = f"{name} mostly up to {inside_high:.3g}"
     elif inside_high >= high - margin:
@@ -189,14 +192,14 @@ def _range(name: str, values: Array, members: Array, low: float, high: float) ->
 
 
 def _word(name: str, values: Array, codes: Array, members: Array) -> tuple[float, str]:
-    """How seldom the most frequent word of a region is in the whole, against there, and how frequent in words."""
+    """How seldom the most frequent word of a region is in the whole, against there, or ``_ALL``; and in words."""
     inside, everywhere = (np.bincount(some, minlength=len(values)) for some in (codes[members], codes))
     most = int(np.argmax(inside))
     share, word = float(inside[most] / inside.sum()), str(values[most])
     if share < _MIDDLE[1] - _MIDDLE[0] or ", " in word:  # which would be two parts of a name
         return 1.0, ""
     if inside[most] == everywhere[most] == inside.sum():
-        return 0.0, f"{name} is {word}"
+        return _ALL, f"{name} is {word}"
     return float(everywhere[most] / len(codes)) / share, f"{name} is {'always' if share == 1.0 else 'mostly'} {word}"
 
 

@@ -287,7 +287,8 @@ class Segment:
     def repeats(self, place: Finding) -> bool:
         """Whether it is a slice, or all of a region, that is named with its fault, or a part of one with the same."""
         name = place.place.replace(" is ", " ", 1)  # of a region: "area is c"
-        return name == self.place or (name in self.lies_in and self.finding.repeats(place))
+        is_it = place.place == self.name or name == self.place
+        return is_it or (name in self.lies_in and self.finding.repeats(place))
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,9 @@ def features_of_inputs(split: SplitRows, features: pd.DataFrame) -> dict[str, Ar
         return {}
     inputs = features[[name for name in split.settings.input_columns if name in features]]
     return {
-        str(name): (column if is_numeric(column) else column.astype("string").fillna("missing")).to_numpy()
+        str(name): column.to_numpy(np.float64, na_value=np.nan)
+        if is_numeric(column)
+        else column.astype("string").fillna("missing").to_numpy(str)
         for name, column in inputs.items()
     }
 

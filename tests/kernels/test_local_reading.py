@@ -418,6 +418,10 @@ def test_a_region_is_named_by_words_and_as_all_rows_of_a_word_only_where_it_is_a
     found = regions(x, number=3, features={"city": city, "is_new": np.arange(600) % 2 == 0})
     assert found.names == ("city is Paris", "city is always Rome", "city is mostly Oslo")
     assert [place_in_words(name).split(" city ")[0] for name in found.names] == ["where", *["in the region where"] * 2]
+    codes = regions(x, number=3, features={"code": cluster, "mixed": np.where(city == "Rome", 7, cluster)})
+    assert codes.names == ("code is 0", "code is 1", "code is 2")
+    mixed = regions(x, number=3, features={"mixed": np.where(city == "Rome", 7, cluster), "x2": x[:, 2]})
+    assert mixed.names[1].startswith("mixed is mostly 7, x2 mostly up to"), "one value, and no whole region"
     commas = regions(x, number=3, features={"city": np.char.add(city.astype(str), ", the city")})
     assert commas.names == ("region 1", "region 2", "region 3"), "a name's parts are told apart by commas"
 
