@@ -170,14 +170,14 @@ def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes
     if sizes is not None and kind in _CLAUSES and second is not None and reading.strength**2 < _MOST:
         clause += second_clause(reading, second)
     sign = "+" if reading.strength > 0 else "-"
-    crowds = sizes is not None and _crowds(reading, sizes)
+    is_cut = sizes is not None and _crowded(reading, sizes) is not None
     return Finding(
         place,
         words or place_in_words(place),
         reading.rows,
         reading.share,
         clause,
-        _OTHERWISE if crowds else short_name(kind, reading.strength),
+        _OTHERWISE if is_cut else short_name(kind, reading.strength),
         reading.strength**2,
         kind + sign,
         abs(reading.strength),
@@ -230,22 +230,25 @@ def _tails(reading: GroupReading, sizes: TargetRows) -> str:
 
 def _skew(reading: GroupReading, sizes: TargetRows) -> str:
     above, below = (share_of(sizes.share_outside(level)) for level in (0.95, 0.05))
-    to_right = reading.strength > 0
-    if _crowds(reading, sizes):
-        low, ends = (0.1, "10 % quantile and the median") if to_right else (0.5, "median and the 90 % quantile")
-        held = share_of(float(np.mean((sizes.pit > low) & (sizes.pit < low + 0.4))))
-        return f"the targets are {_OTHERWISE}: {held} lie between the {ends}, where 40 % should"
-    if to_right:
+    if (crowded := _crowded(reading, sizes)) is not None:
+        ends = "10 % quantile and the median" if reading.strength > 0 else "median and the 90 % quantile"
+        return f"the targets are {_OTHERWISE}: {share_of(crowded)} lie between the {ends}, where 40 % should"
+    if reading.strength > 0:
         shares = f"{above} lie above the 95 % quantile, {below} below the 5 % quantile"
         return f"the targets are skewed to the right of the predictions: {shares}"
     shares = f"{below} lie below the 5 % quantile, {above} above the 95 % quantile"
     return f"the targets are skewed to the left of the predictions: {shares}"
 
 
-def _crowds(reading: GroupReading, sizes: TargetRows) -> bool:
-    """Whether targets are cut off where a skew would have them reach: they crowd before the median, and reach less."""
-    side, other = (0.95, 0.05) if reading.strength > 0 else (0.05, 0.95)
-    return reading.dominant == "skew" and sizes.share_outside(side) <= sizes.share_outside(other)
+def _crowded(reading: GroupReading, sizes: TargetRows) -> float | None:
+    """The share of the targets before the median, of those that are cut off where a skew would have them reach.
+
+    None where they reach further on that side than on the other, or are no more before the median than should be.
+    """
+    side, other, low = (0.95, 0.05, 0.1) if reading.strength > 0 else (0.05, 0.95, 0.5)
+    held = float(np.mean((sizes.pit > low) & (sizes.pit < low + 0.4)))
+    is_cut = reading.dominant == "skew" and sizes.share_outside(side) <= sizes.share_outside(other)
+    return held if is_cut and held > 0.4 else None
 
 
 _CLAUSES: dict[str, Callable[[GroupReading, TargetRows], str]] = {
