@@ -254,7 +254,8 @@ class GroupReading:
         score_errors: standard errors of the mean scores as they are, true model or not, (4,).
         dominant: the name of the dominant fault.
         strength, shift, factor: see ``Faults``.
-        unexplained: the mean scores less what the dominant fault explains, (4,).
+        unexplained: the mean scores less what the dominant fault explains, and of tails less what places of various
+            spreads make together, (4,).
         shift_interval, factor_interval: 95 %.
     """
 
@@ -326,6 +327,8 @@ def group_reading(
     # Ranks among few draws tell shapes from spreads less than the scores of a distribution do.
     doubt = 0.0 if members is None else float(np.sqrt(np.mean(np.diag(covariance))))
     fault = faults(mean[None, :], doubt, mixing=mixing, members=members)
+    unexplained = fault.unexplained[0]
+    unexplained[TAILS] -= np.clip(unexplained[TAILS], 0.0, MIXED_TAILS * mixing)
     return GroupReading(
         count,
         count / len(values),
@@ -336,7 +339,7 @@ def group_reading(
         float(fault.strength[0]),
         float(fault.shift[0]),
         float(fault.factor[0]),
-        fault.unexplained[0],
+        unexplained,
         *_intervals(fault, covariance[:2, :2], quantile, members),
     )
 

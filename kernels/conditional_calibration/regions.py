@@ -216,8 +216,8 @@ def calibration_by_group(
         scores: PIT scores, (n, 4).
 
     Returns:
-        What the groups explain of the variance of the four PIT scores together (the variance of their means over the
-        rows, less what chance gives; 0 if right, whatever the number of groups), and by name
+        What share of the variance of the four PIT scores together the groups explain (the variance of their means over
+        the rows, less what chance gives; 0 if right, whatever the number of groups), and by name
 
         - ``rows``, ``target``, ``mean``: in each group their number, mean target and mean predicted mean, (g,);
         - ``bias`` (target less mean, in the unit of the target), ``spread`` (the targets' spread over the predicted
@@ -246,7 +246,8 @@ def calibration_by_group(
     factors = [shift_and_factor(bias, spread + move)[1] for move in (0.0 * error, -error, error)]
     factors += [shift_and_factor(0.0, move)[1] for move in (-chance, chance)]
     apart = sum(rows @ (value - rows @ value / rows.sum()) ** 2 for value, _ in of_scores)
-    explained = max(0.0, float(apart - len(of_scores) * (groups - 1)) / float(rows.sum()))
+    whole = float(np.sum((scores - scores.mean(axis=0)) ** 2))
+    explained = max(0.0, float(apart - len(of_scores) * (groups - 1)) / whole) if whole > 0.0 else 0.0
     return explained, {
         "rows": rows,
         "target": means(targets),

@@ -262,7 +262,7 @@ class Segment:
         excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
         ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
         gain: what a spread of its own explains, see ``TargetRows.gain_of_part``.
-        regions: the regions of the inputs that lie in it, by name.
+        places: the slices or regions that lie in it, by name.
     """
 
     name: str
@@ -271,7 +271,7 @@ class Segment:
     excess: float
     ranges: tuple[tuple[str, float, float], ...] = ()
     gain: float = 0.0
-    regions: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:

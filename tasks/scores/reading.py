@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -62,7 +63,7 @@ def read_what_is_wrong(
     metrics: dict[str, MetricValue],
     numbers: Array,
     slices: pd.DataFrame,
-    segments: Callable[[], Sequence[Segment]] = tuple,
+    segments: Callable[[Mapping[str, Array]], Sequence[Segment]] = lambda _: (),
     rare: Rare | None = None,
 ) -> WhatIsWrong:
     """Read one version.
@@ -78,7 +79,7 @@ def read_what_is_wrong(
         metrics: of the version, for what its CCE says.
         numbers: of the valid rows in the split, (v,).
         slices: labels of the valid rows, one column per slice; none that is a function of the target.
-        segments: looks for them (``weak_segments``), where the version is wrong.
+        segments: looks for them (``weak_segments``), where the version is wrong; is given the rows of each place.
         rare: see ``Rare``.
     """
     assert calibration.reading is not None
@@ -103,7 +104,8 @@ def read_what_is_wrong(
         found = kind.table(places, level)
         return found.assign(pit=said) if kind is SCORES else found
 
-    found = _judged(places, findings, table, metrics, len(rows), segments, rare, overall if kind is SCORES else None)
+    search, read = partial(segments, groups), overall if kind is SCORES else None
+    found = _judged(places, findings, table, metrics, len(rows), search, rare, read)
     worst, curves = by_region[0], calibration.curves
     place = regions.names.index(worst.name)
     there = slice(place, place + 1)
@@ -221,7 +223,7 @@ def _judged(
         said = () if verdict.p_value is None else (no_fault(rows, verdict.p_value),)
         return WhatIsWrong(said, table(-1.0), p_value=p_value)
     found, (everywhere, named) = segments(), findings()
-    named = [replace(each, lies_in=tuple(part.name for part in found if each.place in part.regions)) for each in named]
+    named = [replace(each, lies_in=tuple(part.name for part in found if each.place in part.places)) for each in named]
     apart = [each.finding for each in found if not any(each.repeats(place) for place in named)]
     apart += [] if rare is None else rare(overall, found)
     sentences, fault = sentences_of(everywhere, named, len(places), apart)
@@ -263,7 +265,7 @@ def weak_segments(
     rows: RowsRead,
     cce: Array,
     expected: Array,
-    regions: Regions | None = None,
+    places: Mapping[str, Array] | None = None,
     *,
     is_sample: bool = False,
 ) -> list[Segment]:
@@ -276,7 +278,7 @@ def weak_segments(
         rows: the n rows.
         cce: CCE at the rows, (n,).
         expected: what it would be there if the version were true, (n,).
-        regions: of the rows.
+        places: the row numbers of slices or regions by their names.
         is_sample: whether the split has more.
     """
     if len(rows) < FEWEST_ROWS:
@@ -295,15 +297,16 @@ def weak_segments(
             sample = len(rows) if is_sample else None
             finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows), sample=sample)
             gain = 0.0 if rows.targets is None else rows.targets.gain_of_part(chosen)
-            inside = () if regions is None else _regions_in(chosen, regions)
+            inside = _places_in(chosen, len(rows), places or {})
             found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, inside))
     return sorted(found, key=lambda segment: -segment.finding.weight)
 
 
-def _regions_in(chosen: Array, regions: Regions) -> tuple[str, ...]:
-    """The regions of which four of five rows are among the ``chosen``."""
-    inside, whole = (np.bincount(labels, minlength=len(regions)) for labels in (regions.labels[chosen], regions.labels))
-    return tuple(regions.names[k] for k in np.flatnonzero((whole > 0) & (inside >= _MOSTLY * whole)).tolist())
+def _places_in(chosen: Array, rows: int, places: Mapping[str, Array]) -> tuple[str, ...]:
+    """The places of which four of five rows are among the ``chosen``."""
+    inside = np.zeros(rows, dtype=bool)
+    inside[chosen] = True
+    return tuple(name for name, own in places.items() if len(own) and np.mean(inside[own]) >= _MOSTLY)
 
 
 def _feature(name: str, column: pd.Series) -> Feature:

@@ -301,10 +301,10 @@ def _what_is_wrong(
         return read_vector_targets(*vectors, given.blocks.blocks)
     rows = RowsRead.of(points, targets, predictive, given.blocks.blocks)
 
-    def segments() -> list[Segment]:
+    def segments(places: Mapping[str, Array]) -> list[Segment]:
         some = searched_rows(len(targets), given.seed)
         if_true = points["cce_noise_floor"][some] * floor_share(metrics)
-        there = replace(regions, labels=regions.labels[some])
+        there = {name: np.flatnonzero(np.isin(some, own, assume_unique=True)) for name, own in places.items()}
         asked = features.loc[given.numbers[some]], rows[some], points["cce"][some], if_true, there
         return weak_segments(*asked, is_sample=len(some) < len(targets))
 

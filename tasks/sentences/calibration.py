@@ -32,10 +32,10 @@ _SHAPES = {
     ),
 }
 _SECOND = {
-    "bias": ("they lie too low", "they lie too high"),
-    "spread": ("they spread less than predicted", "they spread wider than predicted"),
-    "skew": ("they are skewed to the left", "they are skewed to the right"),
-    "tails": ("their tails are lighter", "their tails are heavier"),
+    "bias": ("also lie below the predictions", "also lie above the predictions"),
+    "spread": ("also spread less than predicted", "also spread wider than predicted"),
+    "skew": ("are also skewed to the left of the predictions", "are also skewed to the right of the predictions"),
+    "tails": ("also have lighter tails than predicted", "also have heavier tails than predicted"),
 }
 _SHORT = {
     "bias": ("targets below the predictions", "targets above the predictions"),
@@ -72,7 +72,7 @@ def reading_clause(reading: GroupReading) -> str:
 def second_clause(reading: GroupReading, second: str) -> str:
     """Another fault of the same rows, after the first."""
     left = float(reading.unexplained[ORDERS.index(second)])
-    return f"; {_SECOND[second][left > 0]}, too"
+    return f"; the targets {_SECOND[second][left > 0]}"
 
 
 def no_fault(rows: int, p_value: float) -> str:

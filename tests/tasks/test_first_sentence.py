@@ -211,7 +211,7 @@ def test_every_sentence_is_one_of_a_known_form(told: Mapping[str, WhatIsWrong]) 
         r"[\d,]+ of [\d,]+ targets lies? where the predictions put less than .* were to be expected.*",
         r"(?:(?:t|T)he [\d.]+ % interval holds|[\d.]+ %) .*of the targets .*",
     )
-    tail = r"(?:; (?:they|their) [^;]+, too)?(?:; is (?:the unit right|an exposure missing)\?|\.)"
+    tail = r"(?:; the targets (?:are )?also [^;]+)?(?:; is (?:the unit right|an exposure missing)\?|\.)"
     rest = (
         r"(?:All places share the overall fault|1 place shares the overall fault|\d+ of \d+ places share the overall "
         r"fault|1 more place differs|\d+ more places differ)?(?:; )?.*(?:no fault was found)?\."
@@ -334,6 +334,18 @@ def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -
     assert apply_gate(as_compared(evaluation), None, GateSettings(at_noise_floor=True)).outcome == "failed"
     draws = found.found.calibration.test.draws
     assert found.metrics["calibration_p_value"].value == pytest.approx(1.0 / (draws + 1))
+
+
+def test_values_of_a_slice_that_lie_in_a_named_range_with_its_fault_are_counted() -> None:
+    """Where digit is 8 or more the spread is too small: so it is where it is 8, and where it is 9."""
+    rng = np.random.default_rng(4)
+    x, digit = rng.normal(size=(3000, 2)), rng.integers(0, 10, 3000)
+    y = rng.normal(size=3000) * np.where(digit >= 8, 1.5, 1.0)
+    asked = {"slices": pd.DataFrame({"digit": digit.astype(str)}), "features": pd.DataFrame({"digit": digit})}
+    said = read_versions(x, y, {"v": Normal(np.zeros(3000), 1.0)}, **asked)["v"].wrong.sentences
+    assert said[0].startswith("Where digit is 8 or more (")
+    assert not any(re.match(r"Where digit is [89] \(", each) for each in said)
+    assert "2 places lie in one named above, with the same fault" in said[-1]
 
 
 @pytest.mark.parametrize("law", [Poisson(np.full(600, 0.1)), NegativeBinomial(np.full(600, 3.0), np.full(600, 0.4))])

@@ -167,7 +167,11 @@ def test_bins_have_the_intervals_of_their_own_rows_and_of_a_version_that_is_righ
     value, _, _, null_low, null_high = found["spread"][:, 1]
     assert value == pytest.approx(2.0, abs=0.1)
     assert null_low < 1.0 < null_high
-    assert explained > 0.05
+    assert 0.05 < explained < 0.25
+    follows = calibration_by_group(
+        codes, 2, codes.astype(float), mean, law.std(), np.where(codes, 1.0, -1.0)[:, None] * np.ones(4)
+    )
+    assert follows[0] == pytest.approx(1.0, abs=0.001), "a share of the variance, of which there is no more than all"
     right = law.sample(1, seed=6)[:, 0]
     assert calibration_by_group(codes, 2, right, mean, law.std(), pit_scores(law.cdf(right)))[0] < 0.002
 
