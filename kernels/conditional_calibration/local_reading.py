@@ -42,7 +42,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from congruence.kernels.arrays import Array, printed
-from congruence.kernels.conditional_calibration.reading import faults, sidak
+from congruence.kernels.conditional_calibration.faults import faults
+from congruence.kernels.conditional_calibration.reading import sidak
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.engine.spectrum import SpectralSmoother

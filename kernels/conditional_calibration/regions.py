@@ -14,7 +14,8 @@ import numpy as np
 
 from congruence.kernels.arrays import Array, require_matrix, to_numpy
 from congruence.kernels.conditional_calibration.bases import sample_positions
-from congruence.kernels.conditional_calibration.reading import Place, group_readings, shift_and_factor
+from congruence.kernels.conditional_calibration.faults import shift_and_factor
+from congruence.kernels.conditional_calibration.reading import Place, group_readings
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.rng import stream

@@ -263,6 +263,9 @@ class Segment:
         ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
         gain: what a spread of its own explains, see ``TargetRows.gain_of_part``.
         places: the slices or regions that lie in it, by name.
+        mixed: mean PIT scores that its rows and all others would have together if either were normal, (4,), their
+            spread score by their shifts alone; of versions that are read by these.
+        rest: the fault of all other rows, where they have one.
     """
 
     name: str
@@ -272,6 +275,8 @@ class Segment:
     ranges: tuple[tuple[str, float, float], ...] = ()
     gain: float = 0.0
     places: tuple[str, ...] = ()
+    mixed: Array | None = None
+    rest: Finding | None = None
 
     @property
     def place(self) -> str:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
-from congruence.kernels.conditional_calibration.reading import GroupReading, Place, group_reading
+from congruence.kernels.conditional_calibration.faults import BIAS, SKEW, SPREAD, TAILS
+from congruence.kernels.conditional_calibration.reading import GroupReading, Place, group_reading, mixed_scores
 from congruence.kernels.conditional_calibration.regions import Regions, read_regions
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
 from congruence.kernels.conditional_calibration.segments import (
@@ -25,7 +26,7 @@ from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.congruence_test import benjamini_hochberg
 from congruence.kernels.engine.results import BlocksInference, excess_over
-from congruence.kernels.pit import pit_values
+from congruence.kernels.pit import ORDERS, pit_values
 from congruence.kernels.pit_interpreter.interpretation import interpret_pit
 from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, Segment, WhatIsWrong, verdict_of
 from congruence.tasks.scores.points import is_numeric
@@ -88,24 +89,32 @@ def read_what_is_wrong(
     groups, words = _of_slices(slices)
     groups = groups or regions.rows()
     kind, places = rows.kind, rows.places(groups)
-    overall = kind.read(replace(rows, mixing=calibration.reading.mixing), None)
+    rows = replace(rows, mixing=calibration.reading.mixing)
+    overall = kind.read(rows, None)
     is_wrong = overall.p_value <= LEVEL and kind.is_off(overall)
     said = _interpreted(places, rows.pit, groups) if kind is SCORES else []
 
-    def findings() -> tuple[Finding | None, list[Finding]]:
+    def findings(found: Sequence[Segment]) -> tuple[Finding | None, list[Finding]]:
         def of(place: Place) -> Finding:
             sizes = None if rows.targets is None else rows.targets[groups[place.name]]
             return kind.finding(place.reading, place.name, words.get(place.name, ""), sizes)
 
-        everywhere = kind.finding(overall, "", "", rows.targets) if is_wrong else None
+        together = (
+            _less_mixed(overall, found, rows.members) if is_wrong and isinstance(overall, GroupReading) else overall
+        )
+        everywhere = kind.finding(together, "", "", rows.targets) if is_wrong and together is not None else None
         return everywhere, [of(place) for place in places if kind.is_named(place, LEVEL)]
 
     def table(level: float) -> pd.DataFrame:
         found = kind.table(places, level)
         return found.assign(pit=said) if kind is SCORES else found
 
+    def others(found: Sequence[Segment], first: Finding) -> Finding | None:
+        of_segment = [each.rest for each in found if each.name == first.place]
+        return of_segment[0] if of_segment else kind.fault_beside(rows, groups[first.place])
+
     search, read = partial(segments, groups), overall if kind is SCORES else None
-    found = _judged(places, findings, table, metrics, len(rows), search, rare, read)
+    found = _judged(places, findings, table, metrics, len(rows), search, rare, read, others)
     worst, curves = by_region[0], calibration.curves
     place = regions.names.index(worst.name)
     there = slice(place, place + 1)
@@ -151,7 +160,7 @@ def read_vector_targets(
     places.sort(key=lambda place: -abs(place.reading.strength))
     scale = min(calibration.test.by_order, key=lambda name: calibration.test.by_order[name])
 
-    def findings() -> tuple[Finding | None, list[Finding]]:
+    def findings(_: Sequence[Segment]) -> tuple[Finding | None, list[Finding]]:
         named = [place for place in places if SCORES.is_named(place, LEVEL)]
         if named:
             return None, [group_finding(place.reading, place.name, f"for {place.name}") for place in named]
@@ -194,13 +203,14 @@ def with_inference(
 
 def _judged(
     places: Sequence[Place],
-    findings: Callable[[], tuple[Finding | None, list[Finding]]],
+    findings: Callable[[Sequence[Segment]], tuple[Finding | None, list[Finding]]],
     table: Callable[[float], pd.DataFrame],
     metrics: Mapping[str, MetricValue],
     rows: int,
     segments: Callable[[], Sequence[Segment]] = tuple,
     rare: Rare | None = None,
     overall: GroupReading | None = None,
+    others: Callable[[Sequence[Segment], Finding], Finding | None] | None = None,
 ) -> WhatIsWrong:
     """The sentences and the table by the verdict of all parts: no fault is named where none was found.
 
@@ -208,13 +218,14 @@ def _judged(
 
     Args:
         places: slices, regions or targets that were read.
-        findings: of all rows together, where they have a fault, and of the places with one.
+        findings: of all rows together, where they have a fault beside the segments', and of the places with one.
         table: the places, with a fault where the q-value is at most a level.
         metrics: of the version.
         rows: how many were read.
         segments: looks for them.
         rare: see ``Rare``.
         overall: the reading of all rows by their PIT values, where they are read by these.
+        others: gives the fault of all rows but those of a place.
     """
     p_value = min((place.q_value for place in places), default=None)
     of_places = {} if p_value is None else {PLACES_P_VALUE: MetricValue(p_value)}
@@ -222,12 +233,30 @@ def _judged(
     if verdict.p_value is None or not verdict.is_wrong:
         said = () if verdict.p_value is None else (no_fault(rows, verdict.p_value),)
         return WhatIsWrong(said, table(-1.0), p_value=p_value)
-    found, (everywhere, named) = segments(), findings()
+    found = segments()
+    everywhere, named = findings(found)
     named = [replace(each, lies_in=tuple(part.name for part in found if each.place in part.places)) for each in named]
     apart = [each.finding for each in found if not any(each.repeats(place) for place in named)]
     apart += [] if rare is None else rare(overall, found)
-    sentences, fault = sentences_of(everywhere, named, len(places), apart)
+    beside = None if others is None else partial(others, found)
+    sentences, fault = sentences_of(everywhere, named, len(places), apart, beside)
     return WhatIsWrong(tuple(sentences), table(LEVEL), fault=fault, p_value=p_value, segments=tuple(found))
+
+
+def _less_mixed(overall: GroupReading, found: Sequence[Segment], members: int | None) -> GroupReading | None:
+    """The reading of all rows less the skew and tails that a segment and all other rows make together.
+
+    None where its fault is a spread, skew or tails of which they make most: then the segment is the fault.
+    """
+    left, dominant = overall.unexplained.copy(), ORDERS.index(overall.dominant)
+    own = left + mixed_scores([overall], members)
+    for mixed in (each.mixed for each in found if each.mixed is not None):
+        if dominant != BIAS and abs(overall.strength - mixed[dominant]) < _HALF * abs(overall.strength):
+            return None
+        for order in (SKEW, TAILS):
+            if order != dominant and abs(own[order] - mixed[order]) < abs(left[order]):
+                left[order] = own[order] - mixed[order]
+    return replace(overall, unexplained=left)
 
 
 def _of_slices(slices: pd.DataFrame) -> tuple[dict[str, Array], dict[str, str]]:
@@ -258,6 +287,7 @@ FEWEST_ROWS = 200
 """Rows below which places as small as segments say nothing."""
 
 _MOSTLY = 0.8
+_HALF = 0.5
 
 
 def weak_segments(
@@ -298,8 +328,18 @@ def weak_segments(
             finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows), sample=sample)
             gain = 0.0 if rows.targets is None else rows.targets.gain_of_part(chosen)
             inside = _places_in(chosen, len(rows), places or {})
-            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, inside))
+            mixed = _mixed(rows, chosen) if isinstance(reading, GroupReading) else None
+            rest = kind.fault_beside(rows, chosen)
+            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, inside, mixed, rest))
     return sorted(found, key=lambda segment: -segment.finding.weight)
+
+
+def _mixed(rows: RowsRead, chosen: Array) -> Array:
+    """See ``Segment.mixed``."""
+    parts = [SCORES.read(rows, some) for some in (chosen, np.setdiff1d(np.arange(len(rows)), chosen))]
+    mixed = mixed_scores(parts, rows.members)
+    mixed[SPREAD] = mixed_scores(parts, rows.members, shifts_alone=True)[SPREAD]
+    return mixed
 
 
 def _places_in(chosen: Array, rows: int, places: Mapping[str, Array]) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ class RowsRead:
         blocks: of the rows, where they depend on each other.
         targets: the rows in the targets' own unit; sizes are in predicted spreads without them.
         members: of an ensemble, by whose ranks its law is read.
-        mixing: variance of the spread score over all rows, see ``kernels.conditional_calibration.reading.faults``.
+        mixing: variance of the spread score over all rows, see ``kernels.conditional_calibration.faults.faults``.
     """
 
     pit: Array = field(repr=False)
@@ -150,6 +150,16 @@ class Kind(Generic[R]):
     def is_named(self, place: Place, level: float) -> bool:
         """Whether the fault of a place is beyond chance over all places, and worth naming."""
         return place.q_value <= level and self.is_off(place.reading)
+
+    def fault_beside(self, rows: RowsRead, chosen: Array) -> Finding | None:
+        """The fault of all rows but some by their numbers; None where they have none beyond chance."""
+        others = np.setdiff1d(np.arange(len(rows)), chosen)
+        if len(others) < 2:
+            return None
+        left = rows[others]
+        reading: Any = self.read(left, None)
+        is_named = reading.p_value <= LEVEL and self.is_off(reading)
+        return self.finding(reading, "", "", left.targets) if is_named else None
 
     def table(self, places: Sequence[Place], level: float) -> pd.DataFrame:
         """The places, with a fault where it is named at a level."""

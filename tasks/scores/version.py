@@ -300,6 +300,7 @@ def _what_is_wrong(
         vectors = calibration, predictive, targets, names, metrics, given.keys, given.seed
         return read_vector_targets(*vectors, given.blocks.blocks)
     rows = RowsRead.of(points, targets, predictive, given.blocks.blocks)
+    rows = replace(rows, mixing=0.0 if calibration.reading is None else calibration.reading.mixing)
 
     def segments(places: Mapping[str, Array]) -> list[Segment]:
         some = searched_rows(len(targets), given.seed)

@@ -14,6 +14,7 @@ import numpy as np
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.reading import GroupReading, Place
 from congruence.kernels.dependence.blocks import DependentBlocks, t_quantile
+from congruence.kernels.pit import ORDERS
 from congruence.kernels.resampling import Estimate
 from congruence.tasks.sentences.calibration import (
     LEVEL,
@@ -100,6 +101,11 @@ class Finding:
         """The fault and its place: what a column has room for."""
         return f"{self.short} {self.words}" if self.place else self.short
 
+    @property
+    def is_of_cluster(self) -> bool:
+        """Whether its place is a cluster of rows, which other faults than its own make what it is."""
+        return self.words.startswith("in ")
+
     def repeats(self, other: Finding) -> bool:
         """Whether it tells nothing beside ``other``: a kind that it tells, too, and neither half nor twice of it."""
         amount = {**other.also, other.kind: other.amount}.get(self.kind, 0.0)
@@ -107,7 +113,11 @@ class Finding:
 
 
 def sentences_of(
-    overall: Finding | None, places: Sequence[Finding], total: int, further: Sequence[Finding] = ()
+    overall: Finding | None,
+    places: Sequence[Finding],
+    total: int,
+    further: Sequence[Finding] = (),
+    others: Callable[[Finding], Finding | None] | None = None,
 ) -> tuple[list[str], str]:
     """At most five sentences on a version that is wrong, the largest fault first, and that fault's label.
 
@@ -116,6 +126,8 @@ def sentences_of(
         places: the slices or regions with a fault.
         total: how many of these were read.
         further: findings of other kinds: segments, targets far out, values that many targets share.
+        others: gives the fault of all rows but those of a slice or range, where they have one. Beside that it says more
+            than the fault of all rows, of which it makes a part.
     """
     ordered = sorted([*places, *further], key=lambda each: -each.weight)
     if overall is None and not ordered:
@@ -124,13 +136,18 @@ def sentences_of(
     apart = [each for each in ordered if each not in same]
     first = overall if overall is not None and all(overall.weight >= each.weight for each in apart) else apart[0]
     sentences = [first.sentence]
-    if overall is not None and first is not overall:
+    if first.place and not first.is_of_cluster and others is not None:
+        rest = others(first)
+        sentences += [] if rest is None else [f"In all other rows, {rest.clause}{rest.stop}"]
+    elif overall is not None and first is not overall:
         sentences.append(f"Over all rows, {overall.clause}{overall.stop}")
     told, parts = [first], [each for each in apart if each is not first]
     left = part = 0
     for each in parts:
         if any(other.place in each.lies_in and each.repeats(other) for other in told):
             part += 1
+        elif each.is_of_cluster and any(other.place and not other.is_of_cluster for other in told):
+            left += 1  # a range, whose fault the cluster may have from the rows that lie in it
         elif len(sentences) < MOST_SENTENCES - 1:
             sentences.append(each.sentence)
             told.append(each)
@@ -168,7 +185,7 @@ def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes
     clause = _CLAUSES[kind](reading, sizes) if sizes is not None and kind in _CLAUSES else reading_clause(reading)
     second = reading.second()
     if sizes is not None and kind in _CLAUSES and second is not None and reading.strength**2 < _MOST:
-        clause += second_clause(reading, second)
+        clause += second_clause(reading, second) if _shows(reading, second, sizes) else ""
     sign = "+" if reading.strength > 0 else "-"
     is_cut = sizes is not None and _crowded(reading, sizes) is not None
     return Finding(
@@ -180,7 +197,7 @@ def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes
         _OTHERWISE if is_cut else short_name(kind, reading.strength),
         reading.strength**2,
         kind + sign,
-        abs(reading.strength),
+        _amount(reading, sizes),
     )
 
 
@@ -205,11 +222,25 @@ def _bias(reading: GroupReading, sizes: TargetRows) -> str:
     return f"predictions are {significant(abs(bias.value))} too {side} on average{interval}{_unit(abs(reading.shift))}"
 
 
-def _spread(reading: GroupReading, sizes: TargetRows) -> str:
-    factor, low, high = reading.factor, *reading.factor_interval
-    own = sizes.factor
+def _factor(reading: GroupReading, sizes: TargetRows) -> tuple[float, float, float]:
+    """The targets' spread over the predicted one, with its interval."""
+    own, factor = sizes.factor, reading.factor
     if own is not None and not 1.0 / _SATURATED < factor < _SATURATED and (own.value > 1) == (factor > 1):
-        factor, low, high = own.value, own.low, own.high
+        return own.value, own.low, own.high
+    return factor, *reading.factor_interval
+
+
+def _amount(reading: GroupReading, sizes: TargetRows | None) -> float:
+    """How large the dominant fault is, in the terms in which it is told: bounded scores hardly tell 1.2 from 3.3."""
+    if sizes is not None and reading.dominant == "spread":
+        return abs(float(np.log(_factor(reading, sizes)[0])))
+    if sizes is not None and reading.dominant == "bias" and sizes.bias is not None:
+        return abs(sizes.bias.value)
+    return abs(reading.strength)
+
+
+def _spread(reading: GroupReading, sizes: TargetRows) -> str:
+    factor, low, high = _factor(reading, sizes)
     if reading.strength < 0:
         factor, low, high = 1.0 / factor, 1.0 / high, 1.0 / low
     size = "small" if reading.strength > 0 else "large"
@@ -257,6 +288,16 @@ _CLAUSES: dict[str, Callable[[GroupReading, TargetRows], str]] = {
     "skew": _skew,
     "tails": _tails,
 }
+
+
+def _shows(reading: GroupReading, second: str, sizes: TargetRows) -> bool:
+    """Whether the targets have a second fault that their PIT scores show: a skew moves these, but no mean."""
+    above = reading.unexplained[ORDERS.index(second)] > 0
+    if second == "bias":
+        return sizes.bias is not None and (sizes.bias.high < 0.0 if above else sizes.bias.low > 0.0)
+    if second == "spread":
+        return sizes.factor is not None and (sizes.factor.low > 1.0 if above else sizes.factor.high < 1.0)
+    return True
 
 
 def _unit(times: float, least: float = _UNIT) -> str:

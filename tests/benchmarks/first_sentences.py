@@ -212,6 +212,11 @@ FAULTS: dict[str, Fault] = {
         r"^Where load is (?:above|between) [\d.]+ .*" + SPREAD.format("small"),
         2.0,
     ),
+    "spread 3.3 times too large in a half, 1.5 too small in the other": Fault(
+        lambda s: (s.mean + np.exp(0.8 * np.sign(s.x[:, 2])) * (s.y - s.mean), Normal(s.mean, 1.5 * s.spread)),
+        r"^Where load is (?:up to|below|between) .*" + SPREAD.format("large"),
+        3.3,
+    ),
     "targets rounded to .5, spread 1.5 times too small": Fault(
         lambda s: (np.round(2.0 * s.y) / 2.0, Normal(s.mean, s.spread / 1.5)), "^The " + SPREAD.format("small"), 1.5
     ),

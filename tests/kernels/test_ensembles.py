@@ -10,9 +10,10 @@ from scipy.special import ndtr
 
 from congruence.kernels import RBF, scores
 from congruence.kernels import distributions as families
+from congruence.kernels.conditional_calibration.faults import rank_scores
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
-from congruence.kernels.conditional_calibration.reading import group_reading, rank_scores
+from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.marginal_calibration import expected_calibration_error
 from congruence.kernels.pit import chi_square, kolmogorov_smirnov, mean_scores, pit_scores, pit_values
 

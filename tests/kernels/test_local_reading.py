@@ -10,19 +10,14 @@ import scipy.stats
 from scipy.special import ndtr, owens_t
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.faults import faults, shift_and_factor
 from congruence.kernels.conditional_calibration.local_reading import (
     Directions,
     ScoreSmoothing,
     local_distribution,
     local_reading,
 )
-from congruence.kernels.conditional_calibration.reading import (
-    faults,
-    group_reading,
-    group_readings,
-    shift_and_factor,
-    sidak,
-)
+from congruence.kernels.conditional_calibration.reading import group_reading, group_readings, sidak
 from congruence.kernels.conditional_calibration.regions import number_of_regions, read_regions, regions
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.system import relative_eigenvalues

@@ -20,6 +20,7 @@ import congruence
 from congruence.kernels import EXACT, Distribution, Gamma, NegativeBinomial, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.conditional_calibration.counts import JumpScores
 from congruence.kernels.conditional_calibration.reading import group_reading, group_readings
+from congruence.kernels.pit import pit_values
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
@@ -33,7 +34,7 @@ from congruence.tasks.scores.evaluation import (
 )
 from congruence.tasks.scores.rows_read import NOT_STATED
 from congruence.tasks.sentences.counts import crossing_finding, power_finding
-from congruence.tasks.sentences.findings import TargetRows
+from congruence.tasks.sentences.findings import TargetRows, group_finding
 from congruence.tasks.settings.sections import ModelVersion
 
 ROWS = 800
@@ -197,7 +198,7 @@ def test_a_true_version_is_told_nothing_of(y: np.ndarray) -> None:
 
 def test_every_sentence_is_one_of_a_known_form(told: Mapping[str, WhatIsWrong]) -> None:
     """All that the product says of faults: a place or none, a clause with its size, and what the rest of places are."""
-    place = r"(?:(?:Where|In) [^()]+ \([\d,]+ rows, (?:under )?\d+ %\) |Over all rows, )?"
+    place = r"(?:(?:Where|In) [^()]+ \([\d,]+ rows, (?:under )?\d+ %\) |Over all rows, |In all other rows, )?"
     forms = (
         r"(?:p|P)redictions are [\d.,]+ too (?:high|low) on average(?: \([\d.,]+ to [\d.,]+\))?",
         r"(?:t|T)he predicted mean is [\d.,]+ times too (?:high|low) \([\d.,]+ to [\d.,]+\)(?:: [\d.,]+ observed, "
@@ -334,6 +335,49 @@ def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -
     assert apply_gate(as_compared(evaluation), None, GateSettings(at_noise_floor=True)).outcome == "failed"
     draws = found.found.calibration.test.draws
     assert found.metrics["calibration_p_value"].value == pytest.approx(1.0 / (draws + 1))
+
+
+def test_a_range_and_all_other_rows_are_told_and_not_what_they_make_together() -> None:
+    """Spreads 3.3 times too large in one half and 1.5 too small in the other are not 1.2 times too large everywhere.
+
+    Nor are two cities whose predictions are too high and too low a fault of the tails, or of the spread, of all rows.
+    """
+    rng = np.random.default_rng(1)
+    x, city = rng.normal(size=(3000, 2)), rng.choice(["a", "b"], 3000, p=[0.6, 0.4])
+    features = pd.DataFrame({"load": x[:, 1], "city": city})
+    noise, none = rng.normal(size=3000), pd.DataFrame(index=range(3000))
+
+    def told(y: np.ndarray, spread: float) -> list[str]:
+        version = {"v": Normal(x[:, 0], np.full(3000, spread))}
+        return list(read_versions(x, y, version, slices=none, features=features)["v"].wrong.sentences)
+
+    first, second, *rest = told(x[:, 0] + np.exp(0.8 * np.sign(x[:, 1])) * noise, 1.5)
+    assert re.match(r"Where load is up to -?0\.0\d+ \(.*too large by a factor of 3\.[2-5]", first)
+    assert re.match(r"In all other rows, the predicted spread is too small by a factor of 1\.[45]", second)
+    assert not any("Over all rows" in each for each in rest)
+    for spread, narrow in ((1.0, ""), (1.6, "; the targets also spread less than predicted")):
+        first, second, *rest = told(x[:, 0] + np.where(city == "a", 0.8, -1.2) + noise, spread)
+        assert re.fullmatch(
+            rf"Where city is b \(.* predictions are 1\.[12]\d too high on average \([^)]+\){narrow}\.", first
+        )
+        assert re.fullmatch(
+            rf"In all other rows, predictions are 0\.[78]\d+ too low on average \([^)]+\){narrow}\.", second
+        )
+        assert not any("tails" in each or "skew" in each or "Over all rows" in each for each in rest)
+
+
+def test_a_second_fault_is_one_that_the_targets_themselves_have() -> None:
+    """Of overdispersed counts the PIT values lie low for their skew, and the predicted mean is right."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(3000, 2))
+    rate = np.exp(2.0 + 0.3 * x[:, 0])
+    y = rng.negative_binomial(4, 4 / (4 + rate)).astype(float)
+    scores = JumpScores.of(y, Poisson(rate))
+    assert scores is not None
+    sizes = TargetRows(y, rate, np.sqrt(rate), pit_values(y, Poisson(rate), seed=0))
+    clause = group_finding(group_reading(scores), "", "", sizes).clause
+    assert clause.startswith("the predicted spread is too small by a factor of")
+    assert "lie below" not in clause
 
 
 def test_values_of_a_slice_that_lie_in_a_named_range_with_its_fault_are_counted() -> None:
