@@ -88,7 +88,8 @@ def unusual_reason(support: Support, reading: SupportReading, row: int, known: R
     """
     nearest = reading.nearest[row]
     typical = float(np.median(support.held_out))
-    far = f"far from every row: distance {float(reading.distances[row]):.3g}, of ordinary rows {typical:.3g}"
+    within = f"its {len(nearest)} nearest lie within {float(reading.distances[row]):.3g}, an ordinary row's"
+    far = f"few rows near it: {within} within {typical:.3g}"
     names = [str(number if known.keys is None else known.keys[number]) for number in nearest[:NEAREST].tolist()]
     near = f"nearest rows {', '.join(names)}"
     ranges = known.ranges

@@ -231,7 +231,7 @@ def test_noise_and_blank_pictures_are_seen_by_their_pixels_whatever_the_encoder_
     assert np.all(with_blank.at(new[:20], blank).p_values > 0.0)
     far = support.at(50 + new[:1], looks(ordinary[:1]))
     assert unusual_reason(support, far, 0, Rows(x, looks(known)), Rows(50 + new[:1], looks(ordinary[:1]))).startswith(
-        "far from every row: distance"
+        "few rows near it: its"
     )
 
 
@@ -260,7 +260,7 @@ def test_a_combination_is_told_by_what_the_nearest_rows_have():
     assert "the nearest rows have" in said
     assert "nearest rows policy-" in said
     vector = Support.of(x)
-    assert "far from every row: distance" in unusual_reason(vector, vector.at(query), 0, Rows(x), Rows(query))
+    assert "few rows near it: its" in unusual_reason(vector, vector.at(query), 0, Rows(x), Rows(query))
 
 
 def test_columns_of_names_that_are_new_in_every_row_judge_nothing(drivers):
