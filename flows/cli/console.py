@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from threading import Event, Thread
@@ -34,6 +34,18 @@ console = Console(stderr=True, highlight=False)
 def results() -> Console:
     """Where results are printed: as wide as the terminal, or as a line of a log."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+
+
+def table_of(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: Collection[str], title: str = ""
+) -> Table:
+    """A table of texts: columns of ``words`` stand at the left, those of numbers at the right."""
+    table = Table(title=title or None, title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="left" if name in words else "right", overflow="fold")
+    for cells in rows:
+        table.add_row(*cells)
+    return table
 
 
 _last_said = time.monotonic()

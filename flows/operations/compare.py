@@ -9,12 +9,11 @@ from typing import Any
 
 from rich.table import Table
 
-from congruence.flows.cli.console import results
+from congruence.flows.cli.console import results, table_of
 from congruence.flows.cli.options import open_file, use_home_store
-from congruence.kernels.resampling import PAIRED_RESAMPLES
 from congruence.kernels.score_parts import ScoreParts
 from congruence.tasks.comparison.differences import CCE, ComparedVersion, MetricDifference, infinite_metrics
-from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, named_parts, recalibrated_label
+from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, named_parts
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
@@ -36,25 +35,42 @@ from congruence.tasks.settings.sections import TrackingSettings
 _LARGEST = 5
 
 
+@dataclass(frozen=True)
+class LoggedComparison:
+    """A comparison, the MLflow run that holds its report and tables, and where people find that run.
+
+    ``chosen`` says whether a person or a gate named the baseline; ``file`` is the evaluation file, which commands name.
+    """
+
+    comparison: Comparison
+    run_id: str
+    place: str
+    chosen: bool = True
+    file: str | None = None
+
+    @property
+    def corrections(self) -> dict[str, str]:
+        """The command that makes a version of the registry as it would be when recalibrated, by label."""
+        command = f"congruence recalibrate {self.file or 'FILE'} --version"
+        return {label: f"{command} {uri}" for label, uri in self.comparison.corrections.items()}
+
+
 def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
     """A comparison as JSON: the numbers of each version, and each pair's differences; negative is better."""
     comparison = logged.comparison
+    versions, pairs = comparison.versions, comparison.pairs
     return {
         "split": comparison.split.name,
-        "protocol": f"{comparison.baseline.protocol_name} ({comparison.baseline.protocol_digest})",
+        "protocol": comparison.baseline.protocol,
         "baseline": comparison.baseline.label,
-        "versions": {
-            version.label: {name: metric.value for name, metric in version.metrics.items()}
-            for version in comparison.versions
-        },
+        "versions": {each.label: {name: metric.value for name, metric in each.metrics.items()} for each in versions},
         "differences": {
-            label: {name: _plain(item) for name, item in pair.differences.items()}
-            for label, pair in comparison.pairs.items()
+            label: {name: _plain(item) for name, item in pair.differences.items()} for label, pair in pairs.items()
         },
-        "parts": {label: parts_json(pair.won) for label, pair in comparison.pairs.items() if pair.won is not None},
+        "parts": {label: parts_json(pair.won) for label, pair in pairs.items() if pair.won is not None},
         "recalibrated": {
             label: {
-                "command": _recalibrate_command(comparison, label, logged.file),
+                "command": logged.corrections.get(label),
                 **{name: {"value": item.first, **_plain(item)} for name, item in found.items()},
             }
             for label, found in comparison.recalibrated.items()
@@ -62,7 +78,7 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
         "may_be_best": comparison.may_be_best,
         "best_p_values": comparison.best,
         "may_be_best_recalibrated": comparison.may_be_best_recalibrated,
-        "faults": {version.label: list(version.wrong) for version in comparison.versions},
+        "faults": {each.label: list(each.wrong) for each in versions},
         "notes": list(comparison.notes),
         "run_id": logged.run_id,
         "place": logged.place,
@@ -70,15 +86,7 @@ def comparison_json(logged: LoggedComparison) -> dict[str, Any]:
 
 
 def _plain(item: MetricDifference) -> dict[str, Any]:
-    return {"difference": item.difference, "low": item.low, "high": item.high, "p_value": item.p_value}
-
-
-def _recalibrate_command(comparison: Comparison, label: str, file: str | None) -> str | None:
-    """What makes a version of the registry as it would be when recalibrated; None of one that cannot be asked."""
-    version = next(version for version in comparison.versions if version.label == label)
-    if not version.model.version or version.is_stored:
-        return None
-    return f"congruence recalibrate {file or 'FILE'} --version {version.model.uri}"
+    return {name: getattr(item, name) for name in ("difference", "low", "high", "p_value")}
 
 
 def parts_json(won: WhoWon) -> dict[str, Any]:
@@ -95,19 +103,6 @@ def parts_json(won: WhoWon) -> dict[str, Any]:
     return {"sentence": won.sentence, **placed(won.scores["crps"]), **log_score}
 
 
-def _may_be_best(comparison: Comparison) -> str:
-    left, all_of_them = comparison.may_be_best, len(comparison.versions)
-    if len(left) == all_of_them:
-        said = f"Any of the {all_of_them} versions may be the best by CRPS (95 % confidence set)."
-    elif len(left) == 1:
-        said = f"{left[0]} is the best by CRPS (95 % confidence set)."
-    else:
-        said = f"May be the best by CRPS (95 % confidence set): {', '.join(left)}."
-    if corrected := comparison.may_be_best_recalibrated:
-        said += f" With those that recalibration would help, as they would be then: {'; '.join(corrected)}."
-    return said
-
-
 def print_comparison(logged: LoggedComparison, *, details: bool = True) -> None:
     """Print the versions by their metrics, what differs from the baseline beyond chance marked.
 
@@ -116,36 +111,32 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True) -> None:
         details: also each version's differences with their intervals, and the inputs on which two differ most.
     """
     comparison, out = logged.comparison, results()
-    split, baseline = comparison.split, comparison.baseline
-    out.print(
-        f"split '{split.name}' ({split.digest[:12]}), protocol {baseline.protocol_name} ({baseline.protocol_digest})"
-    )
+    split = comparison.split
+
+    def said(line: str) -> None:
+        out.print(line, soft_wrap=True, markup=False)
+
+    out.print(f"split '{split.name}' ({split.digest[:12]}), protocol {comparison.baseline.protocol}")
     out.print(_overview(comparison))
-    out.print(_how_to_read(comparison, logged.chosen), soft_wrap=True, markup=False)
+    said(_how_to_read(comparison, logged.chosen))
     for label, pair in comparison.pairs.items():
-        if details:
-            out.print(_against_baseline(label, pair))
-            if pair.won is not None:
-                out.print(_parts(label, pair.won))
-        said = [] if pair.won is None else [pair.won.sentence]
+        for table in _tables(label, pair) if details else ():
+            out.print(table)
+        sentences = [] if pair.won is None else [pair.won.sentence]
         if pair.first.verdict.is_wrong and pair.first.wrong:
-            said.append(f"{label}, by itself: {pair.first.wrong[0]}")
-        if said:
-            out.print(" ".join(said), soft_wrap=True, markup=False)
-        if not details:
-            continue
-        rows = pair.largest.head(_LARGEST)
-        changed = zip(rows["key"], rows["cce_difference"], strict=True)
-        listed = ", ".join(f"{key} ({change:+.3g})" for key, change in changed)
-        if listed:
-            out.print(f"differs most in CCE on: {listed}", soft_wrap=True)
+            sentences.append(f"{label}, by itself: {pair.first.wrong[0]}")
+        if sentences:
+            said(" ".join(sentences))
+        rows = pair.largest.head(_LARGEST if details else 0)
+        changed = [f"{key} ({change:+.3g})" for key, change in zip(rows["key"], rows["cce_difference"], strict=True)]
+        if changed:
+            out.print(f"differs most in CCE on: {', '.join(changed)}", soft_wrap=True)
     if comparison.best:
-        out.print(_may_be_best(comparison), soft_wrap=True, markup=False)
-    for label in comparison.recalibrated:
-        if (command := _recalibrate_command(comparison, label, logged.file)) is not None:
-            out.print(f"{label} is corrected by: {command}", soft_wrap=True, markup=False)
+        said(_may_be_best(comparison))
+    for label, command in logged.corrections.items():
+        said(f"{label} is corrected by: {command}")
     for note in comparison.notes:
-        out.print(note, soft_wrap=True, markup=False)
+        said(note)
     more = "" if details else "; --details: every difference with its interval and p-value"
     out.print(f"report: comparison.html of {logged.place}{more}", soft_wrap=True)
 
@@ -164,74 +155,56 @@ def _how_to_read(comparison: Comparison, chosen: bool) -> str:
     return f"{said}\n{label} is compared with because {why}{lead}; --baseline names another"
 
 
+_MARKS = {"better": "-", "worse": "+", "": " "}
+
+
 def _overview(comparison: Comparison) -> Table:
+    """The numbers of each version with their marks; why there is none, where it is known."""
     names = [name for name in shown("compared") if any(name in version.metrics for version in comparison.versions)]
-    table = Table()
-    table.add_column("version")
-    for name in names:
-        table.add_column(metric_of(name).label, justify="right")
-    for version in comparison.versions:
-        pair = comparison.pairs.get(version.label)
-        differences = {} if pair is None else pair.differences
-        cells = [_cell(version, name, differences.get(name)) for name in names]
-        table.add_row(f"{version.label} (baseline)" if pair is None else version.label, *cells)
-    for label, found in comparison.recalibrated.items():
-        known = {name: f"{significant(item.first)} {_mark(item)}" for name, item in found.items()}
-        table.add_row(recalibrated_label(label), *(known.get(name, "–") for name in names))
-    return table
+    scores = {version.label: version.scores for version in comparison.versions}
+    rows = []
+    for label, cells in comparison.matrix(names).items():
+        infinite = infinite_metrics(scores[label]) - cells.keys() if label in scores else frozenset()
+        known = {name: f"{significant(cell.value)} {_MARKS[cell.side]}" for name, cell in cells.items()}
+        title = f"{label} (baseline)" if label == comparison.baseline.label else label
+        rows.append([title, *(known.get(name, "infinite" if name in infinite else "–") for name in names)])
+    return table_of(["version", *(metric_of(name).label for name in names)], rows, words=["version"])
 
 
-def _cell(version: ComparedVersion, name: str, item: MetricDifference | None) -> str:
-    """A metric with its mark; why there is none, where it is known."""
-    if name not in version.metrics:
-        return "infinite" if name in infinite_metrics(version.scores) else "–"
-    return f"{significant(version.metrics[name].value)} {_mark(item)}"
-
-
-def _mark(item: MetricDifference | None) -> str:
-    return " " if item is None or item.low <= 0.0 <= item.high else "+" if item.low > 0.0 else "-"
-
-
-def _parts(label: str, won: WhoWon) -> Table:
-    title = f"why {label} differs: what it knows, how honest it is, what it would gain by recalibration"
-    table = Table(title=title, title_justify="left")
-    for name in ("score", "rows", "difference", "knowledge", "honesty", "would gain"):
-        table.add_column(name, justify="left" if name in ("score", "rows") else "right")
-    for score, places in won.scores.items():
-        for place, parts in places.items():
-            shown_parts = parts.total, parts.knowledge, parts.honesty, parts.gains[0]
-            cells = [f"{part.value:+.3g} ({part.low:+.2g} to {part.high:+.2g})" for part in shown_parts]
-            table.add_row(score.upper(), place, *cells)
-    return table
-
-
-def _against_baseline(label: str, pair: PairedComparison) -> Table:
-    title = f"{label} against {pair.second.label}, {pair.rows:,} points; negative is better"
-    table = Table(title=title, title_justify="left")
-    table.add_column("metric")
-    for name in ("difference", "95 % interval", "p", "points won:lost"):
-        table.add_column(name, justify="right")
+def _tables(label: str, pair: PairedComparison) -> list[Table]:
+    """Every difference from the baseline with its interval, and what it owes to knowledge and honesty."""
+    rows = []
     for name, item in pair.differences.items():
         points = pair.points.get(name)
         won = "" if points is None else f"{points.won}:{points.lost}"
         p_value = "" if item.p_value is None else probability(item.p_value)
         interval = f"{item.low:+.3g} to {item.high:+.3g}"
-        table.add_row(metric_of(name).label, f"{item.difference:+.3g}", interval, p_value, won)
-    return table
+        rows.append([metric_of(name).label, f"{item.difference:+.3g}", interval, p_value, won])
+    title = f"{label} against {pair.second.label}, {pair.rows:,} points; negative is better"
+    columns = ("metric", "difference", "95 % interval", "p", "points won:lost")
+    tables = [table_of(columns, rows, words=["metric"], title=title)]
+    if pair.won is not None:
+        rows = []
+        for score, place, parts in pair.won.placed():
+            cells = (parts.total, parts.knowledge, parts.honesty, parts.gains[0])
+            rows.append([score.upper(), place, *(f"{x.value:+.3g} ({x.low:+.2g} to {x.high:+.2g})" for x in cells)])
+        title = f"why {label} differs: what it knows, how honest it is, what it would gain by recalibration"
+        columns = ("score", "rows", "difference", "knowledge", "honesty", "would gain")
+        tables.append(table_of(columns, rows, words=["score", "rows"], title=title))
+    return tables
 
 
-@dataclass(frozen=True)
-class LoggedComparison:
-    """A comparison, the MLflow run that holds its report and tables, and where people find that run.
-
-    ``chosen`` says whether a person or a gate named the baseline; ``file`` is the evaluation file, which commands name.
-    """
-
-    comparison: Comparison
-    run_id: str
-    place: str
-    chosen: bool = True
-    file: str | None = None
+def _may_be_best(comparison: Comparison) -> str:
+    left, all_of_them = comparison.may_be_best, len(comparison.versions)
+    if len(left) == all_of_them:
+        said = f"Any of the {all_of_them} versions may be the best by CRPS (95 % confidence set)."
+    elif len(left) == 1:
+        said = f"{left[0]} is the best by CRPS (95 % confidence set)."
+    else:
+        said = f"May be the best by CRPS (95 % confidence set): {', '.join(left)}."
+    if corrected := comparison.may_be_best_recalibrated:
+        said += f" With those that recalibration would help, as they would be then: {'; '.join(corrected)}."
+    return said
 
 
 def compared(
@@ -285,7 +258,6 @@ def compare(
     *,
     baseline: str | None = None,
     conditions: Conditions = ANY,
-    resamples: int = PAIRED_RESAMPLES,
     seed: int = 0,
     mark: bool = False,
 ) -> LoggedComparison:
@@ -298,8 +270,7 @@ def compare(
         baseline: the version to compare with; the first by a proper score, else by CCE, by default.
         conditions: compare evaluations under these, for example a file's; what they leave open is the latest content
             of the split and the latest protocol that all versions share.
-        resamples: of the bootstrap and of the permutation test of the metrics other than CCE.
-        seed: of both.
+        seed: of the bootstrap and of the permutation test of the metrics other than CCE.
         mark: whether these are all versions of the split, so that lists may say which may be the best.
 
     Raises:
@@ -315,14 +286,18 @@ def compare(
         versions = comparable_versions(split, chosen, tracking, conditions=conditions)
     else:
         versions = logged_versions(split, tracking, conditions=conditions)
-    label = against.label if against is not None else None
-    comparison = compare_versions(versions, baseline=label, resamples=resamples, seed=seed)
+    found = _logged(versions, against and against.label, tracking, seed)
+    if mark and found.comparison.best:
+        MayBeBest.of(found.comparison.best, found.comparison.versions).mark(tracking)
+    return replace(found, chosen=against is not None)
+
+
+def _logged(
+    versions: Sequence[ComparedVersion], baseline: str | None, tracking: TrackingSettings, seed: int
+) -> LoggedComparison:
+    comparison = compare_versions(versions, baseline=baseline, seed=seed)
     run_id = log_comparison(comparison, tracking)
-    if mark and comparison.best:
-        runs = {version.label: (version.model, str(version.run_id)) for version in comparison.versions}
-        best = MayBeBest(tuple(comparison.may_be_best), runs, f"of {len(runs)} versions")
-        best.mark(split, tracking)
-    return LoggedComparison(comparison, run_id, place_of(run_id, tracking), chosen=against is not None)
+    return LoggedComparison(comparison, run_id, place_of(run_id, tracking))
 
 
 def compare_stored(
@@ -359,11 +334,9 @@ def compare_stored(
 
     def compared(group: Sequence[str], base: str | None) -> LoggedComparison:
         at = held(*group)
-        versions = {uri: read(uri, at) for uri in group}
-        label = None if base is None else versions[base].label
-        comparison = compare_versions(list(versions.values()), baseline=label, seed=settings.seed)
-        run_id = log_comparison(comparison, settings.tracking)
-        return LoggedComparison(comparison, run_id, place_of(run_id, settings.tracking))
+        versions = [read(uri, at) for uri in group]
+        label = None if base is None else versions[group.index(base)].label
+        return _logged(versions, label, settings.tracking, settings.seed)
 
     if held(*uris) is not None:
         return [compared(uris, against)]

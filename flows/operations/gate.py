@@ -347,9 +347,9 @@ def _with_the_set(
         if key not in sets:
             sets[key] = best_on_split(version, split, settings)
             if (found := sets[key]) is not None:
-                found.mark(split.name, settings.tracking)
+                found.mark(settings.tracking)
         best = sets[key]
-        inside = None if best is None or label not in best.runs else label in best.inside
+        inside = None if best is None else best.holds(label)
         said = "" if best is None else best.said(label)
         if rules.may_be_best:
             decided = replace(decided, checks=(*decided.checks, may_be_best(label, split.name, inside, said)))

@@ -14,10 +14,9 @@ from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 import typer
-from rich.table import Table
 
-from congruence.flows.cli.console import results
-from congruence.tasks.comparison.differences import ComparedVersion
+from congruence.flows.cli.console import results, table_of
+from congruence.tasks.comparison.differences import CCE
 from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.mlflow.reading import ListedVersion, OpenEvaluation, list_evaluations
@@ -67,22 +66,22 @@ def print_listing(versions: Sequence[ListedVersion]) -> None:
     if not versions:
         out.print("no versions are registered here; register one, or name another server with MLFLOW_TRACKING_URI")
         return
-    table = Table()
-    for name in ("version", "aliases", "split", "verdict", "p", "CCE", "gate", "the best", "evaluated"):
-        table.add_column(name, justify="right" if name in ("p", "CCE") else "left", overflow="fold")
+    columns = ("version", "aliases", "split", "verdict", "p", "CCE", "gate", "the best", "evaluated")
+    rows: list[Sequence[str]] = []
     for item in versions:
         named = (item.model.label, ", ".join(item.model.aliases))
         for begun in item.under_way:
             remedy = "; run the same command to resume" if begun.is_stale else ""
             state = f"{_state(begun)} since {_time(begun.began)}{remedy}"
-            table.add_row(*named, begun.split, state, "", "", "", "", "")
+            rows.append((*named, begun.split, state, "", "", "", "", ""))
         if not item.evaluations and not item.under_way:
-            table.add_row(*named, "", "not evaluated", "", "", item.gate_of() or "", "", "")
+            rows.append((*named, "", "not evaluated", "", "", item.gate_of() or "", "", ""))
         for found in item.evaluations:
-            judged = found.verdict.short, probability(found.verdict.p_value), _value(found, "cce_mean")
+            cce = found.metrics.get(CCE)
+            judged = found.verdict.short, probability(found.verdict.p_value), significant(cce.value) if cce else ""
             best = (item.best_of(found) or "").replace(" the best", "")
-            table.add_row(*named, found.split.name, *judged, item.gate_of(found) or "", best, _time(found.ended))
-    out.print(table)
+            rows.append((*named, found.split.name, *judged, item.gate_of(found) or "", best, _time(found.ended)))
+    out.print(table_of(columns, rows, words=set(columns) - {"p", "CCE"}))
 
 
 def report_address(version: str, split: str | None, settings: TrackingSettings) -> str:
@@ -102,10 +101,10 @@ def report_address(version: str, split: str | None, settings: TrackingSettings) 
         raise SettingsError(f"{version}: not evaluated{f' on {split}' if split else ''}; {remedy}")
     label, latest = max(chosen, key=lambda pair: pair[1].ended)
     client = connect(settings)
-    held = with_retries("listing the run", lambda: client.list_artifacts(str(latest.run_id)), settings)
+    held = with_retries("listing the run", lambda: client.list_artifacts(latest.run_id), settings)
     if REPORT_FILE not in {item.path for item in held}:
         raise SettingsError(f"{label} on {latest.split.name}: its run holds no report (tracking.report was false)")
-    return _page(latest.experiment, str(latest.run_id), REPORT_FILE, settings)
+    return _page(latest.experiment, latest.run_id, REPORT_FILE, settings)
 
 
 def over_time_address(model: str, settings: TrackingSettings) -> str:
@@ -138,11 +137,6 @@ def _page(experiment: str, run_id: str, name: str, settings: TrackingSettings) -
         return own.as_uri()
     copy = with_retries(f"reading {name}", lambda: client.download_artifacts(run_id, name), settings)
     return Path(copy).as_uri()
-
-
-def _value(found: ComparedVersion, name: str) -> str:
-    metric = found.metrics.get(name)
-    return "" if metric is None else significant(metric.value)
 
 
 def _state(found: OpenEvaluation) -> str:

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from prefect.settings import PREFECT_API_URL
 
@@ -34,10 +33,11 @@ from congruence.tasks.evaluate.stored import (
     version_addresses,
     write_parts,
 )
-from congruence.tasks.mlflow.connection import TrackingError, connect, with_retries
-from congruence.tasks.mlflow.pages import BEST, place_of, set_version_tags
+from congruence.tasks.mlflow.connection import TrackingError, with_retries
+from congruence.tasks.mlflow.identity import FOUND_AGAIN, INPUTS
+from congruence.tasks.mlflow.pages import BEST, place_of, set_version_tags, tag_run
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.monitor.account import FOUND_AGAIN, INPUTS, Account, LoggedLook, best_over, read_account
+from congruence.tasks.monitor.account import Account, best_over, read_account
 from congruence.tasks.monitor.page import log_over_time
 from congruence.tasks.monitor.periods import Period, due_parts, inputs_change
 from congruence.tasks.runtime.errors import SettingsError
@@ -136,10 +136,10 @@ def tell_verdicts(
         best = best_over([version for version in watched if version.name == name], accounts, settings)
         if best is None:
             continue
-        for label, (version, _) in best.runs.items():
-            if label not in best.inside and not version.tags.get(BEST + split.name, "").startswith("not "):
-                result.sentences.append(f"{best.said(label)} on {split.name}")
-        best.mark(split.name, settings.tracking)
+        for each in best.versions:
+            if each.label not in best.inside and not each.model.tags.get(BEST + split.name, "").startswith("not "):
+                result.sentences.append(f"{best.said(each.label)} on {split.name}")
+        best.mark(settings.tracking)
 
 
 def page_over_time(version: ModelVersion, settings: EvaluationSettings) -> str:
@@ -314,54 +314,29 @@ def _evaluate(
     asked = _with_kept_statistics(as_evaluation(settings, splits).model_copy(update={"gate": None}))
     rows = max(sum(len(own) for own in part.rows.values()) for part in parts)
     outcomes = outcomes_of(asked, rows, evaluate)
-    client = connect(settings.tracking)
     for outcome in outcomes:
         if outcome.status == "found":  # its labels are those of an earlier look again, which counts from now on
-            now = str(int(1000 * time.time()))
-            with_retries(
-                "logging a look", partial(client.set_tag, str(outcome.run_id), FOUND_AGAIN, now), settings.tracking
-            )
-    accounts = {each.label: read_account(each, settings.splits[0], settings) for each in versions.values()}
+            when = str(int(1000 * time.time()))
+            tag_run("logging a look", str(outcome.run_id), FOUND_AGAIN, when, settings.tracking)
     names = {version.label: name for name, version in versions.items()}
+    accounts = {each.label: read_account(each, settings.splits[0], settings) for each in versions.values()}
     for outcome in outcomes:
-        account = accounts[outcome.label]
-        look = next((each for each in account.looks if each.run_id == outcome.run_id), None)
-        if look is not None:
-            outcome = replace(outcome, split=f"{outcome.split}, {look.since} to {look.until}")
-            uri, dates = addresses[names[outcome.label]], (look.since, look.until)
-            own = next(each for each in splits if uri in each.stored and (str(each.since), str(each.until)) == dates)
-            _look_at_inputs(asked, table, own, look, account, names[outcome.label], addresses)
-        result.outcomes.append(outcome)
-
-
-def _look_at_inputs(
-    settings: EvaluationSettings,
-    table: StoredTable,
-    split: SplitSettings,
-    look: LoggedLook,
-    account: Account,
-    name: str,
-    addresses: dict[str, str],
-) -> None:
-    """Say in the run of a look whether its inputs are like those of the version's first period."""
-    first = account.looks[0]
-    if first.since == look.since:
-        return
-    period = Period(*(type(split.since).fromisoformat(day) for day in (first.since, first.until)))  # type: ignore[union-attr]
-    rows = table.rows_of(*period.ends).get(name)
-    if rows is None:
-        return
-    parts = table.parts({name: rows}, period.since, period.until)
-    (before,) = write_parts(table, parts, addresses, *rows_folder(settings))
-    change = inputs_change(
-        settings, open_split(split, settings.plans_folder), open_split(before, settings.plans_folder)
-    )
-    client = connect(settings.tracking)
-    with_retries(
-        "logging whether inputs changed",
-        lambda: client.set_tag(look.run_id, INPUTS, change.sentence),
-        settings.tracking,
-    )
+        looks, name = accounts[outcome.label].looks, names[outcome.label]
+        look = next((each for each in looks if each.run_id == outcome.run_id), None)
+        if look is None:
+            result.outcomes.append(outcome)
+            continue
+        result.outcomes.append(replace(outcome, split=f"{outcome.split}, {look.split.since} to {look.split.until}"))
+        first, now = (Period.of(each.split.period) for each in (looks[0], look))
+        before = table.rows_of(*first.ends).get(name)
+        if first.since != now.since and before is not None:
+            parts = table.parts({name: before}, first.since, first.until)
+            (earlier,) = write_parts(table, parts, addresses, *rows_folder(settings))
+            dates = [each for each in splits if (each.since, each.until) == (now.since, now.until)]
+            own = next(each for each in dates if addresses[name] in each.stored)
+            change = inputs_change(asked, *(open_split(each, settings.plans_folder) for each in (own, earlier)))
+            what = "logging whether inputs changed"
+            tag_run(what, look.run_id, INPUTS, change.sentence, settings.tracking)
 
 
 def _with_kept_statistics(settings: EvaluationSettings) -> EvaluationSettings:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 from prefect import flow
-from rich.table import Table
 
-from congruence.flows.cli.console import results, say
+from congruence.flows.cli.console import results, say, table_of
 from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
@@ -231,16 +230,13 @@ def print_scores(scored: ScoredInputs) -> None:
     """Print what was found, and where everything is."""
     found, out = scored.reliability, results()
     out.print(withholding_sentence(found.judgement), soft_wrap=True)
-    table = Table(
-        title=f"{found.model.label} on new inputs, judged by split '{found.reference.name}'", title_justify="left"
-    )
-    for name in ("inputs", "unusual", "withheld", "CCE", "of a true version"):
-        table.add_column(name, justify="right")
     values = headlines(found)
     judged = f"{found.inputs.valid_rows:,} of {found.inputs.rows:,}"
     errors = (f"{values[name]:.4g}" if name in values else "–" for name in ("cce_mean", "cce_expected"))
-    table.add_row(judged, f"{found.unusual:,}", f"{len(found.withheld_scores):,}", *errors)
-    out.print(table)
+    cells = (judged, f"{found.unusual:,}", f"{len(found.withheld_scores):,}", *errors)
+    title = f"{found.model.label} on new inputs, judged by split '{found.reference.name}'"
+    columns = ("inputs", "unusual", "withheld", "CCE", "of a true version")
+    out.print(table_of(columns, [cells], words=(), title=title))
     for row in found.withheld_scores.head(_SHOWN).itertuples():
         out.print(f"{row.key}: {row.reason}", soft_wrap=True, highlight=False, markup=False)
     if len(found.withheld_scores) > _SHOWN:

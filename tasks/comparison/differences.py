@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -50,8 +51,9 @@ class ComparedVersion:
     the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names wrong,
     the largest first, None where it is not known; ``said`` is the verdict as it was logged, ``wrong`` what the report
     says is wrong, the largest fault first. ``is_stored`` where production stored the predictions: then each version may
-    have rows of its own. Of a run also its id, that of its experiment, and when it ``ended``, in milliseconds since
-    1970; in a list, which shows numbers at the digits of MLflow's page, no scores.
+    have rows of its own. Of a run also its id, that of its experiment, the ``identity`` by which it is found again, and
+    when it ``ended``, in milliseconds since 1970. Of a look over time (``tasks.monitor``) also when it was ``made``,
+    and how far its ``inputs`` are from those of the first look, in a sentence; "" where nobody looked.
     """
 
     model: ModelVersion
@@ -60,7 +62,7 @@ class ComparedVersion:
     protocol_digest: str
     metrics: dict[str, MetricValue]
     scores: Columns = field(repr=False, compare=False)
-    run_id: str | None = None
+    run_id: str = ""
     settings_digest: str = ""
     influence: Columns | None = field(default=None, repr=False, compare=False)
     influence_noise: Array | None = field(default=None, repr=False, compare=False)
@@ -71,10 +73,13 @@ class ComparedVersion:
     wrong: tuple[str, ...] = ()
     is_stored: bool = False
     experiment: str = ""
+    identity: str = ""
     ended: int = 0
+    made: int = 0
+    inputs: str = ""
 
     @classmethod
-    def of(cls, evaluation: Evaluation, run_id: str | None = None) -> ComparedVersion:
+    def of(cls, evaluation: Evaluation, run_id: str = "") -> ComparedVersion:
         """What is compared of an evaluation, as its run would give it back."""
         wrong = evaluation.wrong
         return cls(
@@ -167,6 +172,14 @@ class MetricDifference:
     high: float
     p_value: float | None
     rows: int
+
+    def __str__(self) -> str:
+        return f"{self.difference:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"
+
+    @property
+    def side(self) -> Literal["better", "worse", ""]:
+        """Where ``first`` stands; "" where the interval holds 0."""
+        return "better" if self.high < 0.0 else "worse" if self.low > 0.0 else ""
 
     @property
     def standard_error(self) -> float:

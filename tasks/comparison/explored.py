@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,12 +173,15 @@ class WhoWon:
         """Of the CRPS, over all rows."""
         return self.scores[_SCORE][ALL_ROWS]
 
+    def placed(self) -> Iterator[tuple[str, str, ScoreParts]]:
+        """The parts with their score and the rows that they are of."""
+        return ((score, place, parts) for score, places in self.scores.items() for place, parts in places.items())
+
     def table(self) -> pd.DataFrame:
         """One row per score, place and part."""
         records = [
             {"score": _METRICS[score], "rows of": place, "part": name, **vars(part), "rows": parts.rows}
-            for score, places in self.scores.items()
-            for place, parts in places.items()
+            for score, place, parts in self.placed()
             for name, part in named_parts(parts).items()
         ]
         return pd.DataFrame(records)

@@ -356,7 +356,7 @@ def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference, limit: f
     needed = item.rows_that_decide(limit) if outcome == "undecided" else None
     reason = (
         f"{rule.metric} is {rule.said(outcome, pair.second.label, limit)}: {item.first:.3g} against "
-        f"{item.second:.3g}, difference {item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]"
+        f"{item.second:.3g}, difference {item}"
     )
     if pair.first.split.digest != pair.second.split.digest:
         reason += ", each on rows of its own"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,19 @@ class PairedComparison:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """One version and metric: its value and, but for the baseline, the difference."""
+
+    value: float
+    difference: MetricDifference | None = None
+
+    @property
+    def side(self) -> str:
+        """ "better", "worse", or "" where the difference's interval holds 0, or there is none."""
+        return "" if self.difference is None else self.difference.side
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Versions on one split under one protocol, each compared with the ``baseline``; ordered by mean CCE.
 
@@ -118,6 +131,25 @@ class Comparison:
         if explained:
             found[self.baseline.label] = next(iter(explained.values())).recalibrated(baseline=True)
         return {version.label: found[version.label] for version in self.versions if found.get(version.label)}
+
+    def matrix(self, metrics: Iterable[str]) -> dict[str, dict[str, Cell]]:
+        """The cells of each version by metric, as far as it has them; then of versions as recalibrated."""
+        found: dict[str, dict[str, Cell]] = {}
+        for version in self.versions:
+            pair, own = self.pairs.get(version.label), version.metrics
+            differences = {} if pair is None else pair.differences
+            found[version.label] = {
+                name: Cell(own[name].value, differences.get(name)) for name in metrics if name in own
+            }
+        for label, items in self.recalibrated.items():
+            found[recalibrated_label(label)] = {name: Cell(item.first, item) for name, item in items.items()}
+        return found
+
+    @property
+    def corrections(self) -> dict[str, str]:
+        """The addresses of the versions in the registry that their own recalibration would make better, by label."""
+        known = [each for each in self.versions if each.model.version and not each.is_stored]
+        return {each.label: each.model.uri for each in known if each.label in self.recalibrated}
 
     @property
     def may_be_best_recalibrated(self) -> list[str]:
@@ -329,11 +361,10 @@ def _better(newer: Splits, older: Splits, settings: GateSettings, seed: int) -> 
         better, other = (newer, older) if lower else (older, newer)
         where = f" on {split}" if len(found) > 1 else ""
         values = (item.first, item.second) if lower else (item.second, item.first)
-        ends = (item.low, item.high) if lower else (-item.high, -item.low)
+        seen = item if lower else replace(item, difference=-item.difference, low=-item.high, high=-item.low)
         reason = (
             f"{name} of {_label(better)} is lower than that of {_label(other)}{where}: {values[0]:.3g} against "
-            f"{values[1]:.3g}, difference {item.difference if lower else -item.difference:+.3g} "
-            f"[{ends[0]:+.3g}, {ends[1]:+.3g}]"
+            f"{values[1]:.3g}, difference {seen}"
         )
         return bool(lower), reason
     return None

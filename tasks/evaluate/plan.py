@@ -168,7 +168,11 @@ class Plan:
 
     @cached_property
     def _finished(self) -> dict[str, dict[str, ComparedVersion]]:
-        return {split.name: finished_evaluations(split.name, self.settings.tracking) for split in self.settings.splits}
+        """By split and the digest of the identity: of two of one identity, the latest first, the older one stays."""
+        logged = {
+            split.name: finished_evaluations(self.settings.tracking, split.name) for split in self.settings.splits
+        }
+        return {split: {each.identity: each for each in found} for split, found in logged.items()}
 
     def _of_split(
         self, settings: EvaluationSettings, split: Split, reference: Split | None, protocol: EvaluationProtocol

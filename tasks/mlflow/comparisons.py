@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from congruence.tasks.comparison.differences import MetricDifference
+from congruence.tasks.comparison.differences import CCE, SQUARED_CCE
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateCheck, GateDecision
 from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
@@ -95,17 +95,13 @@ def _note(comparison: Comparison) -> str:
         "|---|---|---|---|---|",
     ]
     for version in comparison.versions:
-        mean = version.metrics.get("cce_mean")
+        mean = version.metrics.get(CCE)
         found = comparison.pairs[version.label].differences if version is not baseline else {}
-        cells = [_cell(found.get("cce_mean")), _cell(found.get("cce_squared_mean"))]
-        squared = found.get("cce_squared_mean")
+        squared = found.get(SQUARED_CCE)
+        cells = [f"{mean.value:.4g}" if mean else "-", found.get(CCE, "-"), squared or "-"]
         cells.append("-" if squared is None else probability(squared.p_value))
-        lines.append(" | ".join(["| " + version.label, f"{mean.value:.4g}" if mean else "-", *cells]) + " |")
+        lines.append(f"| {' | '.join(map(str, [version.label, *cells]))} |")
     return "\n".join([*lines, "", *(f"- {note}" for note in comparison.notes)])
-
-
-def _cell(item: MetricDifference | None) -> str:
-    return "-" if item is None else f"{item.difference:+.3g} [{item.low:+.3g}, {item.high:+.3g}]"
 
 
 def _metric_name(label: str) -> str:

@@ -30,7 +30,6 @@ from congruence.tasks.mlflow.identity import (
     EvaluationIdentity,
     evaluations_of,
     find_evaluation,
-    run_metrics,
 )
 from congruence.tasks.mlflow.pages import list_page, run_page, tag_version, view_key
 from congruence.tasks.mlflow.reading import INFLUENCE_FILE, PROVENANCE_FILE, SCORES_FILE
@@ -320,5 +319,5 @@ def beside_baseline(
     if version is None or version.uri == evaluation.model.uri:
         return None
     under = Conditions(evaluation.split.digest, evaluation.protocol.digest)
-    runs = evaluations_of(version, evaluation.split.name, under, settings)
-    return (version.label, run_metrics(runs[0])) if runs else None
+    found = evaluations_of(version, evaluation.split.name, under, settings)
+    return (version.label, found[0].metrics) if found else None

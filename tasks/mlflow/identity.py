@@ -20,7 +20,7 @@ from mlflow.store.entities import PagedList
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.data.settings import STORED_ROWS
 from congruence.tasks.mlflow.connection import all_pages, connect, with_retries
-from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary, metric_list_digest
+from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary, WrongPlace, metric_list_digest
 from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
@@ -30,6 +30,12 @@ STATE = PREFIX + "state"
 OPEN, COMPLETE = "open", "complete"
 PERIOD = PREFIX + "period"
 OWN = PREFIX + "own_settings"
+INPUTS = PREFIX + "inputs"
+"""The tag of a look's run that says in words how far its inputs are from those of the first look."""
+
+FOUND_AGAIN = PREFIX + "found_again"
+"""The tag of a look's run at labels that changed and changed back: when, in milliseconds since 1970."""
+
 _TAGS = ("kind", "model", "version", "split", "period")
 """What a run says in tags, by which people search; the rest it says in parameters."""
 GATE_PROTOCOL = "cce_gate_protocol"
@@ -182,8 +188,8 @@ _BOUNDS = "intervals"
 
 
 def evaluation_in(run: Run) -> ComparedVersion:
-    """The complete evaluation that a run holds, as the run itself says it: without scores."""
-    known = facts(run)
+    """The complete evaluation that a run holds, as the run itself says it: without scores, at its page's digits."""
+    known, tags = facts(run), run.data.tags
     return ComparedVersion(
         model=ModelVersion(known["model"], known["version"], known["model_uri"], known.get("model_id") or None),
         split=SplitSummary(
@@ -201,29 +207,37 @@ def evaluation_in(run: Run) -> ComparedVersion:
         run_id=str(run.info.run_id),
         settings_digest=known.get("settings_digest", ""),
         rows_digest=known.get("rows_digest", ""),
-        said=run.data.tags.get(VERDICT, ""),
-        wrong=tuple(run.data.tags.get(WRONG, "").splitlines()),
+        said=tags.get(VERDICT, ""),
+        wrong=tuple(tags.get(WRONG, "").splitlines()),
         is_stored=known.get("own_settings", "").startswith(STORED_ROWS),
         experiment=str(run.info.experiment_id),
+        # Runs of former releases have these two in tags; now they lie with the rows.
+        slices=tuple(json.loads(known.get("slices", "[]"))),
+        wrong_places=wrong_places(json.loads(known.get("wrong_places", "null"))),
+        identity=tags.get(IDENTITY, ""),
         ended=int(run.info.end_time or run.info.start_time),
+        made=int(tags.get(FOUND_AGAIN, run.info.start_time)),
+        inputs=tags.get(INPUTS, ""),
     )
 
 
-def finished_evaluations(split: str, settings: TrackingSettings) -> dict[str, ComparedVersion]:
-    """The complete evaluations on ``split`` by the digest of their identity."""
-    # Latest first: of two of one identity the older one stays.
-    return {run.data.tags[IDENTITY]: evaluation_in(run) for run in complete_runs(settings, split)}
+def wrong_places(recorded: list[dict[str, Any]] | None) -> tuple[WrongPlace, ...] | None:
+    """The places that a run records as wrong; None where it does not say."""
+    return None if recorded is None else tuple(WrongPlace(**place) for place in recorded)
 
 
-def complete_runs(settings: TrackingSettings, split: str = "", wanted: Mapping[str, str] | None = None) -> list[Run]:
-    """Complete evaluations, latest first: on a split of this name, and with ``wanted`` by the names of our tags.
+def finished_evaluations(
+    settings: TrackingSettings, split: str = "", version: ModelVersion | None = None
+) -> list[ComparedVersion]:
+    """Complete evaluations, latest first: on a split of this name, and of one version.
 
     Raises:
         TrackingError: MLflow does not answer.
     """
-    tags = {"state": COMPLETE, "kind": "evaluation", **({"split": split} if split else {}), **(wanted or {})}
+    tags = {"state": COMPLETE, "kind": "evaluation", **({"split": split} if split else {})}
+    tags |= {} if version is None else {"model": version.name, "version": version.version}
     filters = (f"tags.`{PREFIX}{name}` = {quoted(value)}" for name, value in tags.items())
-    return search_evaluations(settings, " and ".join(filters))
+    return [evaluation_in(run) for run in search_evaluations(settings, " and ".join(filters))]
 
 
 def search_evaluations(settings: TrackingSettings, wanted: str) -> list[Run]:
@@ -281,34 +295,31 @@ class Conditions:
     settings_digest: str | None = None
 
     @classmethod
-    def of(cls, run: Run) -> Conditions:
+    def of(cls, found: ComparedVersion) -> Conditions:
         """Those of a logged evaluation."""
-        known = facts(run)
-        return cls(**{name: known.get(name, "") for name in _WORDS})
+        return cls(found.split.digest, found.protocol_digest, found.settings_digest)
 
-    def admit(self, run: Run) -> bool:
+    def admit(self, found: ComparedVersion) -> bool:
         """Whether a logged evaluation was made under these."""
-        return not self.unmet(run)
+        return not self.unmet(found)
 
-    def unmet(self, run: Run) -> list[str]:
+    def unmet(self, found: ComparedVersion) -> list[str]:
         """In what a logged evaluation differs, in words."""
-        known = facts(run)
+        own = vars(Conditions.of(found))
         return [
-            f"{words} {self._shown(known.get(name, ''))} instead of {self._shown(wanted)}"
+            f"{words} {own[name][:16] or 'unknown'} instead of {wanted[:16] or 'unknown'}"
             for name, words in _WORDS.items()
-            if (wanted := getattr(self, name)) is not None and known.get(name, "") != wanted
+            if (wanted := getattr(self, name)) is not None and own[name] != wanted
         ]
-
-    @staticmethod
-    def _shown(digest: str) -> str:
-        return digest[:16] or "unknown"
 
 
 ANY = Conditions()
 """Under whatever conditions."""
 
 
-def evaluations_of(version: ModelVersion, split: str, under: Conditions, settings: TrackingSettings) -> list[Run]:
+def evaluations_of(
+    version: ModelVersion, split: str, under: Conditions, settings: TrackingSettings
+) -> list[ComparedVersion]:
     """The evaluations of a version on a split of this name, under these conditions, latest first."""
-    runs = complete_runs(settings, split)
-    return [run for run in runs if facts(run)["model_uri"] == version.uri and under.admit(run)]
+    finished = finished_evaluations(settings, split)
+    return [found for found in finished if found.model.uri == version.uri and under.admit(found)]

@@ -274,6 +274,12 @@ def set_version_tags(model: ModelVersion, tags: Mapping[str, str], settings: Tra
     with_retries(f"tagging {model.label}", tag, settings)
 
 
+def tag_run(what: str, run_id: str, tag: str, value: str, settings: TrackingSettings) -> None:
+    """Set a tag on a run; ``what`` is done by that stands in the error where MLflow does not answer."""
+    client = connect(settings)
+    with_retries(what, lambda: client.set_tag(run_id, tag, value), settings)
+
+
 def tag_best(model: ModelVersion, split: str, said: str, run_id: str, settings: TrackingSettings) -> None:
     """Tell on a registered version whether it may be the best on a split, by which evaluation."""
     tag, value = BEST + split, f"{said} (run {run_id})"

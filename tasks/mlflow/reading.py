@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow.entities import Run
 
-from congruence.kernels.arrays import Array
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.mlflow.connection import (
@@ -34,16 +33,17 @@ from congruence.tasks.mlflow.identity import (
     PREFIX,
     STATE,
     Conditions,
-    complete_runs,
     evaluation_in,
     evaluations_of,
     facts,
+    finished_evaluations,
     search_evaluations,
+    wrong_places,
 )
 from congruence.tasks.mlflow.pages import BEST
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.models.registry import FirstVersion, baseline_version, matching_versions
-from congruence.tasks.scores.evaluation import MetricValue, WrongPlace
+from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 SCORES_FILE = "scores.parquet"
@@ -132,17 +132,22 @@ def logged_versions(split: str, settings: TrackingSettings, *, conditions: Condi
     Raises:
         TrackingError: MLflow does not answer, or nothing was evaluated on this split under these conditions.
     """
-    runs = complete_runs(settings, split)
-    admitted = [run for run in runs if conditions.admit(run)]
+    finished = finished_evaluations(settings, split)
+    admitted = [found for found in finished if conditions.admit(found)]
     if not admitted:
         raise TrackingError(
             f"split '{split}': no complete evaluation"
-            + (" as asked" if runs else "")
+            + (" as asked" if finished else "")
             + f" in MLflow's experiment {settings.evaluations}; run `congruence evaluate` first"
         )
     latest = replace(Conditions.of(admitted[0]), settings_digest=None)
-    kept = {facts(run)["model_uri"]: run for run in reversed(admitted) if latest.admit(run)}
-    return [read_version(str(run.info.run_id), settings) for run in sorted(kept.values(), key=_version_order)]
+    kept = {found.model.uri: found for found in reversed(admitted) if latest.admit(found)}
+
+    def order(found: ComparedVersion) -> tuple[str, int, str]:
+        version = found.model.version
+        return found.model.name, int(version) if version.isdigit() else 0, found.run_id
+
+    return [with_rows(found, settings) for found in sorted(kept.values(), key=order)]
 
 
 def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
@@ -151,25 +156,25 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
     Raises:
         TrackingError: MLflow does not answer, or the run holds no complete evaluation.
     """
-    run = _complete_run(run_id, settings)
+    return with_rows(evaluation_in(_complete_run(run_id, settings)), settings)
+
+
+def with_rows(found: ComparedVersion, settings: TrackingSettings) -> ComparedVersion:
+    """A logged evaluation with its scores, what its reference rows contribute, and its metrics at all digits."""
+    run_id = found.run_id
     files = _files(run_id, settings)
     recorded = _recorded(run_id, settings) if PROVENANCE_FILE in files else {}
-    # Runs of former releases have these two in tags, the noise in a file, and say "slices" and "wrong_places", too.
-    known = facts(run)
-    slices, places = (recorded.get(name, json.loads(known.get(name, "null"))) for name in ("slices", "wrong_places"))
     noise = recorded.get("influence_noise")
     if noise is None and _FORMER_NOISE in files:
         noise = LoggedTable(run_id, _FORMER_NOISE, settings)["noise"]
-    found = evaluation_in(run)
-    exact = {name: MetricValue(**metric) for name, metric in recorded.get("metrics", {}).items()}
     return replace(
         found,
-        metrics=exact or found.metrics,
+        metrics={name: MetricValue(**metric) for name, metric in recorded.get("metrics", {}).items()} or found.metrics,
         scores=LoggedTable(run_id, SCORES_FILE, settings),
         influence=_Influence(run_id, INFLUENCE_FILE, settings) if INFLUENCE_FILE in files else None,
         influence_noise=None if noise is None else np.asarray(noise),
-        slices=tuple(slices or ()),
-        wrong_places=None if places is None else tuple(WrongPlace(**place) for place in places),
+        slices=tuple(recorded.get("slices", found.slices) or ()),
+        wrong_places=wrong_places(recorded["wrong_places"]) if "wrong_places" in recorded else found.wrong_places,
     )
 
 
@@ -204,7 +209,7 @@ def read_scores(
             damaged.
     """
     where = settings or TrackingSettings()
-    with _open_scores(run_id, where) as scores:
+    with open_scores(run_id, where) as scores:
         present = scores.columns
         if missing := [name for name in columns or () if name not in present]:
             raise TrackingError(f"run {run_id}: no score {', '.join(missing)}; there are {', '.join(present)}")
@@ -212,7 +217,12 @@ def read_scores(
 
 
 @contextmanager
-def _open_scores(run_id: str, settings: TrackingSettings) -> Iterator[LoggedTable]:
+def open_scores(run_id: str, settings: TrackingSettings) -> Iterator[LoggedTable]:
+    """The scores of a complete evaluation, to be read column by column; what it brought here is given back.
+
+    Raises:
+        TrackingError: MLflow does not answer, or the run holds no complete evaluation.
+    """
     scores = LoggedTable(str(_complete_run(run_id, settings).info.run_id), SCORES_FILE, settings)
     try:
         yield scores
@@ -227,29 +237,6 @@ def _complete_run(run_id: str, settings: TrackingSettings) -> Run:
             f"run {run.info.run_id}: holds no complete evaluation; run `congruence evaluate` on its version"
         )
     return run
-
-
-def logged_pit(run_id: str, settings: TrackingSettings) -> Array | None:
-    """The PIT values of the valid rows of a logged evaluation, None where its targets are vectors.
-
-    Raises:
-        TrackingError: MLflow does not answer, or the run holds no complete evaluation.
-    """
-    with _open_scores(run_id, settings) as scores:
-        if "pit" not in scores:
-            return None
-        pit = scores["pit"].to_numpy(np.float64)
-        return np.asarray(pit[np.isfinite(pit)])
-
-
-def _version_order(run: Run) -> tuple[str, int, str]:
-    known = facts(run)
-    version = known["version"]
-    return known["model"], int(version) if version.isdigit() else 0, str(run.info.run_id)
-
-
-Shared = tuple[str, str]
-"""The digests of a split and of a protocol: what two evaluations must share to be compared."""
 
 
 def comparable_versions(
@@ -267,43 +254,41 @@ def comparable_versions(
         ProtocolError: no split content and protocol under which every one of them was evaluated.
         TrackingError: a version was never evaluated on the split under the conditions, or MLflow does not answer.
     """
-    runs = complete_runs(settings, split)
-    found: dict[str, dict[Shared, Run]] = defaultdict(dict)
-    for run in runs:  # latest first
-        if conditions.admit(run):
-            found[facts(run)["model_uri"]].setdefault(_shared(run), run)
+    finished = finished_evaluations(settings, split)
+    found: dict[str, dict[tuple[str, str], ComparedVersion]] = defaultdict(dict)
+    for each in finished:  # latest first
+        if conditions.admit(each):
+            found[each.model.uri].setdefault((each.split.digest, each.protocol_digest), each)
     for version in versions:
         if version.uri not in found:
-            raise TrackingError(_not_evaluated(version, split, conditions, runs))
-    shared = set.intersection(*(set(found[version.uri]) for version in versions))
+            raise TrackingError(_not_evaluated(version, split, conditions, finished))
+    own = [found[version.uri] for version in versions]
+    shared = set.intersection(*map(set, own))
     if not shared:
-        raise ProtocolError(_nothing_shared(split, {version.label: list(found[version.uri]) for version in versions}))
-    latest = max(shared, key=lambda item: max(found[version.uri][item].info.start_time for version in versions))
-    return [read_version(str(found[version.uri][latest].info.run_id), settings) for version in versions]
+        raise ProtocolError(_nothing_shared(split, {each.label: list(found[each.uri]) for each in versions}))
+    latest = max(shared, key=lambda under: max(each[under].made for each in own))
+    return [with_rows(each[latest], settings) for each in own]
 
 
-def _shared(run: Run) -> Shared:
-    known = facts(run)
-    return known["split_digest"], known["protocol_digest"]
-
-
-def _not_evaluated(version: ModelVersion, split: str, conditions: Conditions, runs: Sequence[Run]) -> str:
+def _not_evaluated(
+    version: ModelVersion, split: str, conditions: Conditions, finished: Sequence[ComparedVersion]
+) -> str:
     said = f"{version.label}: not evaluated on split '{split}'"
     if conditions.protocol_digest is not None:
         said += f" under protocol {conditions.protocol_digest}"
-    own = [run for run in runs if facts(run)["model_uri"] == version.uri]
+    own = [conditions.unmet(found) for found in finished if found.model.uri == version.uri]
     if own:
-        closest = min((conditions.unmet(run) for run in own), key=len)
+        closest = min(own, key=len)
         said += f" as asked; its closest evaluation has another {'; another '.join(closest)}"
     return f"{said}; run `congruence evaluate FILE -m {version.uri}` first"
 
 
-def _nothing_shared(split: str, conditions: dict[str, list[Shared]]) -> str:
+def _nothing_shared(split: str, own: dict[str, list[tuple[str, str]]]) -> str:
     listed = "; ".join(
         f"{label} under " + ", ".join(f"protocol {protocol} (split {content[:16]})" for content, protocol in items)
-        for label, items in conditions.items()
+        for label, items in own.items()
     )
-    protocols = [{protocol for _, protocol in items} for items in conditions.values()]
+    protocols = [{protocol for _, protocol in items} for items in own.values()]
     what = "split" if set.intersection(*protocols) else "protocol"
     return (
         f"{what} differs, so the numbers do not compare: on split '{split}' there are {listed}; "
@@ -339,9 +324,8 @@ def gate_baseline(
             f"({candidate.split.digest[:16]}) under protocol {candidate.protocol_digest}; evaluate it too: congruence "
             f"evaluate FILE -m {version.uri}"
         )
-    digests = [facts(run).get("settings_digest", "") for run in fitting]
-    same = digests.index(candidate.settings_digest) if candidate.settings_digest in digests else 0
-    return read_version(str(fitting[same].info.run_id), settings)
+    same = (each for each in fitting if each.settings_digest == candidate.settings_digest)
+    return with_rows(next(same, fitting[0]), settings)
 
 
 _UNDER_WAY = f"tags.`{STATE}` = '{OPEN}' and tags.`{PREFIX}kind` = 'evaluation' and attributes.status = 'RUNNING'"
@@ -398,28 +382,21 @@ def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> lis
         RegistryError: a URI that the registry cannot resolve.
     """
     versions = with_retries("listing model versions", lambda: matching_versions(patterns or ["*"]), settings)
-    done, under_way = _latest(complete_runs(settings)), _latest(search_evaluations(settings, _UNDER_WAY))
+    done: dict[tuple[str, str], ComparedVersion] = {}
+    for found in finished_evaluations(settings):  # latest first, and so are those under way
+        done.setdefault((found.model.uri, found.split.name), found)
+    under_way: dict[tuple[str, str], OpenEvaluation] = {}
+    for run in search_evaluations(settings, _UNDER_WAY):
+        known, process = facts(run), run.data.tags.get(PROCESS, "")
+        if "model_uri" in known:  # its process opened it, and has not said yet of which version
+            host, began = process.partition(" ")[0], int(run.info.start_time)
+            opened = OpenEvaluation(known["split"], str(run.info.run_id), began, host, has_ended(process))
+            under_way.setdefault((known["model_uri"], known["split"]), opened)
     return [
         ListedVersion(
             version,
-            tuple(evaluation_in(run) for (uri, _), run in done.items() if uri == version.uri),
-            tuple(_open(run, split) for (uri, split), run in under_way.items() if uri == version.uri),
+            tuple(each for (uri, _), each in done.items() if uri == version.uri),
+            tuple(each for (uri, _), each in under_way.items() if uri == version.uri),
         )
         for version in versions
     ]
-
-
-def _latest(runs: Iterable[Run]) -> dict[tuple[str, str], Run]:
-    """The first run of each version on each split; they come latest first."""
-    found: dict[tuple[str, str], Run] = {}
-    for run in runs:
-        known = facts(run)
-        if "model_uri" in known:  # its process opened it, and has not said yet of which version
-            found.setdefault((known["model_uri"], known["split"]), run)
-    return found
-
-
-def _open(run: Run, split: str) -> OpenEvaluation:
-    process = run.data.tags.get(PROCESS, "")
-    host = process.partition(" ")[0]
-    return OpenEvaluation(split, str(run.info.run_id), int(run.info.start_time), host, has_ended(process))

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.monitoring.evidence import Monitor
+from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, all_runs, evaluations_in, quoted
 from congruence.tasks.mlflow.pages import run_link, web_page
-from congruence.tasks.monitor.account import Account, LoggedLook
+from congruence.tasks.monitor.account import Account
 from congruence.tasks.report.rendering import as_json, render
 from congruence.tasks.scores.metrics.registry import metric_of, shown
 from congruence.tasks.settings.sections import TrackingSettings
@@ -27,24 +28,16 @@ class Series:
     Attributes:
         label: of the version.
         split: name of the split.
-        account: its looks, at least one.
+        points: its looks in their order, at least one.
+        monitor: what they say together.
         links: the addresses of their runs, "" where MLflow has no page.
     """
 
     label: str
     split: str
-    account: Account = field(repr=False)
+    points: Sequence[ComparedVersion] = field(repr=False)
+    monitor: Monitor = field(repr=False)
     links: Sequence[str] = field(repr=False)
-
-    @property
-    def monitor(self) -> Monitor:
-        """What the looks say together."""
-        return self.account.monitor
-
-    @property
-    def points(self) -> tuple[LoggedLook, ...]:
-        """The looks in their order."""
-        return self.account.looks
 
     @property
     def evidence(self) -> list[str]:
@@ -111,7 +104,7 @@ def _evidence_in_words(logarithm: float) -> str:
     return f"{np.exp(logarithm):.3g}" if logarithm < 14.0 else f"10^{logarithm / np.log(10.0):.1f}"
 
 
-def _number(point: LoggedLook, name: str, part: str = "value") -> float | None:
+def _number(point: ComparedVersion, name: str, part: str = "value") -> float | None:
     """None where it was not measured, or is not finite."""
     found = getattr(point.metrics.get(name), part, None)
     return found if found is not None and np.isfinite(found) else None
@@ -134,13 +127,12 @@ def log_over_time(name: str, accounts: Mapping[tuple[str, str], Account], settin
         TrackingError: MLflow does not answer.
     """
     base = web_page(settings)
-    series, newest = [], []
+    series = []
     for (label, split), account in sorted(accounts.items()):
         if account.looks:
             links = ["" if base is None else run_link(base, look.experiment, look.run_id) for look in account.looks]
-            series.append(Series(label, split, account, links))
-            newest += [(look.made, look.run_id) for look in account.looks]
-    client, (_, run_id) = connect(settings), max(newest)
+            series.append(Series(label, split, account.looks, account.monitor, links))
+    client, newest = connect(settings), max((look.made, look.run_id) for each in series for look in each.points)
     ordered = sorted(series, key=lambda each: (each.monitor.verdict == "right so far", each.label, each.split))
     page = render(
         "over_time.html",
@@ -151,8 +143,8 @@ def log_over_time(name: str, accounts: Mapping[tuple[str, str], Account], settin
     )
 
     def log() -> None:
-        client.log_text(run_id, page, OVER_TIME_FILE)
-        client.set_tag(run_id, _OVER_TIME, name)
+        client.log_text(newest[1], page, OVER_TIME_FILE)
+        client.set_tag(newest[1], _OVER_TIME, name)
 
     with_retries("logging the page over time", log, settings)
 

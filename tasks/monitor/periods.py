@@ -16,7 +16,8 @@ from congruence.kernels.rng import stream
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.stored import Rows, StoredPart, StoredTable
 from congruence.tasks.evaluate.steps import rows_of
-from congruence.tasks.monitor.account import Account, LoggedLook, kept
+from congruence.tasks.mlflow.identity import dates_in_words
+from congruence.tasks.monitor.account import Account, kept
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
@@ -33,14 +34,19 @@ class Period:
     since: date
     until: date
 
+    @classmethod
+    def of(cls, written: str) -> Period:
+        """That of a ``SplitSummary``: ``2026-03-01/2026-03-07``."""
+        return cls(*map(date.fromisoformat, written.split("/")))
+
     @property
     def ends(self) -> tuple[np.datetime64, np.datetime64]:
         """Its first moment, and the first one after it."""
         return np.datetime64(self.since, "us"), np.datetime64(self.until, "us") + np.timedelta64(1, "D")
 
-    def is_of(self, look: LoggedLook) -> bool:
-        """Whether a look is of these dates."""
-        return (look.since, look.until) == (self.since.isoformat(), self.until.isoformat())
+    def __str__(self) -> str:
+        """As ``SplitSummary.period``."""
+        return f"{self.since}/{self.until}"
 
 
 def complete_periods(table: StoredTable, length: str) -> list[Period]:
@@ -97,7 +103,7 @@ def due_parts(
 def _is_due(
     table: StoredTable, rows: Rows, period: Period, account: Account, late: float, settings: EvaluationSettings
 ) -> bool:
-    look = next((each for each in account.looks if period.is_of(each)), None)
+    look = next((each for each in account.looks if each.split.period == str(period)), None)
     if look is None:
         return True
     keys = kept(look, "keys", settings)
@@ -192,8 +198,7 @@ def inputs_change(settings: EvaluationSettings, now: Split, before: Split) -> In
         now: a split.
         before: an earlier one, whose period is named.
     """
-    since, _, until = before.period.partition("/")
-    when = since if since == until else f"{since} to {until}"
+    when = dates_in_words(before.period)
     if now.settings.input_kind == "features":
         fresh, known = _features(now), _features(before)
         names = now.settings.input_columns

@@ -13,8 +13,7 @@ import pandas as pd
 
 from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.comparison.differences import MetricDifference
-from congruence.tasks.comparison.explored import recalibrated_label
-from congruence.tasks.comparison.versions import Comparison, PairedComparison
+from congruence.tasks.comparison.versions import Cell, Comparison, PairedComparison
 from congruence.tasks.report.rendering import LETTERS, as_json, category_column, number_column, records, render, rounded
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
@@ -26,19 +25,6 @@ _OF_COMPARISON = ("page", "tables", "charts", "map", "along", "rows", "compariso
 CRPS = "crps_mean"
 _POINTS = 12
 _PAIRS = 20
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One version and metric: its value and, but for the baseline, the difference and where it lies.
-
-    Attributes:
-        side: "better", "worse", or "" where the difference lies within its interval of 0, or there is none.
-    """
-
-    value: float
-    difference: MetricDifference | None
-    side: str
 
 
 @dataclass(frozen=True)
@@ -74,14 +60,7 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     """Everything that the report of ``comparison`` shows."""
     names = (*shown("compared"), *EFFECTS)
     metrics = tuple(name for name in names if any(name in version.metrics for version in comparison.versions))
-    matrix: dict[str, dict[str, Cell]] = {}
-    for version in comparison.versions:
-        found = comparison.pairs[version.label].differences if version.label in comparison.pairs else {}
-        cells = {name: _cell(version.metrics[name].value, found.get(name)) for name in metrics
-                 if name in version.metrics}  # fmt: skip
-        matrix[version.label] = cells
-    for label, differences in comparison.recalibrated.items():
-        matrix[recalibrated_label(label)] = {name: _cell(item.first, item) for name, item in differences.items()}
+    matrix = comparison.matrix(metrics)
     base = comparison.baseline.label
     sentences = {
         label: _sentence(label, base, matrix[label]) if pair.won is None else pair.won.sentence
@@ -103,25 +82,13 @@ def comparison_report(comparison: Comparison) -> str:
         baseline=comparison.baseline,
         data=comparison_data(comparison),
         metric_of=metric_of,
-        corrections=[
-            version.label
-            for version in comparison.versions
-            if version.label in comparison.recalibrated and version.model.version and not version.is_stored
-        ],
-        uris={version.label: version.model.uri for version in comparison.versions},
+        corrections=comparison.corrections,
         pairs=[
             (label, pair, records(pair.largest.drop(columns="row").head(_POINTS)))
             for label, pair in comparison.pairs.items()
         ],
         scripts=_OF_COMPARISON,
     )
-
-
-def _cell(value: float, difference: MetricDifference | None) -> Cell:
-    side = ""
-    if difference is not None:
-        side = "better" if difference.high < 0.0 else "worse" if difference.low > 0.0 else ""
-    return Cell(value, difference, side)
 
 
 def _sentence(label: str, baseline: str, cells: dict[str, Cell]) -> str:

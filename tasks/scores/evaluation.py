@@ -91,6 +91,16 @@ class SplitSummary:
     target: str = ""
     period: str = ""
 
+    @property
+    def since(self) -> str:
+        """The first of its dates, ``2026-03-01``."""
+        return self.period.partition("/")[0]
+
+    @property
+    def until(self) -> str:
+        """The last one."""
+        return self.period.partition("/")[2]
+
 
 class Columns(Protocol):
     """A table that is read column by column: a data frame, or one that fetches each column when it is asked for."""

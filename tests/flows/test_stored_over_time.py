@@ -18,7 +18,8 @@ from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.operations.looks import WatchResult
 from congruence.flows.operations.watch import check_once
-from congruence.tasks.monitor.account import INPUTS, read_account
+from congruence.tasks.mlflow.identity import INPUTS
+from congruence.tasks.monitor.account import read_account
 from congruence.tasks.monitor.periods import embeddings_change, features_change
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
@@ -72,7 +73,7 @@ def test_each_week_is_looked_at_once_and_again_where_late_labels_change_it(
         "2026-02-02 to 2026-02-08",
     ]  # and not the last week, which is not over
     (account,) = after.accounts.values()
-    assert [entry.rows for entry in account.looks] == [120, 110, 120, 120, 120]
+    assert [entry.split.valid_rows for entry in account.looks] == [120, 110, 120, 120, 120]
     assert account.monitor.verdict != "right so far"
     assert "2026-01-26" in after.sentences[0]
     assert "Inputs: no change against 2026-01-05 to 2026-01-11" in after.sentences[0]

@@ -26,7 +26,7 @@ from congruence.tasks.evaluate.evaluation import performance_report, system_metr
 from congruence.tasks.mlflow import evaluations, runs
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
-from congruence.tasks.mlflow.identity import EvaluationIdentity, complete_runs, find_evaluation, run_metrics
+from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation, finished_evaluations, run_metrics
 from congruence.tasks.mlflow.pages import evaluation_lists, log_failure
 from congruence.tasks.mlflow.reading import list_evaluations, logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.runs import RunContent, log_once, open_run, write_parquet
@@ -455,7 +455,7 @@ def test_evaluations_of_another_target_have_a_view_of_their_own(settings, client
     }
     for evaluation, run in zip((earlier, age, claims), made, strict=True):
         assert find_evaluation(EvaluationIdentity.of(evaluation), settings) == run
-    assert {run.info.run_id for run in complete_runs(settings, split)} == set(made)
+    assert {found.run_id for found in finished_evaluations(settings, split)} == set(made)
     views = [name for name in evaluation_lists(settings) if name.startswith(split)]
     assert views == [split, f"{split}: ClaimNb", f"{split}: age"]
 

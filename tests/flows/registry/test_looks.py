@@ -124,7 +124,7 @@ def test_the_version_in_use_is_looked_at_on_new_dates_and_found_changed(
     )
     assert "p of this look" in sentence
     account = _account(settings, "used/1")
-    assert [(look.since, look.until, look.rows) for look in account.looks] == [
+    assert [(look.split.since, look.split.until, look.split.valid_rows) for look in account.looks] == [
         ("2026-03-01", "2026-03-01", 120),
         ("2026-03-02", "2026-03-03", 150),
     ]
@@ -165,7 +165,7 @@ def test_rows_whose_keys_were_counted_are_left_out_and_dates_count_once(registry
     _day(days, 4, 100)
     assert check_once(settings).problems == []
     account = _account(settings, "repeated/1")
-    assert [(look.since, look.rows) for look in account.looks] == [
+    assert [(look.split.since, look.split.valid_rows) for look in account.looks] == [
         ("2026-03-01", 100),
         ("2026-03-02", 60),
         ("2026-03-03", 145),
@@ -192,7 +192,7 @@ def test_a_version_of_which_a_correction_was_fitted_is_looked_at_on_the_dates_af
     assert check_once(settings).outcomes == []
     _day(days, 2, 100)
     assert check_once(settings).problems == []
-    assert [look.since for look in _account(settings, "fitted/1").looks] == ["2026-03-02"]
+    assert [look.split.since for look in _account(settings, "fitted/1").looks] == ["2026-03-02"]
 
 
 @pytest.mark.usefixtures("prefect_server")

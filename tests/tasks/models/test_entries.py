@@ -129,7 +129,7 @@ def test_nine_kinds_of_models_are_evaluated_by_one_file(registry: str, registry_
     np.testing.assert_allclose(list(crps.values()), crps[f"{registry}-own/1"], rtol=0.25)
     again = Plan(chosen)
     assert again.outcomes() is not None, "nothing is left to do"
-    found = finished_evaluations(registry, chosen.tracking).values()
+    found = finished_evaluations(chosen.tracking, registry)
     assert len(found) == 9
     models["mean"]["predictions"]["columns"]["scale"] = 2.0
     changed = Plan(settings(list(models.values()), **there))
