@@ -168,7 +168,7 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
         )
         for version in versions.values()
     ]
-    return _decide_all([candidate for candidate in candidates if candidate.splits], settings.gate, settings)
+    return _decide_all([candidate for candidate in candidates if candidate.splits], settings, settings.gate)
 
 
 def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcome]) -> list[GateDecision]:
@@ -194,7 +194,7 @@ def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcom
         errors = {outcome.split: outcome.error or "no reason given" for outcome in own if outcome.status == "failed"}
         if splits:
             candidates.append(Candidate(splits, errors))
-    return _decide_all(candidates, settings.gate, settings)
+    return _decide_all(candidates, settings, settings.gate)
 
 
 def require_baselines(settings: EvaluationSettings) -> None:
@@ -216,18 +216,15 @@ def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
 
 
 def _decide_all(
-    candidates: list[Candidate], gate_settings: GateSettings, settings: EvaluationSettings
+    candidates: Sequence[Candidate], settings: EvaluationSettings, rules: GateSettings
 ) -> list[GateDecision]:
     sets: Sets = {}
-    decisions = [_decide(candidate, gate_settings, settings, sets) for candidate in candidates]
+    decisions = [_decide(candidate, settings, rules, sets) for candidate in candidates]
     decisions = _with_the_best_named(candidates, decisions, settings)
-    logged = []
-    for decision in decisions:
+    for number, decision in enumerate(decisions):
         run_id = log_decision(decision, settings.tracking)
-        logged.append(replace(decision, place=place_of(run_id, settings.tracking)))
-    if gate_settings.set_alias is None:
-        return logged
-    return _with_alias_moved(logged, gate_settings.set_alias, settings)
+        decisions[number] = replace(decision, place=place_of(run_id, settings.tracking))
+    return decisions if rules.set_alias is None else _with_alias_moved(decisions, rules.set_alias, settings)
 
 
 def _with_the_best_named(
@@ -235,133 +232,104 @@ def _with_the_best_named(
 ) -> list[GateDecision]:
     """The decisions, with which of several that passed is the best of its registered model, and why."""
     found = list(decisions)
-    for name in dict.fromkeys(item.candidate.model.name for item in decisions):
-        passed = [
-            number
-            for number, item in enumerate(decisions)
-            if item.passed and not item.no_alias
-            if item.candidate.model.name == name and item.candidate.model.version
-        ]
-        passed.sort(key=lambda number: int(decisions[number].candidate.model.version or 0))
-        if not passed:
-            continue
-        best, why = best_of([candidates[n].splits for n in passed], decisions[passed[0]].settings, seed=settings.seed)
-        label = decisions[passed[best]].candidate.label
-        for place, number in enumerate(passed):
-            notes = found[number].notes
-            if len(passed) > 1:
-                notes = (*notes, f"of {len(passed)} versions that passed the best is {label}: {why}")
-            found[number] = replace(found[number], notes=notes, is_best=place == best)
+    passed: dict[str, list[int]] = {}
+    for number, item in enumerate(decisions):
+        if item.passed and not item.no_alias and item.candidate.model.version:
+            passed.setdefault(item.candidate.model.name, []).append(number)
+    for numbers in passed.values():
+        numbers.sort(key=lambda number: int(decisions[number].candidate.model.version))
+        rules = decisions[numbers[0]].settings
+        best, why = best_of([candidates[number].splits for number in numbers], rules, seed=settings.seed)
+        label = decisions[numbers[best]].candidate.label
+        notes = [f"of {len(numbers)} versions that passed the best is {label}: {why}"] if len(numbers) > 1 else []
+        for place, number in enumerate(numbers):
+            found[number] = found[number].noted(*notes, is_best=place == best)
     return found
 
 
-def _with_alias_moved(decisions: list[GateDecision], alias: str, settings: EvaluationSettings) -> list[GateDecision]:
+def _with_alias_moved(
+    decisions: Sequence[GateDecision], alias: str, settings: EvaluationSettings
+) -> list[GateDecision]:
     """The decisions, with a note on those that are about the alias.
 
     It never moves back: a version that passed before, found by a later run, must not replace the newer one; unless
     the newer one is the baseline, which it was then compared with, or passed in the same run and is not the best.
     """
-    said = {
-        item.candidate.label: f"alias {alias} does not move here: {item.no_alias}"
-        for item in decisions
-        if item.passed and item.no_alias
-    }
     passed = {decision.candidate.label for decision in decisions if decision.passed}
-    for decision in (item for item in decisions if item.is_best):
-        model = decision.candidate.model
-        beaten = passed | ({decision.baseline.label} if decision.baseline is not None else set())
-        numbers = {label.removeprefix(f"{model.name}/") for label in beaten if label != model.label}
-        holder = alias_holder(model.name, alias, settings.tracking)
-        if holder is not None and holder not in numbers and int(holder) > int(model.version):
-            said[model.label] = f"alias {alias} stays on {model.name}/{holder}, which is newer"
-            continue
-        if holder != model.version:
-            set_alias(model, alias, settings.tracking)
-        said[model.label] = f"alias {alias} is now on {model.label}"
-    return [
-        replace(item, notes=(*item.notes, said[item.candidate.label])) if item.candidate.label in said else item
-        for item in decisions
-    ]
+    found = []
+    for decision in decisions:
+        model, notes = decision.candidate.model, []
+        if decision.passed and decision.no_alias:
+            notes = [f"alias {alias} does not move here: {decision.no_alias}"]
+        elif decision.is_best:
+            beaten = passed | ({decision.baseline.label} if decision.baseline is not None else set())
+            numbers = {label.removeprefix(f"{model.name}/") for label in beaten if label != model.label}
+            holder = alias_holder(model.name, alias, settings.tracking)
+            if holder is not None and holder not in numbers and int(holder) > int(model.version):
+                notes = [f"alias {alias} stays on {model.name}/{holder}, which is newer"]
+            else:
+                notes = [f"alias {alias} is now on {model.label}"]
+                if holder != model.version:
+                    set_alias(model, alias, settings.tracking)
+        found.append(decision.noted(*notes))
+    return found
 
 
 Sets = dict[tuple[str, str], MayBeBest | None]
 """Which versions may be the best, by the name of their registered model and the split's."""
 
 
-def _decide(
-    candidate: Candidate, gate_settings: GateSettings, settings: EvaluationSettings, sets: Sets
-) -> GateDecision:
+def _decide(candidate: Candidate, settings: EvaluationSettings, rules: GateSettings, sets: Sets) -> GateDecision:
     parts = {}
+    stored = [version for version in candidate.splits.values() if version.is_stored]
+    alone = [version for version in stored if not _is_of_common_rows(version, rules, settings)]
     # A version's predictions were stored, and on none of its splits is the baseline evaluated.
-    apart = all(
-        each.is_stored and not _is_of_common_rows(each, gate_settings, settings) for each in candidate.splits.values()
-    )
-    named = {split.name: split for split in settings.splits}
+    apart = len(alone) == len(candidate.splits)
     for split, version in candidate.splits.items():
-        baseline_of = gate_settings
-        if named[split].new_dates_only:  # no two versions are looked at on the same rows there
-            baseline_of = gate_settings.without_baseline()
-        if version.is_stored and not apart and not _is_of_common_rows(version, gate_settings, settings):
-            baseline_of = gate_settings.without_baseline()  # it is compared where both versions have rows
-        baseline = gate_baseline(
-            version,
-            baseline_of.baseline,
-            settings.tracking,
-            first_version=gate_settings.first_version,
-            on_other_rows=version.is_stored and apart,
-        )
-        decided = apply_gate(version, baseline, baseline_of, seed=settings.seed)
-        if gate_settings.not_changed and (not version.is_stored or split == settings.splits[0].name):
-            monitor = read_account(version.model, named[split], settings).monitor
-            decided = replace(decided, checks=(*decided.checks, not_changed(monitor, split)))
-        parts[split] = _with_the_set(decided, version, named[split], settings, sets)
+        part, own = settings.split_named(split, "splits"), rules
+        # No two versions are looked at on the same new dates; stored ones are compared where both have rows.
+        if part.new_dates_only or (version in alone and not apart):
+            own = rules.without_baseline()
+        first, elsewhere = rules.first_version, version.is_stored and apart
+        baseline = gate_baseline(version, own.baseline, settings.tracking, first_version=first, on_other_rows=elsewhere)
+        decided = apply_gate(version, baseline, own, seed=settings.seed)
+        checks = list(decided.checks)
+        if rules.not_changed and (not version.is_stored or split == settings.splits[0].name):
+            checks.append(not_changed(read_account(version.model, part, settings).monitor, split))
+        recalibrated = any(check.if_recalibrated for check in checks)
+        waits = [f"{version.label} passes only once it is recalibrated"] if recalibrated else []
+        if rules.may_be_best or (rules.may_be_best is None and rules.set_alias is not None):
+            inside, said = _in_the_set(version, part, settings, sets)
+            if rules.may_be_best:
+                checks.append(may_be_best(version.label, split, inside, said))
+            elif inside is False:
+                waits.append(said)
+        parts[split] = replace(decided, checks=tuple(checks), no_alias="; ".join(waits))
         for read in (version, baseline):
             if read is not None:
                 read.release()
-    first = next(iter(parts.values()))
-    first = replace(first, notes=(*first.notes, *corrected_on(candidate)))
-    if len(parts) == 1 and not candidate.errors:
-        return first
-    checks = [
-        replace(check, rule=f"{check.rule} on {split}", reason=f"on {split}, {check.reason}")
-        for split, part in parts.items()
-        for check in part.checks
-    ]
-    checks += [
-        GateCheck(f"evaluated on {split}", "failed", f"not evaluated on {split}: {error}", split=split)
-        for split, error in candidate.errors.items()
-    ]
-    notes = dict.fromkeys([*first.notes, *(note for part in parts.values() for note in part.notes)])
-    no_alias = "; ".join(dict.fromkeys(part.no_alias for part in parts.values() if part.no_alias))
-    return replace(first, checks=tuple(checks), notes=tuple(notes), no_alias=no_alias)
+    first_split = next(iter(parts))
+    parts[first_split] = parts[first_split].noted(*corrected_on(candidate))
+    return GateDecision.over_splits(parts, candidate.errors)
 
 
-def _with_the_set(
-    decided: GateDecision, version: ComparedVersion, split: SplitSettings, settings: EvaluationSettings, sets: Sets
-) -> GateDecision:
-    """The decision on one split, with whether the version may be the best there, and why no alias moves to it."""
-    rules, label = decided.settings, version.label
-    waits = [f"{label} passes only once it is recalibrated" for check in decided.checks if check.if_recalibrated][:1]
-    if rules.may_be_best or (rules.may_be_best is None and rules.set_alias is not None):
-        key = version.model.name, split.name
-        if key not in sets:
-            sets[key] = best_on_split(version, split, settings)
-            if (found := sets[key]) is not None:
-                found.mark(settings.tracking)
-        best = sets[key]
-        inside = None if best is None else best.holds(label)
-        said = "" if best is None else best.said(label)
-        if rules.may_be_best:
-            decided = replace(decided, checks=(*decided.checks, may_be_best(label, split.name, inside, said)))
-        elif inside is False:
-            waits.append(said)
-    return replace(decided, no_alias="; ".join(waits))
+def _in_the_set(
+    version: ComparedVersion, split: SplitSettings, settings: EvaluationSettings, sets: Sets
+) -> tuple[bool | None, str]:
+    """Whether a version may be the best of its registered model on a split, None where nobody knows; and in words."""
+    key = version.model.name, split.name
+    if key not in sets:
+        sets[key] = best_on_split(version, split, settings)
+        if (found := sets[key]) is not None:
+            found.mark(settings.tracking)
+    best = sets[key]
+    return (None, "") if best is None else (best.holds(version.label), best.said(version.label))
 
 
-def _is_of_common_rows(version: ComparedVersion, gate_settings: GateSettings, settings: EvaluationSettings) -> bool:
+def _is_of_common_rows(version: ComparedVersion, rules: GateSettings, settings: EvaluationSettings) -> bool:
     """Whether the baseline was evaluated on the same rows."""
     try:
-        gate_baseline(version, gate_settings.baseline, settings.tracking, first_version="pass")
+        gate_baseline(version, rules.baseline, settings.tracking, first_version="pass")
     except TrackingError:
         return False
     return True

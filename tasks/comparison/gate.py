@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -107,6 +107,29 @@ class GateDecision:
             check.reason for check in self.checks
         ]
 
+    def noted(self, *notes: str, **changes: Any) -> GateDecision:
+        """The decision with more to know beside its rules, each sentence once, and other changes."""
+        return replace(self, notes=tuple(dict.fromkeys((*self.notes, *notes))), **changes)
+
+    @classmethod
+    def over_splits(cls, parts: Mapping[str, GateDecision], errors: Mapping[str, str]) -> GateDecision:
+        """The decision on a version by those on its splits, and by the errors of splits without an evaluation."""
+        first = next(iter(parts.values()))
+        if len(parts) == 1 and not errors:
+            return first
+        checks = [
+            replace(check, rule=f"{check.rule} on {split}", reason=f"on {split}, {check.reason}")
+            for split, part in parts.items()
+            for check in part.checks
+        ]
+        checks += [
+            GateCheck(f"evaluated on {split}", "failed", f"not evaluated on {split}: {error}", split=split)
+            for split, error in errors.items()
+        ]
+        no_alias = "; ".join(dict.fromkeys(part.no_alias for part in parts.values() if part.no_alias))
+        notes = [note for part in parts.values() for note in part.notes]
+        return first.noted(*notes, checks=tuple(checks), no_alias=no_alias)
+
     def to_json(self) -> dict[str, Any]:
         """Returns it as JSON: on which version, what, why and where it is logged."""
         said = {"reasons": list(self.reasons), "notes": list(self.notes), "place": self.place}
@@ -165,9 +188,15 @@ def apply_gate(
         checks.append(_wrong_slices(candidate, settings.largest_wrong_slice))
     notes: tuple[str, ...] = ()
     if settings.baseline is not None and baseline is None:
-        checks.append(_first_version(candidate, settings))
+        if settings.first_version != "pass":
+            raise InvalidInputError(
+                f"gate.baseline: there is no version {settings.baseline} to compare {candidate.label} with; set it, or "
+                "write first_version: pass under gate: to accept a first version by its thresholds alone"
+            )
+        said = f"no version is {settings.baseline} yet: nothing was compared (first_version: pass)"
+        checks.append(GateCheck(FIRST_VERSION, "passed", said))
     elif settings.baseline is not None and baseline is not None and baseline.label == candidate.label:
-        checks.append(_without_comparison(candidate, BASELINE_ITSELF, f"{candidate.label} is the baseline itself"))
+        checks.append(GateCheck(BASELINE_ITSELF, "passed", f"{candidate.label} is the baseline itself"))
     elif settings.baseline is not None and baseline is not None:
         checks += _against(candidate, baseline, settings, seed)
         if baseline.settings_digest != candidate.settings_digest:
@@ -181,22 +210,8 @@ def apply_gate(
             f"rows are correlated ({correlation.value:.2g}): p-values and intervals of independent rows do not hold; "
             f"name time: or groups: in split '{candidate.split.name}'",
         )
-    return GateDecision(candidate, baseline, tuple(checks), settings, notes=notes)
-
-
-def _first_version(candidate: ComparedVersion, settings: GateSettings) -> GateCheck:
-    if settings.first_version != "pass":
-        raise InvalidInputError(
-            f"gate.baseline: there is no version {settings.baseline} to compare {candidate.label} with; set it, or "
-            "write first_version: pass under gate: to accept a first version by its thresholds alone"
-        )
-    return _without_comparison(
-        candidate, FIRST_VERSION, f"no version is {settings.baseline} yet: nothing was compared (first_version: pass)"
-    )
-
-
-def _without_comparison(candidate: ComparedVersion, rule: str, reason: str) -> GateCheck:
-    return GateCheck(rule, "passed", reason, split=candidate.split.name)
+    on_split = tuple(replace(check, split=candidate.split.name) for check in checks)
+    return GateDecision(candidate, baseline, on_split, settings, notes=notes)
 
 
 def _not_measured(key: str, name: str, version: ComparedVersion, known: Sequence[str]) -> InvalidInputError:
@@ -219,7 +234,6 @@ def _below(candidate: ComparedVersion, name: str, limit: float) -> GateCheck:
         f"maximum {name}",
         outcome,
         f"{name} is {metric.value:.3g}{interval}, {words[outcome]} {limit:g}",
-        split=candidate.split.name,
         metric=name,
         value=metric.value,
         limit=limit,
@@ -235,7 +249,6 @@ def _at_floor(candidate: ComparedVersion) -> GateCheck:
         "at_noise_floor",
         "failed" if verdict.is_wrong else "undecided" if verdict.p_value is None else "passed",
         str(verdict) if verdict.p_value is None else f"{verdict} ({p_value_in_words(verdict.p_value)})",
-        split=candidate.split.name,
         metric=CCE,
         value=mean.value if mean else None,
         limit=floor.value if floor else None,
@@ -244,22 +257,22 @@ def _at_floor(candidate: ComparedVersion) -> GateCheck:
 
 
 def _wrong_slices(candidate: ComparedVersion, share: float) -> GateCheck:
-    rule, places, split = "largest_wrong_slice", candidate.wrong_places, candidate.split
+    rule, places, rows = "largest_wrong_slice", candidate.wrong_places, candidate.split.valid_rows
     if places is None:
         reason = (
             "what is wrong by slice is not known: calibration given the input was not measured, or by an earlier "
             f"release (congruence evaluate FILE --again -m {candidate.label})"
         )
-        return GateCheck(rule, "undecided", reason, split=split.name, limit=share)
-    largest = places[0].rows / split.valid_rows if places else 0.0
-    wrong = [place for place in places if place.rows > share * split.valid_rows]
+        return GateCheck(rule, "undecided", reason, limit=share)
+    largest = places[0].rows / rows if places else 0.0
+    wrong = [place for place in places if place.rows > share * rows]
     small = f" (of smaller ones {len(places)} are)" if places else ""
     reason = f"no slice of more than {100 * share:g} % of the rows is named wrong{small}"
     if wrong:
         named = "; ".join(f"{place.place}: {place.fault} ({place.rows:,} rows)" for place in wrong[:_NAMED])
         more = f"; and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
         reason = f"slices of more than {100 * share:g} % of the rows are named wrong: {named}{more}"
-    return GateCheck(rule, "failed" if wrong else "passed", reason, split=split.name, value=largest, limit=share)
+    return GateCheck(rule, "failed" if wrong else "passed", reason, value=largest, limit=share)
 
 
 @dataclass(frozen=True)
@@ -307,8 +320,7 @@ def _if_recalibrated(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
     item = None if pair.won is None else pair.won.recalibrated().get(rule.metric)
     if item is None:
         return None
-    skill = _skill(pair.second, rule.metric, item.second) if rule.margin.of_skill else 0.0
-    check = _check(rule, pair, item, rule.margin.absolute(item.second, skill))
+    check = _check(rule, pair, item)
     if not check.passed:
         return None
     correct = f"congruence recalibrate FILE --version {pair.first.model.uri}"
@@ -318,23 +330,17 @@ def _if_recalibrated(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
 def _compared(rule: _Rule, pair: PairedComparison) -> GateCheck | None:
     """What one rule says, None where the metric was not measured on both."""
     name = rule.metric
-    if pair.refused:
-        return GateCheck(str(rule), "undecided", pair.refused, split=pair.first.split.name, metric=name)
-    if name == CCE and CCE not in pair.differences:
-        return GateCheck(str(rule), "undecided", "; ".join(pair.notes), split=pair.first.split.name, metric=name)
+    if pair.refused or (name == CCE and CCE not in pair.differences):
+        return GateCheck(str(rule), "undecided", pair.refused or "; ".join(pair.notes), metric=name)
     if name in pair.differences:
-        item = pair.differences[name]
-        skill = _skill(pair.second, name, item.second) if rule.margin.of_skill else 0.0
-        # A share of CCE is of the whole: on other rows it is compared without its noise, and may be 0.
-        whole = pair.second.metrics[CCE].value if name == CCE else item.second
-        return _check(rule, pair, item, rule.margin.absolute(whole, skill))
+        return _check(rule, pair, pair.differences[name])
     infinite = [version for version in (pair.first, pair.second) if name in infinite_metrics(version.scores)]
     if not infinite:
         return None
     outcome: Outcome = "undecided" if len(infinite) == 2 else "failed" if infinite == [pair.first] else "passed"
     said = " and ".join(version.label for version in infinite)
     reason = f"{name} of {said} is infinite: a target was given no probability"
-    return GateCheck(str(rule), outcome, reason, split=pair.first.split.name, metric=name)
+    return GateCheck(str(rule), outcome, reason, metric=name)
 
 
 def _skill(version: ComparedVersion, metric: str, value: float) -> float:
@@ -350,9 +356,15 @@ def _skill(version: ComparedVersion, metric: str, value: float) -> float:
     return max(0.0, marginal(targets) - value) if len(targets) > 1 else 0.0
 
 
-def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference, limit: float) -> GateCheck:
-    """The rule decided by where the interval of ``item`` lies beside ``limit``, the margin in the metric's units."""
-    outcome = _outcome(item, limit)
+def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference) -> GateCheck:
+    """The rule decided by where the interval of ``item`` lies beside the margin in the metric's units."""
+    # A share of CCE is of the whole: on other rows it is compared without its noise, and may be 0.
+    whole = pair.second.metrics[CCE].value if rule.metric == CCE else item.second
+    skill = _skill(pair.second, rule.metric, item.second) if rule.margin.of_skill else 0.0
+    limit = rule.margin.absolute(whole, skill)
+    outcome: Outcome = "passed" if item.high < limit else "failed" if item.low > limit else "undecided"
+    # That of "equally good"; of CCE it is that of its squares, where it is sharpest.
+    tested = pair.differences.get(SQUARED_CCE, item) if rule.metric == CCE else item
     needed = item.rows_that_decide(limit) if outcome == "undecided" else None
     reason = (
         f"{rule.metric} is {rule.said(outcome, pair.second.label, limit)}: {item.first:.3g} against "
@@ -364,7 +376,6 @@ def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference, limit: f
         str(rule),
         outcome,
         reason if needed is None else f"{reason}; {_rows_in_words(item, limit)}",
-        split=pair.first.split.name,
         metric=rule.metric,
         value=item.first,
         limit=item.second + limit,
@@ -372,21 +383,9 @@ def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference, limit: f
         difference=item.difference,
         low=item.low,
         high=item.high,
-        p_value=_p_value(item, rule, pair),
+        p_value=tested.p_value,
         rows_needed=needed if needed is not None and math.isfinite(needed) else None,
     )
-
-
-def _p_value(item: MetricDifference, rule: _Rule, pair: PairedComparison) -> float | None:
-    """Of "equally good"; that of CCE is of its squares, where it is sharpest."""
-    squared = pair.differences.get(SQUARED_CCE)
-    return squared.p_value if rule.metric == CCE and squared is not None else item.p_value
-
-
-def _outcome(item: MetricDifference, limit: float) -> Outcome:
-    if item.high < limit:
-        return "passed"
-    return "failed" if item.low > limit else "undecided"
 
 
 def _rows_in_words(item: MetricDifference, limit: float) -> str:
