@@ -146,6 +146,47 @@ class ComparedVersion:
                 release()
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two versions, and which rows of their split are valid in both, (rows,)."""
+
+    first: ComparedVersion
+    second: ComparedVersion
+    rows: Array = field(repr=False)
+
+    def __contains__(self, column: object) -> bool:
+        """Whether both have a column of scores."""
+        return column in self.first.scores and column in self.second.scores
+
+    def columns(self, name: str) -> tuple[Array, Array]:
+        """The scores of both at the rows."""
+        return self.first.column(name, self.rows), self.second.column(name, self.rows)
+
+    def blocks(self, averaged: Iterable[str] = ()) -> DependentBlocks | None:
+        """Blocks of the rows that depend on each other, by the PIT scores of both versions.
+
+        Of means also by the differences of the columns ``averaged``.
+
+        Raises:
+            InvalidInputError: fewer than ten.
+        """
+        dependence = dependence_of(self.first.scores, self.rows)
+        if dependence is None:
+            return None
+
+        def scores() -> Array:
+            versions = [version for version in (self.first, self.second) if "pit" in version.scores]
+            parts = [pit_scores(version.column("pit", self.rows)) for version in versions]
+            for one, two in (self.columns(name) for name in averaged if name in self):
+                parts += [(one - two)[:, None]] if np.isfinite(one - two).all() else []
+            return np.hstack(parts) if parts else np.ones((int(np.count_nonzero(self.rows)), 1))
+
+        has_targets = "target" in self.first.scores
+        targets = self.first.column("target", self.rows) if has_targets else np.array([np.nan])
+        whole = not np.any(targets % 1.0)  # they may be of counts: columns of scores do not say
+        return dependence.blocks(scores, counts=targets if whole else None)
+
+
 CCE, SQUARED_CCE = "cce_mean", "cce_squared_mean"
 REACH = float(ndtri((1.0 + LEVEL) / 2.0))  # standard errors from a normal interval's middle to its end
 
@@ -214,7 +255,7 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
             f"interval; evaluate both again: {_again(first)}; {_again(second)}"
         )
     rows = len(one.squared)
-    blocks = pair_blocks(first, second, first.valid)
+    blocks = Pair(first, second, first.valid).blocks()
     if blocks is not None and len(blocks.labels) != rows:
         raise MissingInfluenceError(
             f"CCE of {first.label} and {second.label} was estimated on a reference split of its own, whose groups and "
@@ -233,21 +274,19 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
     }
 
 
-def effect_differences(first: ComparedVersion, second: ComparedVersion, rows: Array) -> dict[str, MetricDifference]:
+def effect_differences(pair: Pair) -> dict[str, MetricDifference]:
     """The effects of calibration given the input, by what each row contributes to them; none where it is not known.
-
-    ``rows`` says which rows are valid in both, (rows,).
 
     Linear in the rows, which are independent; the quadratic part is counted twice, so that intervals are wide enough
     where both effects are near 0 (``effects.LeaveOneOut.influence``).
     """
     found = {}
     for name, column in [(each.name, each.influence) for each in METRICS.values() if each.influence]:
-        a, b = first.metrics.get(name), second.metrics.get(name)
-        if a is None or b is None or column not in first.scores or column not in second.scores:
+        a, b = pair.first.metrics.get(name), pair.second.metrics.get(name)
+        if a is None or b is None or column not in pair:
             continue
-        one, two = (version.column(column, rows) for version in (first, second))
-        blocks, count = pair_blocks(first, second, rows), None
+        one, two = pair.columns(column)
+        blocks, count = pair.blocks(), None
         error = float(np.sqrt(np.sum((one - two) ** 2))) / len(one)
         if blocks is not None:
             error, count = blocks.standard_error(one - two), blocks.count
@@ -280,27 +319,20 @@ def _again(version: ComparedVersion) -> str:
     return f"congruence evaluate FILE --again -m {version.model.uri}"
 
 
-def point_differences(
-    first: ComparedVersion, second: ComparedVersion, rows: Array, *, resamples: int, seed: int
-) -> dict[str, MetricDifference]:
+def point_differences(pair: Pair, *, resamples: int, seed: int) -> dict[str, MetricDifference]:
     """The metrics that are functions of means over points, from the scores of the points valid in both versions.
 
-    One metric at a time: no more than its two columns are in memory.
-
-    Args:
-        first, second: the versions.
-        rows: which rows are valid in both, (rows,).
-        resamples: of the bootstrap and of the permutation test.
-        seed: of both.
+    One metric at a time: no more than its two columns are in memory. ``resamples`` and ``seed`` are those of the
+    bootstrap and of the permutation test.
 
     Raises:
         InvalidInputError: fewer than two points.
         TooFewBlocksError: a block holds too large a share of the rows, or weights leave too few effective rows.
     """
-    points = int(np.count_nonzero(rows))
-    weights = first.weights(rows)
+    points = int(np.count_nonzero(pair.rows))
+    weights = pair.first.weights(pair.rows)
     counted = None if weights is None else mean_one(weights, points)
-    blocks = pair_blocks(first, second, rows, mean_columns().values())
+    blocks = pair.blocks(mean_columns().values())
     if blocks is not None:
         sizes = blocks.sums(np.ones(points) if counted is None else counted)
         if (share := float(np.max(sizes) / np.sum(sizes))) > LARGEST_BLOCK:
@@ -310,40 +342,12 @@ def point_differences(
     resampling = PairedResampling(points, resamples, seed, counted, blocks)
     found: dict[str, MetricDifference] = {}
     for name, metric in METRICS.items():
-        if metric.is_compared and metric.column in first.scores and metric.column in second.scores:
-            one, two = (version.column(metric.column, rows) for version in (first, second))
+        if metric.is_compared and metric.column in pair:
+            one, two = pair.columns(metric.column)
             if np.isfinite(one).all() and np.isfinite(two).all():
                 item = resampling.compare(PointMetric(metric.prepared(one), metric.prepared(two), metric.reduced))
                 found[name] = MetricDifference(**vars(item), rows=points)
     return found
-
-
-def pair_blocks(
-    first: ComparedVersion, second: ComparedVersion, rows: Array, averaged: Iterable[str] = ()
-) -> DependentBlocks | None:
-    """Blocks of the chosen rows that depend on each other, by the PIT scores of both versions.
-
-    Of means also by the differences of the columns ``averaged``.
-
-    Raises:
-        InvalidInputError: fewer than ten.
-    """
-    dependence = dependence_of(first.scores, rows)
-    if dependence is None:
-        return None
-
-    def scores() -> Array:
-        both = (first, second)
-        parts = [pit_scores(version.column("pit", rows)) for version in both if "pit" in version.scores]
-        for name in averaged:
-            if name in first.scores and name in second.scores:
-                difference = first.column(name, rows) - second.column(name, rows)
-                parts += [difference[:, None]] if np.isfinite(difference).all() else []
-        return np.hstack(parts) if parts else np.ones((int(np.count_nonzero(rows)), 1))
-
-    targets = first.column("target", rows) if "target" in first.scores else np.array([np.nan])
-    whole = not np.any(targets % 1.0)  # they may be of counts: columns of scores do not say
-    return dependence.blocks(scores, counts=targets if whole else None)
 
 
 def infinite_metrics(scores: Columns) -> frozenset[str]:
@@ -425,7 +429,7 @@ def shared_keys(first: ComparedVersion, second: ComparedVersion) -> int:
 
 def _labels(version: ComparedVersion, rows: Array) -> Array:
     """The number of each valid row's block: a row by itself where rows are independent."""
-    blocks = pair_blocks(version, version, rows)
+    blocks = Pair(version, version, rows).blocks()
     return np.arange(int(rows.sum())) if blocks is None else np.asarray(blocks.labels)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from congruence.kernels.arrays import Array, mean_one
 from congruence.kernels.dependence.blocks import DependentBlocks, TooFewBlocksError
 from congruence.kernels.rng import stream
 from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be_best, score_parts
-from congruence.tasks.comparison.differences import REACH, ComparedVersion, MetricDifference, pair_blocks
+from congruence.tasks.comparison.differences import REACH, ComparedVersion, MetricDifference, Pair
 from congruence.tasks.scores.metrics.definitions import RECALIBRATED
 from congruence.tasks.scores.metrics.registry import REGION, mean_columns
 from congruence.tasks.scores.summary import slice_groups, tenths
@@ -69,23 +69,19 @@ class Explored:
     along: tuple[DifferenceAlong, ...] = field(repr=False)
 
 
-def rows_apart(first: ComparedVersion, second: ComparedVersion, rows: Array) -> tuple[pd.DataFrame, Explored | None]:
+def rows_apart(pair: Pair) -> tuple[pd.DataFrame, Explored | None]:
     """The rows on which two versions differ most in CCE, and those that a page explores; each column is read once.
 
-    What is the rows' own is read of ``second``, which has the same.
-
-    Args:
-        first, second: the versions.
-        rows: which are valid in both, booleans.
+    What is the rows' own is read of the second version, which has the same.
 
     Returns:
         50 rows, the largest difference first, both ways; and the explored ones, None without a score of both.
     """
-    valid = np.flatnonzero(rows)
+    first, second, valid = pair.first, pair.second, np.flatnonzero(pair.rows)
     apart = difference(first, second, "cce")
     most = valid[np.argsort(-np.abs(apart[valid]), kind="stable")[:LARGEST]]
     largest: dict[str, Any] = {"row": most, "cce_difference": apart[most]}
-    score = next((name for name in SCORES if name in first.scores and name in second.scores), None)
+    score = next((name for name in SCORES if name in pair), None)
     lead = np.empty(0) if score is None else difference(first, second, score)[valid]
     valid, lead = valid[: len(lead)][np.isfinite(lead)], lead[np.isfinite(lead)]
     chosen = _chosen(lead)
@@ -99,7 +95,7 @@ def rows_apart(first: ComparedVersion, second: ComparedVersion, rows: Array) -> 
             if column == "target" and len(valid):
                 along.append(_along(column, column, *tenths(values[valid].astype(float)), lead))
     for column in _COLUMNS:
-        if column in first.scores and column in second.scores:
+        if column in pair:
             for name, version in (("first", first), ("second", second)):
                 values = version.column(column)
                 largest[f"{column}_{name}"], table[f"{column}_{name}"] = values[most], values[places]
@@ -210,25 +206,21 @@ def named_parts(parts: ScoreParts) -> dict[str, Part]:
     return named | {"gain_of_baseline": parts.gains[1], "recalibrated_against_baseline": parts.corrected}
 
 
-def who_won(first: ComparedVersion, second: ComparedVersion, rows: Array) -> WhoWon | None:
-    """Returns why one version's scores are lower; None where an evaluation does not hold what that takes.
-
-    Args:
-        first, second: the versions.
-        rows: which rows are valid in both, (rows,).
-    """
+def who_won(pair: Pair) -> WhoWon | None:
+    """Returns why one version's scores are lower; None where an evaluation does not hold what that takes."""
+    first, second = pair.first, pair.second
     scores: dict[str, dict[str, ScoreParts]] = {}
     means: dict[str, float] = {}
     for score, recalibrated in RECALIBRATED.items():
         names = (score, recalibrated)
-        if any(name not in version.scores for version in (first, second) for name in names):
+        if any(name not in pair for name in names):
             continue
         columns = [version.column(name) for version in (first, second) for name in names]
-        chosen = rows & ~np.any(np.isnan(columns), axis=0)
+        chosen = pair.rows & ~np.any(np.isnan(columns), axis=0)
         if np.count_nonzero(chosen) < FEWEST_ROWS or not np.isfinite([column[chosen] for column in columns]).all():
             continue
         weights = first.weights(chosen)
-        blocks = pair_blocks(first, second, chosen, names)
+        blocks = replace(pair, rows=chosen).blocks(names)
         kept = [column[chosen] for column in columns]
         counted = np.ones(len(kept[2])) if weights is None else mean_one(weights, len(kept[2]))
         means[score] = float(np.mean(counted * kept[2]))
@@ -272,7 +264,7 @@ def best_set(versions: Sequence[ComparedVersion], *, recalibrated: bool = False)
         return {}
     weights = first.weights(rows)
     try:
-        blocks = pair_blocks(first, last, rows, mean_columns().values())
+        blocks = Pair(first, last, rows).blocks(mean_columns().values())
         return may_be_best({label: column[rows] for label, column in losses.items()}, weights=weights, blocks=blocks)
     except TooFewBlocksError:
         return {}

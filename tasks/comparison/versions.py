@@ -19,6 +19,7 @@ from congruence.tasks.comparison.differences import (
     ComparedVersion,
     MetricDifference,
     MissingInfluenceError,
+    Pair,
     cce_differences,
     disjoint_differences,
     effect_differences,
@@ -258,6 +259,7 @@ def compare_pair(
             f"scores: the rows of {first.label} and {second.label} have other keys; evaluate both again"
         )
     rows = second.valid if first.shares_rows(second) else second.valid & first.valid
+    both = Pair(first, second, rows)
     differences: dict[str, MetricDifference] = {}
     notes: tuple[str, ...] = ()
     refused = ""
@@ -267,16 +269,16 @@ def compare_pair(
             differences |= cce_differences(first, second)
         except MissingInfluenceError as error:
             notes = (str(error),)
-        differences |= point_differences(first, second, rows, resamples=resamples, seed=seed)
-        differences |= effect_differences(first, second, rows)
-        won = who_won(first, second, rows)
+        differences |= point_differences(both, resamples=resamples, seed=seed)
+        differences |= effect_differences(both)
+        won = who_won(both)
     except TooFewBlocksError as error:
         differences, refused = {}, str(error)
         notes = (*notes, refused)
     columns = {CCE: "cce", **{name: column for name, column in mean_columns().items() if name in differences}}
     apart = {name: np.sign(difference(first, second, column)[rows]) for name, column in columns.items()}
     points = {name: PointsWon(*(int(np.sum(each == side)) for side in (-1, 1, 0))) for name, each in apart.items()}
-    largest, some = rows_apart(first, second, rows)
+    largest, some = rows_apart(both)
     return PairedComparison(
         first,
         second,

@@ -16,7 +16,7 @@ from congruence.kernels.monitoring.best import LookDifference, best_over_looks
 from congruence.kernels.monitoring.evidence import Look, Monitor, ScoreSums, score_bet
 from congruence.kernels.pit import pit_scores
 from congruence.kernels.rng import hashed_keys
-from congruence.tasks.comparison.differences import ComparedVersion, pair_blocks
+from congruence.tasks.comparison.differences import ComparedVersion, Pair
 from congruence.tasks.comparison.explored import best_set, in_set
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.mlflow.connection import with_retries
@@ -221,7 +221,7 @@ def _look(first: ComparedVersion, second: ComparedVersion, settings: EvaluationS
         columns = [version.column(_SCORE) for version in versions]
         rows = np.all(np.isfinite(columns), axis=0)
         with suppress(TooFewBlocksError):
-            blocks = pair_blocks(versions[0], versions[1], rows, [_SCORE])
+            blocks = Pair(versions[0], versions[1], rows).blocks([_SCORE])
             weights = versions[0].weights(rows)
             found = LookDifference.of(*(column[rows] for column in columns), weights=weights, blocks=blocks)
     for version in versions:

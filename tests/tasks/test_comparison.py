@@ -19,7 +19,7 @@ from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import PREPRINT
 from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of
-from congruence.tasks.comparison.differences import ComparedVersion, point_differences
+from congruence.tasks.comparison.differences import ComparedVersion, Pair, point_differences
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.evaluations import log_evaluation
@@ -363,7 +363,7 @@ def test_they_are_wider_than_those_of_pairs_and_say_so() -> None:
     first = version("a", np.arange(400), common + 0.1 * draw.normal(size=400), "A")
     second = version("b", np.arange(400), common + 0.1 * draw.normal(size=400), "B")
     apart = compare_pair(first, second)
-    paired = point_differences(first, second, np.ones(400, bool), resamples=200, seed=0)["nll_mean"]
+    paired = point_differences(Pair(first, second, np.ones(400, bool)), resamples=200, seed=0)["nll_mean"]
     found = apart.differences["nll_mean"]
     assert found.difference == pytest.approx(paired.difference)
     assert found.standard_error > 8 * paired.standard_error
