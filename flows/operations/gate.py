@@ -13,17 +13,16 @@ from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import best_of
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.evaluate.plan import VersionOutcome, split_conditions
+from congruence.tasks.evaluate.plan import VersionOutcome, requested_versions, split_conditions
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_decision
-from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
+from congruence.tasks.mlflow.connection import TrackingError, use_tracking
 from congruence.tasks.mlflow.pages import alias_holder, place_of, set_alias
 from congruence.tasks.mlflow.reading import comparable_versions, gate_baseline, read_version
-from congruence.tasks.models.registry import baseline_version, select
+from congruence.tasks.models.registry import baseline_version
 from congruence.tasks.monitor.account import MayBeBest, best_on_split, read_account
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.sections import ModelVersion
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 _LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}
@@ -152,9 +151,7 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
             "gate: the evaluation file has none; add one, for example\n"
             "gate:\n  maximum: {cce_mean: 0.05}\n  baseline: champion"
         )
-    versions = {version.uri: version for pattern in settings.models for version in _selected(settings, pattern)}
-    if not versions:
-        raise SettingsError("models: none given; name one, for example --model models:/digit-angle/1")
+    versions = requested_versions(settings)
     require_baselines(settings)
     conditions = split_conditions(settings, protocol_digest=protocol_digest)
     candidates = [
@@ -166,7 +163,7 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
                 if not version.has_seen(wanted.split_digest or "")
             }
         )
-        for version in versions.values()
+        for version in versions
     ]
     return _decide_all([candidate for candidate in candidates if candidate.splits], settings, settings.gate)
 
@@ -207,12 +204,8 @@ def require_baselines(settings: EvaluationSettings) -> None:
     if settings.gate is None or settings.is_of_stored_predictions:  # whose versions are known once they are read
         return
     use_tracking(settings.for_workers().tracking)
-    for name in {version.name for pattern in settings.models for version in _selected(settings, pattern)}:
+    for name in {version.name for version in requested_versions(settings)}:
         baseline_version(name, settings.gate.baseline, settings.tracking, first_version=settings.gate.first_version)
-
-
-def _selected(settings: EvaluationSettings, pattern: str) -> list[ModelVersion]:
-    return with_retries(f"looking up {pattern}", lambda: select(pattern), settings.tracking)
 
 
 def _decide_all(
