@@ -6,7 +6,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -37,7 +37,7 @@ from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.identity import FOUND_AGAIN, INPUTS
 from congruence.tasks.mlflow.pages import BEST, place_of, set_version_tags, tag_run
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.monitor.account import Account, best_over, read_account
+from congruence.tasks.monitor.account import Account, best_over, read_account, read_accounts
 from congruence.tasks.monitor.page import log_over_time
 from congruence.tasks.monitor.periods import Period, due_parts, inputs_change
 from congruence.tasks.runtime.errors import SettingsError
@@ -52,11 +52,19 @@ VERDICT = "cce_looks"
 """The tag of a version that says in words what all looks at it on a split say; the split's name follows."""
 
 
+_ONE_CORE_ROWS = 1000
+"""So few rows are evaluated sooner on one core: threads that share matrices so small wait for each other."""
+
+Evaluate = Callable[[EvaluationSettings], list[VersionOutcome]]
+
+
 @dataclass
 class WatchResult:
-    """What one pass over the registry led to.
+    """One pass over the registry: by what it goes, and what it led to.
 
     Attributes:
+        settings: the evaluation file's content.
+        evaluate: carries out an evaluation of more rows than are evaluated in this process.
         outcomes: of every version on every split, found, evaluated or failed.
         decisions: what the gate said of those that were not judged before.
         problems: splits that could not be evaluated, and why.
@@ -64,6 +72,8 @@ class WatchResult:
         sentences: what is new in them, with numbers and a link where a verdict changed.
     """
 
+    settings: EvaluationSettings = field(repr=False)
+    evaluate: Evaluate = field(repr=False)
     outcomes: list[VersionOutcome] = field(default_factory=list)
     decisions: list[GateDecision] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -79,6 +89,19 @@ class WatchResult:
     def failed(self) -> list[VersionOutcome]:
         """The evaluations that failed."""
         return [outcome for outcome in self.outcomes if outcome.status == "failed"]
+
+    def evaluated(self, settings: EvaluationSettings, rows: int) -> list[VersionOutcome]:
+        """The outcomes of an evaluation: in this process where the longest split is as short as ``watch:`` says."""
+        if settings.encoder.kind != "identity" or not 0 < rows <= settings.watch.in_process_rows:
+            return self.evaluate(settings)
+        with on_one_core() if rows <= _ONE_CORE_ROWS else nullcontext():
+            return evaluate_plan(Plan(settings), LocalExecutor, Observer())
+
+    def found(self, split: str, accounts: Mapping[str, Account], labels: Iterable[str]) -> None:
+        """Count the last look at each of some versions among the outcomes: nothing new was due."""
+        for label in labels:
+            if looks := accounts[label].looks:
+                self.outcomes.append(VersionOutcome(label, split, "found", looks[-1].run_id))
 
     @contextmanager
     def noting(self, what: str, *passed_on: type[Exception]) -> Iterator[None]:
@@ -96,18 +119,15 @@ class WatchResult:
 
 
 def tell_verdicts(
-    settings: EvaluationSettings,
-    split: SplitSettings,
-    watched: list[ModelVersion],
-    accounts: Mapping[str, Account],
-    result: WatchResult,
+    result: WatchResult, split: SplitSettings, watched: Sequence[ModelVersion], accounts: Mapping[str, Account]
 ) -> None:
     """Tell what accounts say that their versions' tags do not say yet: page, event and, at last, the tag.
 
     A version that is not registered has no tags: of it is said what a look of this pass led to. Of the versions of one
     registered model that share looks it is said which may still be the best.
     """
-    made = {outcome.label for outcome in result.made}
+    settings, made = result.settings, {outcome.label for outcome in result.made}
+    result.accounts |= {(label, split.name): account for label, account in accounts.items()}
     for version in watched:
         account, tag = accounts[version.label], f"{VERDICT}:{split.name}"
         said, before = f"{split.name}: {account.monitor.sentence()}", version.tags.get(tag)
@@ -211,26 +231,6 @@ def report(result: WatchResult, known: list[str] | None = None) -> bool:
     return bool(result.made or result.sentences or set(result.problems) - set(known or []))
 
 
-_ONE_CORE_ROWS = 1000
-"""So few rows are evaluated sooner on one core: threads that share matrices so small wait for each other."""
-
-Evaluate = Callable[[EvaluationSettings], list[VersionOutcome]]
-
-
-def outcomes_of(settings: EvaluationSettings, rows: int, evaluate: Evaluate) -> list[VersionOutcome]:
-    """Returns the outcomes of an evaluation: in this process where its splits are as short as ``watch:`` says.
-
-    Args:
-        settings: of the evaluation.
-        rows: of the longest split.
-        evaluate: carries out an evaluation of longer ones.
-    """
-    if settings.encoder.kind != "identity" or not 0 < rows <= settings.watch.in_process_rows:
-        return evaluate(settings)
-    with on_one_core() if rows <= _ONE_CORE_ROWS else nullcontext():
-        return evaluate_plan(Plan(settings), LocalExecutor, Observer())
-
-
 def stored_versions(settings: EvaluationSettings) -> tuple[StoredTable, dict[str, ModelVersion]]:
     """Returns the table of an evaluation file's stored predictions, and its versions by their names in it.
 
@@ -253,73 +253,56 @@ def require_test(settings: EvaluationSettings) -> None:
         raise SettingsError("metrics: looks over time rest on congruence_test; add it, or leave metrics out")
 
 
-def look_at_stored(
-    settings: EvaluationSettings,
-    evaluate: Evaluate,
-    *,
-    model: str | None = None,
-    skipped: Collection[str] = (),
-) -> WatchResult:
+def look_at_stored(result: WatchResult, *, model: str | None = None, skipped: Collection[str] = ()) -> None:
     """Evaluate the periods of stored predictions that are due, tell what the accounts say then, and apply the gate.
 
     Args:
-        settings: the evaluation file's content; MLflow points where they say.
-        evaluate: carries out an evaluation.
+        result: of the pass, which takes what is found; MLflow points where its settings say.
         model: the version of this address alone.
         skipped: labels of versions to leave alone.
 
     Raises:
         TrackingError: MLflow does not answer.
     """
+    settings = result.settings
+    split = settings.splits[0]
     require_test(settings)
-    result, split = WatchResult(), settings.splits[0]
     with result.noting(f"split '{split.name}'", TrackingError):
         table, found = stored_versions(settings)
         versions = {name: each for name, each in found.items() if model in (None, each.uri)}
-        accounts = {each.label: read_account(each, split, settings) for each in versions.values()}
+        accounts = read_accounts(versions.values(), split, settings)
         looked_at = {name: accounts[each.label] for name, each in versions.items() if each.label not in skipped}
         due = due_parts(table, looked_at, settings)
         if due:
             say(table.said())
-            _evaluate(settings, table, due, versions, result, evaluate)
-            accounts = {each.label: read_account(each, split, settings) for each in versions.values()}
+            accounts = _evaluate(result, table, [part for parts in due.values() for part in parts], versions)
     if result.problems:
-        return result
+        return
     made = {outcome.label for outcome in result.outcomes}
-    for label, account in accounts.items():
-        if label not in made and account.looks:
-            result.outcomes.append(VersionOutcome(label, split.name, "found", account.looks[-1].run_id))
-    result.accounts = {(label, split.name): account for label, account in accounts.items()}
-    tell_verdicts(settings, split, list(versions.values()), accounts, result)
+    result.found(split.name, accounts, [label for label in accounts if label not in made])
+    tell_verdicts(result, split, list(versions.values()), accounts)
     if due and settings.gate is not None:
         with result.noting("the gate"):  # such as a baseline that has no labelled rows yet
-            whole = outcomes_of(settings, int(table.chosen.sum()), evaluate)
+            whole = result.evaluated(settings, int(table.chosen.sum()))
             result.outcomes += whole
             result.decisions = gate_outcomes(settings, [each for each in whole if each.label in accounts])
-    return result
 
 
 def _evaluate(
-    settings: EvaluationSettings,
-    table: StoredTable,
-    due: dict[Period, list[StoredPart]],
-    versions: dict[str, ModelVersion],
-    result: WatchResult,
-    evaluate: Evaluate,
-) -> None:
-    """The outcomes of periods, all in one evaluation, and whether the inputs of each changed."""
+    result: WatchResult, table: StoredTable, parts: Sequence[StoredPart], versions: Mapping[str, ModelVersion]
+) -> dict[str, Account]:
+    """Evaluate periods, all in one evaluation, say whether the inputs of each changed, and return the accounts then."""
+    settings = result.settings
     addresses = {name: version.uri for name, version in versions.items()}
-    parts = [part for period in due.values() for part in period]
     splits = write_parts(table, parts, addresses, *rows_folder(settings))
     asked = _with_kept_statistics(as_evaluation(settings, splits).model_copy(update={"gate": None}))
-    rows = max(sum(len(own) for own in part.rows.values()) for part in parts)
-    outcomes = outcomes_of(asked, rows, evaluate)
+    outcomes = result.evaluated(asked, max(sum(len(own) for own in part.rows.values()) for part in parts))
     for outcome in outcomes:
         if outcome.status == "found":  # its labels are those of an earlier look again, which counts from now on
             when = str(int(1000 * time.time()))
             tag_run("logging a look", str(outcome.run_id), FOUND_AGAIN, when, settings.tracking)
     names = {version.label: name for name, version in versions.items()}
-    accounts = {each.label: read_account(each, settings.splits[0], settings) for each in versions.values()}
+    accounts = read_accounts(versions.values(), settings.splits[0], settings)
     for outcome in outcomes:
         looks, name = accounts[outcome.label].looks, names[outcome.label]
         look = next((each for each in looks if each.run_id == outcome.run_id), None)
@@ -330,13 +313,15 @@ def _evaluate(
         first, now = (Period.of(each.split.period) for each in (looks[0], look))
         before = table.rows_of(*first.ends).get(name)
         if first.since != now.since and before is not None:
-            parts = table.parts({name: before}, first.since, first.until)
-            (earlier,) = write_parts(table, parts, addresses, *rows_folder(settings))
+            (earlier,) = write_parts(
+                table, table.parts({name: before}, first.since, first.until), addresses, *rows_folder(settings)
+            )
             dates = [each for each in splits if (each.since, each.until) == (now.since, now.until)]
             own = next(each for each in dates if addresses[name] in each.stored)
             change = inputs_change(asked, *(open_split(each, settings.plans_folder) for each in (own, earlier)))
             what = "logging whether inputs changed"
             tag_run(what, look.run_id, INPUTS, change.sentence, settings.tracking)
+    return read_accounts(versions.values(), settings.splits[0], settings)
 
 
 def _with_kept_statistics(settings: EvaluationSettings) -> EvaluationSettings:

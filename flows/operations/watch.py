@@ -25,7 +25,6 @@ from congruence.flows.operations.looks import (
     Evaluate,
     WatchResult,
     look_at_stored,
-    outcomes_of,
     report,
     require_test,
     stored_versions,
@@ -38,11 +37,11 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import dates_of
 from congruence.tasks.data.split import open_split
 from congruence.tasks.data.usable import split_of_rows
-from congruence.tasks.evaluate.plan import VersionOutcome, with_fitted_encoder
+from congruence.tasks.evaluate.plan import with_fitted_encoder
 from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
 from congruence.tasks.mlflow.pages import log_failure
 from congruence.tasks.models.registry import matching_versions
-from congruence.tasks.monitor.account import Account, counted_keys, read_account
+from congruence.tasks.monitor.account import Account, counted_keys, read_accounts
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import FITTED_UNTIL, ModelVersion
@@ -71,22 +70,23 @@ def check_once(
         TrackingError: MLflow does not answer.
     """
     use_tracking(settings.for_workers().tracking)
+    result = WatchResult(settings, evaluate)
     if settings.is_of_stored_predictions:
-        return look_at_stored(settings, evaluate, model=model, skipped=skipped)
+        look_at_stored(result, model=model, skipped=skipped)
+        return result
     watched = watched_versions(settings)
     chosen = [version for version in watched if model in (None, version.uri) and version.label not in skipped]
-    result = WatchResult()
     for split in settings.splits if chosen else []:
         with result.noting(f"split '{split.name}'", TrackingError):  # the other splits go on, and so does the watch
             if split.new_dates_only:
-                _look(settings, split, watched, chosen, result, evaluate)
+                _look(result, split, watched, chosen)
             else:
-                result.outcomes += _evaluated(settings, split, chosen, evaluate)
+                _evaluate(result, split, chosen)
     by_label = {version.label: version for version in chosen}
     for outcome in result.failed:
         log_failure(by_label[outcome.label], outcome.split, str(outcome.error), settings.tracking)
     with result.noting("the gate"):  # such as a baseline that was not evaluated: judged at a later pass
-        result.decisions = _judge(settings, chosen, result)
+        result.decisions = _judge(result, chosen)
     return result
 
 
@@ -119,44 +119,33 @@ def watched_patterns(settings: EvaluationSettings) -> list[str]:
     return patterns
 
 
-def _evaluated(
-    settings: EvaluationSettings, split: SplitSettings, versions: list[ModelVersion], evaluate: Evaluate
-) -> list[VersionOutcome]:
-    """The outcomes of versions on one split, or on a part of it, to which its own statistics are then fitted."""
-    alone = {"splits": [split]}
+def _evaluate(result: WatchResult, split: SplitSettings, versions: list[ModelVersion]) -> None:
+    """Evaluate versions on one split, or on a part of it, to which its own statistics are then fitted."""
+    settings, alone = result.settings, {"splits": [split]}
     fits_itself = settings.statistics_split.name == split.name
     fitted = with_fitted_encoder(settings.model_copy(update=alone) if fits_itself else settings)
     uris = [version.uri for version in versions]
     narrowed = fitted.model_copy(update={**alone, "models": uris, "gate": None})
     rows = settings.watch.in_process_rows and open_split(split, narrowed.plans_folder).rows
-    return outcomes_of(narrowed, rows, evaluate)
+    result.outcomes += result.evaluated(narrowed, rows)
 
 
-def _look(
-    settings: EvaluationSettings,
-    split: SplitSettings,
-    watched: list[ModelVersion],
-    chosen: list[ModelVersion],
-    result: WatchResult,
-    evaluate: Evaluate,
-) -> None:
+def _look(result: WatchResult, split: SplitSettings, watched: list[ModelVersion], chosen: list[ModelVersion]) -> None:
     """Evaluate versions on the dates that no look at them has seen, and tell what their accounts say then."""
+    settings = result.settings
     require_test(settings)
     dates = dates_of(split)
-    accounts = {version.label: read_account(version, split, settings) for version in watched}
+    accounts = read_accounts(watched, split, settings)
     wanted: dict[str, tuple[SplitSettings, list[ModelVersion]]] = {}
     for version in chosen:
-        account = accounts[version.label]
-        if part := _due_part(version, account, dates, split, settings):
+        if part := _due_part(version, accounts[version.label], dates, split, settings):
             wanted.setdefault(part.model_dump_json(), (part, []))[1].append(version)
-        elif account.looks:
-            run_id = account.looks[-1].run_id
-            result.outcomes.append(VersionOutcome(version.label, split.name, "found", run_id))
+        else:
+            result.found(split.name, accounts, [version.label])
     for part, versions in wanted.values():
-        result.outcomes += _evaluated(settings, part, versions, evaluate)
-        accounts |= {version.label: read_account(version, split, settings) for version in versions}
-    result.accounts |= {(label, split.name): account for label, account in accounts.items()}
-    tell_verdicts(settings, split, watched, accounts, result)
+        _evaluate(result, part, versions)
+        accounts |= read_accounts(versions, split, settings)
+    tell_verdicts(result, split, watched, accounts)
 
 
 def _due_part(
@@ -196,8 +185,9 @@ def is_in_use(version: ModelVersion, settings: EvaluationSettings) -> bool:
     return any(alias in wanted for alias in version.aliases) if wanted else bool(version.aliases)
 
 
-def _judge(settings: EvaluationSettings, versions: list[ModelVersion], result: WatchResult) -> list[GateDecision]:
+def _judge(result: WatchResult, versions: list[ModelVersion]) -> list[GateDecision]:
     """Apply the gate to what was evaluated now, and to what was found on every split and never judged."""
+    settings = result.settings
     found = Counter(outcome.label for outcome in result.outcomes if outcome.status == "found")
     labels = {outcome.label for outcome in result.outcomes if outcome.status == "evaluated"}
     labels |= {

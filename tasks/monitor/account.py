@@ -74,6 +74,13 @@ def read_account(version: ModelVersion, split: SplitSettings, settings: Evaluati
     return Account(tuple(looks), monitor)
 
 
+def read_accounts(
+    versions: Iterable[ModelVersion], split: SplitSettings, settings: EvaluationSettings
+) -> dict[str, Account]:
+    """The account of each version, by its label; see ``read_account``."""
+    return {version.label: read_account(version, split, settings) for version in versions}
+
+
 def counted_keys(account: Account, settings: EvaluationSettings) -> Array:
     """Returns numbers that stand for the keys of all rows that the looks of an account have counted.
 
@@ -165,7 +172,7 @@ def best_on_split(version: ComparedVersion, split: SplitSettings, settings: Eval
     tracking = settings.tracking
     versions = with_retries("listing versions", lambda: matching_versions([version.model.name]), tracking)
     if split.new_dates_only:
-        return best_over(versions, {each.label: read_account(each, split, settings) for each in versions}, settings)
+        return best_over(versions, read_accounts(versions, split, settings), settings)
     under = Conditions(version.split.digest, version.protocol_digest)
     fair = {each.uri for each in versions if not each.has_seen(version.split.digest)}
     logged = [each for each in logged_versions(split.name, tracking, conditions=under) if each.model.uri in fair]
