@@ -181,7 +181,7 @@ def _tables(label: str, pair: PairedComparison) -> list[Table]:
         interval = f"{item.low:+.3g} to {item.high:+.3g}"
         rows.append([metric_of(name).label, f"{item.difference:+.3g}", interval, p_value, won])
     title = f"{label} against {pair.second.label}, {pair.rows:,} points; negative is better"
-    columns = ("metric", "difference", "95 % interval", "p", "points won:lost")
+    columns = ["metric", "difference", "95 % interval", "p", "points won:lost"]
     tables = [table_of(columns, rows, words=["metric"], title=title)]
     if pair.won is not None:
         rows = []
@@ -189,7 +189,7 @@ def _tables(label: str, pair: PairedComparison) -> list[Table]:
             cells = (parts.total, parts.knowledge, parts.honesty, parts.gains[0])
             rows.append([score.upper(), place, *(f"{x.value:+.3g} ({x.low:+.2g} to {x.high:+.2g})" for x in cells)])
         title = f"why {label} differs: what it knows, how honest it is, what it would gain by recalibration"
-        columns = ("score", "rows", "difference", "knowledge", "honesty", "would gain")
+        columns = ["score", "rows", "difference", "knowledge", "honesty", "would gain"]
         tables.append(table_of(columns, rows, words=["score", "rows"], title=title))
     return tables
 
@@ -286,7 +286,7 @@ def compare(
         versions = comparable_versions(split, chosen, tracking, conditions=conditions)
     else:
         versions = logged_versions(split, tracking, conditions=conditions)
-    found = _logged(versions, against and against.label, tracking, seed)
+    found = _logged(versions, None if against is None else against.label, tracking, seed)
     if mark and found.comparison.best:
         MayBeBest.of(found.comparison.best, found.comparison.versions).mark(tracking)
     return replace(found, chosen=against is not None)
