@@ -153,19 +153,14 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
         )
     versions = requested_versions(settings)
     require_baselines(settings)
-    conditions = split_conditions(settings, protocol_digest=protocol_digest)
-    candidates = [
-        Candidate(
-            {
-                split.name: comparable_versions(split.name, [version], settings.tracking, conditions=wanted)[0]
-                for split, wanted in conditions
-                if not split.stored or version.uri in split.stored
-                if not version.has_seen(wanted.split_digest or "")
-            }
-        )
-        for version in versions
-    ]
-    return _decide_all([candidate for candidate in candidates if candidate.splits], settings, settings.gate)
+    found: dict[str, dict[str, ComparedVersion]] = {version.uri: {} for version in versions}
+    for split, wanted in split_conditions(settings, protocol_digest=protocol_digest):
+        judged = [each for each in versions if not split.stored or each.uri in split.stored]
+        judged = [each for each in judged if not each.has_seen(wanted.split_digest or "")]
+        logged = comparable_versions(split.name, judged, settings.tracking, conditions=wanted) if judged else []
+        for version, evaluation in zip(judged, logged, strict=True):
+            found[version.uri][split.name] = evaluation
+    return _decide_all([Candidate(splits) for splits in found.values() if splits], settings, settings.gate)
 
 
 def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcome]) -> list[GateDecision]:

@@ -102,6 +102,11 @@ class Cell:
         """ "better", "worse", or "" where the difference's interval holds 0, or there is none."""
         return "" if self.difference is None else self.difference.side
 
+    @property
+    def lead(self) -> float:
+        """The difference; 0 of the baseline."""
+        return 0.0 if self.difference is None else self.difference.difference
+
 
 @dataclass(frozen=True)
 class Comparison:

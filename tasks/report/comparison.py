@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.trust.judgement import RejectionCurve
-from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.versions import Cell, Comparison, PairedComparison
 from congruence.tasks.report.rendering import LETTERS, as_json, category_column, number_column, records, render, rounded
 from congruence.tasks.scores.metrics.definitions import EFFECTS
@@ -93,56 +92,48 @@ def comparison_report(comparison: Comparison) -> str:
 
 def _sentence(label: str, baseline: str, cells: dict[str, Cell]) -> str:
     """On what a version is better and worse than the baseline, by how much, and on what chance explains all."""
-    sides: dict[str, list[str]] = {"better": [], "worse": [], "": []}
-    for name in shown("wins"):
-        if (cell := cells.get(name)) is not None and cell.difference is not None:
-            sides[cell.side].append(_by(name, cell.difference) if cell.side else metric_of(name).label)
-    parts = [f"{side} on {listed(sides[side])}" for side in ("better", "worse") if sides[side]]
+    sides = {side: [_by(name, cells[name]) for name in _on(cells, side)] for side in ("better", "worse")}
+    parts = [f"{side} on {listed(said)}" for side, said in sides.items() if said]
     if not parts:
         return f"{label} and {baseline} differ on nothing by more than chance explains."
-    same = f"; on {listed(sides[''])} chance explains the difference" if sides[""] else ""
-    return f"{label} is {', '.join(parts)} than {baseline}{same}."
+    same = [metric_of(name).label for name in _on(cells, "")]
+    rest = f"; on {listed(same)} chance explains the difference" if same else ""
+    return f"{label} is {', '.join(parts)} than {baseline}{rest}."
+
+
+def _on(cells: dict[str, Cell], side: str) -> list[str]:
+    """The metrics that decide who wins on which a version stands on a side of the baseline."""
+    compared = {name: cells[name] for name in shown("wins") if name in cells and cells[name].difference is not None}
+    return [name for name, cell in compared.items() if cell.side == side]
 
 
 def _summary(baseline: str, matrix: dict[str, dict[str, Cell]]) -> str:
     """Who wins, on what, by how much, or that nobody does."""
-
-    def on(cells: dict[str, Cell], side: str) -> list[str]:
-        return [name for name in shown("wins") if name in cells and cells[name].side == side]
-
-    clear = {label: on(cells, "better") for label, cells in matrix.items()
-             if on(cells, "better") and not on(cells, "worse")}  # fmt: skip
+    better, worse = ({label: _on(cells, side) for label, cells in matrix.items()} for side in ("better", "worse"))
+    clear = {label: names for label, names in better.items() if names and not worse[label]}
     if clear:
-        best = max(clear, key=lambda label: (len(clear[label]), -_first(matrix[label], clear[label])))
-        gains = [_by(name, difference) for name in clear[best] if (difference := matrix[best][name].difference)]
+        best = max(clear, key=lambda label: (len(clear[label]), -matrix[label][clear[label][0]].lead))
+        gains = listed([_by(name, matrix[best][name]) for name in clear[best]])
         others = len(clear) - 1
         many = "versions are" if others > 1 else "version is"
         more = f" {others} more {many} better and nowhere worse." if others else ""
-        return f"{best} wins: better than {baseline} on {listed(gains)}, worse on nothing.{more}"
-    mixed = [label for label, cells in matrix.items() if on(cells, "better")]
-    if mixed:
+        return f"{best} wins: better than {baseline} on {gains}, worse on nothing.{more}"
+    if mixed := [label for label, names in better.items() if names]:
         gain, lose = ("gains", "loses") if len(mixed) == 1 else ("gain", "lose")
         return f"Nobody wins on everything: {listed(mixed)} {gain} something on {baseline} and {lose} something else."
-    beaten = {label: lost for label, cells in matrix.items() if (lost := on(cells, "worse"))}
-    if len(beaten) == len(matrix):
-        names = {label: CRPS if CRPS in lost else lost[0] for label, lost in beaten.items()}
-        label = min(names, key=lambda each: (names[each] != CRPS, _first(matrix[each], [names[each]])))
-        difference = matrix[label][names[label]].difference
-        assert difference is not None
-        near = f" The nearest, {label}, is worse on {_by(names[label], difference)}."
+    if all(worse.values()):
+        names = {label: CRPS if CRPS in lost else lost[0] for label, lost in worse.items()}
+        label = min(names, key=lambda each: (names[each] != CRPS, matrix[each][names[each]].lead))
+        near = f" The nearest, {label}, is worse on {_by(names[label], matrix[label][names[label]])}."
         return f"{baseline} wins: every other version is worse on something and better on nothing.{near}"
     return f"Nobody wins: no version is better than {baseline} on anything beyond what chance explains."
 
 
-def _first(cells: dict[str, Cell], names: list[str]) -> float:
-    difference = cells[names[0]].difference
-    return 0.0 if difference is None else difference.difference
-
-
-def _by(name: str, difference: MetricDifference) -> str:
-    low, high = sorted((abs(difference.low), abs(difference.high)))
-    label, size = metric_of(name).label, significant(abs(difference.difference))
-    return f"{label} by {size} ({significant(low)} to {significant(high)})"
+def _by(name: str, cell: Cell) -> str:
+    """A metric and by how much a version differs in it from the baseline, whichever is better."""
+    assert cell.difference is not None
+    low, high = sorted((abs(cell.difference.low), abs(cell.difference.high)))
+    return f"{metric_of(name).label} by {significant(abs(cell.lead))} ({significant(low)} to {significant(high)})"
 
 
 def _across(frame: pd.DataFrame) -> str:
