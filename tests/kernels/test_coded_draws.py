@@ -1,22 +1,25 @@
-"""Draws that share a linear code: the sums of all of them at once are those of each by its definition."""
+"""Draws that share a linear code: sums of all at once are those of each by its definition, by row blocks too."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from congruence.kernels import EXACT, RBF, Normal, Samples, prepare
-from congruence.kernels.engine.blocks import BlockSums
+from congruence.kernels import EXACT, RBF, NegativeBinomial, Normal, Samples, prepare
+from congruence.kernels.engine.blocks import BlockRows, BlockSums, HeldRows, LocalPasses
 from congruence.kernels.engine.congruence_test import ENTRY_BITS, POOL_BITS, SimulatedSplits, simulated_errors
+from congruence.kernels.engine.driver import Driver
 from congruence.kernels.engine.null import (
     SIGN_BITS,
     SPLITS,
     coefficients_of_split,
     drawn_targets,
     features_of_split,
+    row_draws,
     true_coefficients,
 )
+from congruence.kernels.engine.plan import Ask
 from congruence.kernels.engine.uncertainty import kept_under_signs
-from congruence.kernels.rng import row_codes, sums_by_code, walsh_hadamard
+from congruence.kernels.rng import row_choices, row_codes, sums_by_code, walsh_hadamard
 
 
 def signs_of(codes, draws):
@@ -122,9 +125,45 @@ def test_the_level_of_simulated_splits_holds(kind):
     assert np.mean(p) == pytest.approx(0.525, abs=0.04)
 
 
-def test_few_draws_are_the_first_of_many_whatever_bits_these_need():
-    few, many = (SimulatedSplits(draws, POOL_BITS, ENTRY_BITS, 3, least_bits=8) for draws in (255, 999))
-    assert (few.bits, many.bits) == (8, 10)
-    rows = np.arange(200)
-    assert_array_equal(few.choices(rows), many.choices(rows)[:, :256])
-    assert len(np.unique(many.splits)) == 1000
+ROWS, DRAWS, SEED = 150, 40, 5
+PURPOSE = "targets of a true version"
+
+
+def version(family, mean):
+    if family == "counts":
+        law = NegativeBinomial(np.exp(0.5 * mean), np.full(ROWS, 0.3))
+        return law, law.sample(1, seed=2)[:, 0]
+    values = Normal(mean, np.ones(ROWS)).sample(8, seed=2)
+    return Samples(values[:, 1:]), values[:, 0]
+
+
+def pools_of(family, law, y):
+    """The observed target, and the 15 of a row that stand for it."""
+    if family == "counts":
+        drawn = row_draws(law, np.arange(ROWS), 15, SEED, PURPOSE)
+    else:
+        values = np.column_stack([y, law.values])
+        drawn = values[np.arange(ROWS)[:, None], row_choices(np.arange(ROWS), 15, values.shape[1], SEED, PURPOSE)]
+    return np.column_stack([y, drawn])
+
+
+@pytest.mark.parametrize("family", ["counts", "ensemble"])
+def test_statistics_of_blocks_are_those_of_the_chosen_targets(family):
+    """Then p is exact: pools are exchangeable if the version is the truth, and the splits are a group of exchanges."""
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(ROWS, 6))
+    mean = 1.0 + np.tanh(x[:, 0])
+    law, y = version(family, mean)
+    rows = HeldRows(x, y, {"a": law}, block_rows=40)
+    solved = Driver(LocalPasses(rows), EXACT, SEED).solve(Ask(["a"], draws=DRAWS), 60, lambda *_: None)
+    plan, told = solved.answers[0].version, solved.system.inputs
+    found = solved.scores["a"].added["statistics"]
+
+    pools, chosen = pools_of(family, law, y), plan.simulated.splits.choices(np.arange(ROWS))
+    assert_array_equal(chosen[:, 0], 0)
+    points, _ = told.points(BlockRows(HeldRows(x, block_rows=ROWS), 0, 0))
+    vectors = np.concatenate([np.array(part) for _, _, part in told.tiles(points)])
+    delta = plan.simulated.tested.against(y, law)(np.take_along_axis(pools, chosen, axis=1)).astype(np.float64)
+    coefficients = np.einsum("nk,nsr->skr", vectors, delta) * told.filters[:, None]
+    expected = np.linalg.norm(vectors @ coefficients, axis=2).sum(axis=1)
+    assert_allclose(found, expected, rtol=1e-5)

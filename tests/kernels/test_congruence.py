@@ -120,14 +120,6 @@ def test_the_noise_floor_of_an_ensemble_counts_the_noise_of_its_members():
     np.testing.assert_allclose(np.mean(floors), np.mean(squares), rtol=0.05)
 
 
-def test_the_noise_floor_by_probes_agrees_with_the_exact_one():
-    x, y, mean = split(300)
-    predictive = Normal(mean, np.ones(len(y)))
-    exact = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL)
-    probed = conditional_congruence_error(x, y, predictive, input_kernel=KERNEL, landmarks=200)
-    assert probed.noise_floor == pytest.approx(exact.noise_floor, rel=0.02)
-
-
 @settings(max_examples=15, deadline=None)
 @given(
     sizes=st.tuples(st.integers(5, 40), st.integers(5, 40)),
@@ -176,16 +168,6 @@ def test_the_units_and_the_origin_of_the_targets_do_not_matter(shift, factor, se
         x, shift + factor * y, Normal(shift + factor * mean, np.full(len(y), factor)), input_kernel=KERNEL
     ).values
     np.testing.assert_allclose(moved, values, rtol=1e-4)
-
-
-def test_versions_evaluated_together_are_the_versions_evaluated_alone():
-    x, y, mean = split()
-    versions = {"a": Normal(mean, np.ones(len(y))), "b": Normal(mean + 3.0, np.ones(len(y))), "c": Poisson(mean)}
-    prepared = prepare(x, input_kernel=KERNEL)
-    together = prepared.evaluate(y, versions, draws=0)
-    for name, predictive in versions.items():
-        alone = prepared.conditional_congruence_error(y, predictive)
-        np.testing.assert_allclose(together[name].values, alone.values, rtol=1e-12)
 
 
 def test_the_order_of_the_rows_does_not_matter():

@@ -9,7 +9,6 @@ from congruence.kernels.engine import uncertainty
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.engine.targets import output_features
 from congruence.kernels.errors import InvalidInputError
-from congruence.kernels.resampling import PairedResampling, PointMetric, mean_of
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 SPLITS = 80
@@ -72,20 +71,6 @@ def test_equally_wrong_normals_are_told_apart_as_often_as_the_level_says():
     found = simulated(prepared, lambda: rng.standard_normal(n), lambda: versions, output_kernel=RBF(0.5))
     assert np.mean(found[:, 2] < 0.05) <= 0.125  # 400 splits: .05; this many: four standard errors above
     assert np.std(found[:, 0]) == pytest.approx(np.mean(found[:, 1]), rel=0.25)
-
-
-def test_resampling_points_tells_equally_wrong_normals_apart():
-    """What made paired differences of CCE their own: the points share their targets."""
-    n, rng, zero = 150, np.random.default_rng(4), np.zeros(150)
-    prepared = prepare(unit_inputs(n), input_kernel=KERNEL)
-    versions = {"a": Normal(zero + 0.2, zero + 1.0), "b": Normal(zero - 0.2, zero + 1.0)}
-    rejected = 0
-    for split in range(20):
-        results = prepared.evaluate(rng.standard_normal(n), versions, output_kernel=RBF(0.5), draws=0)
-        columns = [results[name].values[:, None] for name in versions]
-        item = PairedResampling(n, 200, split).compare(PointMetric(columns[0], columns[1], mean_of))
-        rejected += item.p_value < 0.05
-    assert rejected > 10
 
 
 def test_counts_equally_far_from_the_truth():

@@ -1,21 +1,27 @@
-"""What cannot be evaluated is refused by name, and what looks odd but can be evaluated gives the stated result."""
+"""What cannot be evaluated is refused by name, masked entries too; what looks odd gives the stated result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from congruence.kernels import (
     RBF,
-    Binomial,
     Normal,
     Poisson,
     Polynomial,
-    Samples,
     conditional_congruence_error,
+    congruence_test,
     maximum_conditional_mean_discrepancy,
+    pit_values,
     prepare,
+    scores,
 )
+from congruence.kernels import distributions as families
+from congruence.kernels.arrays import require_matrix, require_targets
 from congruence.kernels.errors import BudgetError, InvalidInputError
-from congruence.kernels.measures import congruence_test
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 N = 30
@@ -103,22 +109,6 @@ def test_duplicate_points_are_evidence_counted_twice_not_a_singular_system(landm
     np.testing.assert_allclose(result.values[::3], single.values, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Normal(np.zeros(3), np.array([1.0, 1.0, -0.5])), r"Normal.scale: row 2 is -0.5"),
-        (lambda: Normal(np.zeros(3), np.array([1.0, 0.0, 1.0])), r"Normal.scale: row 1 is 0"),
-        (lambda: Poisson(np.array([1.0, -2.0])), r"row 1 is -2"),
-        (lambda: Binomial(np.array([5, 5]), np.array([0.5, 1.2])), r"Binomial.p: row 1 is 1.2"),
-        (lambda: Normal(np.array([0.0, np.nan]), np.ones(2)), r"Normal.loc: .* row 1"),
-        (lambda: Samples(np.array([[0.0, np.inf]])), r"Samples.values: .* row 0, column 1"),
-    ],
-)
-def test_impossible_parameters_name_their_row_and_field(make, message):
-    with pytest.raises(InvalidInputError, match=message):
-        make()
-
-
 def test_targets_too_far_apart_for_the_output_kernel_are_a_budget_error_and_not_a_late_crash():
     y = np.append(targets()[:-1], 1e9)
     model = Poisson(np.full(N, 3.0))
@@ -158,3 +148,55 @@ def test_samples_of_different_targets_are_refused():
     x = np.arange(10.0)
     with pytest.raises(InvalidInputError, match=r"y_prime: targets of shape \(10, 2\), but y has \(10,\)"):
         maximum_conditional_mean_discrepancy(x, x, x, np.ones((10, 2)), x, input_kernel=RBF(1.0))
+
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(N, 2)), RNG.normal(size=N)
+LAW = families.Normal(np.zeros(N), 1.0)
+
+
+def masked(values: np.ndarray, *index: int) -> np.ma.MaskedArray:
+    mask = np.zeros(values.shape, dtype=bool)
+    mask[index] = True
+    return np.ma.array(values, mask=mask)
+
+
+ROWS = masked(np.full(N, 0.5), 7)
+ENTRIES = masked(np.sort(RNG.normal(size=(N, 3)), axis=1), 7, 1)
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "name"),
+    [
+        (lambda: conditional_congruence_error(masked(X, 7, 1), Y, LAW, input_kernel=KERNEL), "x"),
+        (lambda: conditional_congruence_error(X, masked(Y, 7), LAW, input_kernel=KERNEL), "y"),
+        (lambda: conditional_congruence_error(X, Y, LAW, query=masked(X, 7, 0), input_kernel=KERNEL), "query"),
+        (lambda: congruence_test(X, masked(Y, 7), LAW, draws=9, input_kernel=KERNEL), "y"),
+        (lambda: scores.crps(masked(Y, 7), LAW), "y"),
+        (lambda: pit_values(masked(Y, 7), LAW), "y"),
+        (lambda: LAW.cdf(masked(Y, 7)), "y"),
+        (lambda: LAW.quantile(ROWS), "q"),
+        (lambda: families.Normal(ROWS, 1.0), "Normal.loc"),
+        (lambda: families.Hurdle(families.Poisson(1.0), ROWS), "Hurdle.zero_probability"),
+        (lambda: families.NegativeBinomial(ROWS, 0.1), "NegativeBinomial.mean"),
+        (lambda: families.TruncatedNormal(0.0, 1.0, ROWS, 3.0), "TruncatedNormal.lower"),
+        (lambda: families.Samples(ENTRIES), "Samples.values"),
+        (lambda: families.Quantiles([0.1, 0.5, 0.9], ENTRIES), "Quantiles.values"),
+        (lambda: families.MultivariateNormal(ENTRIES, np.ones((N, 3))), "MultivariateNormal.loc"),
+        (lambda: families.MultivariateNormal(np.ones((N, 3)), np.ones((N, 3))).log_prob(ENTRIES), "y"),
+        (lambda: families.Deterministic(ROWS), "Deterministic.value"),
+        (lambda: families.Mixture(masked(np.full((N, 2), 0.5), 7, 0), [LAW, LAW]), "Mixture.weights"),
+        (lambda: require_matrix([masked(row, 0) if i == 7 else row for i, row in enumerate(X)], "rows"), "rows"),
+    ],
+)
+def test_masked_entries_are_refused_by_row(evaluate: Callable[[], object], name: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"{name}: 1 of \d+ values are masked, the first at row 7"):
+        evaluate()
+
+
+def test_a_mask_that_hides_nothing_changes_nothing() -> None:
+    y = np.ma.array(Y, mask=False)
+    np.testing.assert_array_equal(require_targets(y, "y"), Y)
+    assert type(require_targets(y, "y")) is np.ndarray
+    np.testing.assert_array_equal(scores.crps(y, LAW), scores.crps(Y, LAW))
+    assert type(families.Normal(y, 1.0).loc) is np.ndarray

@@ -237,6 +237,7 @@ def test_vectors_have_marginals_and_are_whitened() -> None:
     np.testing.assert_array_equal(one.mean(), draws.mean()[:, 0])
     z, standard = law.whitened(y)
     np.testing.assert_allclose(standard.log_prob(z) - np.log(scale).sum(axis=1), law.log_prob(y), rtol=1e-12)
+    np.testing.assert_array_equal(families.MultivariateNormal.concatenate([law[:1], law[[1, 2]]]).loc, loc[:3])
     taken = law.sample_by(lambda count, _: rng.random((5, count)), 4_000)
     assert taken.shape == (5, 4_000, 2)
     np.testing.assert_allclose(taken.std(axis=1), scale, rtol=0.08)
@@ -302,6 +303,7 @@ def test_extreme_rows_have_scores_between_their_bounds(law: Distribution) -> Non
         (lambda: families.DoublePoisson(1.0, 0.0), "DoublePoisson.inverse_dispersion: row 0"),
         (lambda: families.DoublePoisson(3.0, 1e-9), "row 0 is 1e-09, expected a spread"),
         (lambda: families.Binomial(2.5, 0.5), "whole number"),
+        (lambda: families.Binomial([5, 5], [0.5, 1.2]), r"Binomial.p: row 1 is 1.2"),
         (lambda: families.Binomial(1e17, 0.5), "Binomial.n: row 0 is 1e.17, expected a whole number of trials"),
         (lambda: families.TruncatedNormal(0.0, 1.0, 2.0, 1.0), "bound below upper"),
         (lambda: families.ZeroInflated(families.Poisson(1.0), -0.5), "ZeroInflated.inflation: row 0"),
@@ -315,6 +317,7 @@ def test_extreme_rows_have_scores_between_their_bounds(law: Distribution) -> Non
         (lambda: families.Mixture([0.5, 0.6], [families.Normal(0.0, 1.0)] * 2), "sum to 1"),
         (lambda: families.Mixture([0.5, 0.5], [families.Normal(0.0, 1.0), families.Normal([0.0] * 2, 1.0)]), "rows"),
         (lambda: families.Samples([1.0, 2.0]), "expected numbers of shape"),
+        (lambda: families.Samples([[0.0, np.inf]]), r"Samples.values: .* row 0, column 1"),
         (lambda: families.Samples(np.ones((2, 3))).log_prob(1.0), "row 0 has all its mass on 1"),
         (lambda: families.Histogram([0.0, 1.0, 1.0], [[0.5, 0.5]]), "border 2 is not above border 1"),
         (lambda: families.Histogram([0.0, 1.0], [[0.5, 0.5]]), "one more border than bins"),

@@ -1,4 +1,4 @@
-"""Tiles, thin products and whole answers on a card are those of float64 on the processor."""
+"""Tiles, thin products, whole answers and the calibration test on a card are those of the processor."""
 
 from dataclasses import replace
 
@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Laplacian, Matern, NegativeBinomial, Normal, Polynomial, Samples
+from congruence.kernels.conditional_calibration.null import CalibrationSettings
+from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.engine.blocks import Columns, HeldRows, LocalPasses
 from congruence.kernels.engine.driver import Driver
 from congruence.kernels.engine.plan import Accuracy, Ask
@@ -90,3 +92,22 @@ def test_an_answer_is_that_of_the_processor(what, dtype):
         assert card.uncertainty.standard_error == pytest.approx(host.uncertainty.standard_error, rel=10 * near)
         if host.test is not None:
             assert card.test.p_value == host.test.p_value
+
+
+CUBIC = Polynomial(degree=3, gamma=1.0, coef0=1.0)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_the_test_is_the_same(prepared: bool) -> None:
+    rng = np.random.default_rng(0)
+    x = 10.0 + rng.standard_normal((150, 4))
+    mean = 3.0 * x[:, 0]
+    y, model = rng.normal(mean, np.exp(0.5 * x[:, 1] - 5.0)), Normal(mean, np.ones(150))
+    settings = CalibrationSettings(draws=99, directions=30)
+    host, device = (
+        prepare_calibration(inputs, input_kernel=CUBIC if prepared else None, settings=settings).test_version(y, model)
+        for inputs in (x, cupy.asarray(x))
+    )
+    assert device.statistic == pytest.approx(host.statistic, rel=1e-3)
+    np.testing.assert_allclose(device.null_statistics, host.null_statistics, rtol=1e-2, atol=1e-2)
+    assert device.p_value == pytest.approx(host.p_value, abs=0.02)

@@ -31,7 +31,6 @@ from congruence.tasks.sentences.calibration import (
     place_in_words,
     short_name,
 )
-from congruence.tasks.sentences.findings import what_is_wrong
 
 KERNEL = Polynomial(degree=3, gamma=1.0, coef0=1.0)
 N = 1500
@@ -339,32 +338,6 @@ def test_a_true_version_is_told_in_one_sentence() -> None:
     sentence = no_fault(1200, 0.41)
     assert sentence.startswith("No fault found in 1,200 rows: predictions agree with the targets")
     assert sentence.endswith("(p = 0.41).")
-
-
-def test_what_is_wrong_is_at_most_five_sentences(inputs: Array) -> None:
-    found = regions(_embedded(inputs), features={"age": 50 + 10 * inputs[:, 0]})
-    for z in (_faulty(inputs, "narrow"), inputs[:, 0] + _faulty(inputs, "heavy"), _faulty(inputs, "right by half")):
-        pit = ndtr(z)
-        sentences = what_is_wrong(group_reading(pit), read_regions(found, pit))
-        assert 1 <= len(sentences) <= 5
-        assert all(sentence.endswith(".") and "nan" not in sentence for sentence in sentences)
-
-
-def test_the_overall_fault_comes_with_its_interval() -> None:
-    reading = group_reading(ndtr(1.6 * np.random.default_rng(14).normal(size=3000)))
-    (sentence,) = what_is_wrong(reading)
-    assert sentence.startswith("The predicted spread is too small")
-    assert sentence.endswith(f"({reading.factor_interval[0]:.3g} to {reading.factor_interval[1]:.3g}).")
-
-
-def test_faults_that_cancel_over_all_rows_are_told_by_region(inputs: Array) -> None:
-    x = np.concatenate([inputs[:400] + 10.0, inputs[400:800] - 10.0])
-    z = np.random.default_rng(15).normal(size=800)
-    z[:400] += 0.4
-    z[400:] -= 0.4
-    sentences = what_is_wrong(group_reading(ndtr(z)), read_regions(regions(x, number=2), ndtr(z)))
-    assert sum("predicted spreads above" in sentence for sentence in sentences) == 1
-    assert sum("predicted spreads below" in sentence for sentence in sentences) == 1
 
 
 def test_places_in_words() -> None:

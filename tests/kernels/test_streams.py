@@ -15,7 +15,7 @@ from congruence.kernels.engine.targets import model_output_kernel
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.pit import pit_values
 from congruence.kernels.resampling import ScoreStatistics
-from congruence.kernels.rng import keyed_uniforms, stream
+from congruence.kernels.rng import stream
 
 ROOT = Path(__file__).parents[2]
 MAKERS = {"default_rng", "SeedSequence", "RandomState", "Generator", "PCG64", "seed"}
@@ -75,11 +75,6 @@ def test_buckets_of_the_bootstrap_do_not_follow_the_randomised_pit(seed: int) ->
     mean = ScoreStatistics.of({"u": pit, "below": pit <= 0.3}).estimates()
     assert mean["u"].high - mean["u"].low == pytest.approx(2 * 1.96 * np.sqrt(1 / 12 / n), rel=0.12)
     assert mean["below"].high - mean["below"].low == pytest.approx(2 * 1.96 * np.sqrt(0.21 / n), rel=0.12)
-
-
-def test_keyed_numbers_of_two_purposes_are_unrelated() -> None:
-    keys = np.arange(50_000)
-    assert abs(np.corrcoef(keyed_uniforms(keys, 0, "a"), keyed_uniforms(keys, 0, "b"))[0, 1]) < 0.02
 
 
 def _called(path: Path) -> set[str]:

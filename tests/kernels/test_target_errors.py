@@ -19,12 +19,10 @@ from congruence.kernels import (
     Kernel,
     Laplacian,
     Linear,
-    LogNormal,
     Matern,
     Mixture,
     MultivariateNormal,
     Normal,
-    Poisson,
     Polynomial,
     Samples,
     StudentT,
@@ -48,9 +46,6 @@ KERNELS: dict[str, Callable[[np.ndarray], Kernel]] = {
     "matern 3/2": lambda y: Matern(1.5, float(np.std(y))),
     "matern 5/2": lambda y: Matern(2.5, float(np.std(y))),
 }
-# Bound of CCE divided by CCE that is promised: scalar RBF of any family, closed forms, and masses on nodes.
-USEFUL = 1e-3
-FAMILIES = ("normal", "t", "lognormal", "counts", "mixture", "ensemble")
 
 
 def definition(x: np.ndarray, errors_gram: np.ndarray, regularization: float = 0.1) -> np.ndarray:
@@ -60,74 +55,12 @@ def definition(x: np.ndarray, errors_gram: np.ndarray, regularization: float = 0
     return np.sqrt(np.maximum(np.einsum("im,ij,jm->m", weights, errors_gram, weights, optimize=True), 0.0))
 
 
-# The lognormals rise from 0 within a panel of .125: those would miss 5e-8 of a CCE, more than its certificate.
-PANELS = np.unique(
-    np.concatenate(
-        [
-            -np.geomspace(15.0, 1e5, 60),
-            np.linspace(-15.0, 15.0, 241),
-            np.geomspace(0.01, 2.0, 24),
-            np.geomspace(15.0, 1e5, 60),
-        ]
-    )
-)
-ORDER = 6
-
-
-class FineRule:
-    """Gauss rules on panels; in the panel of a point p, the kernel's kink at p is split off (product integration)."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        t, w = np.polynomial.legendre.leggauss(ORDER)
-        self.half = np.diff(PANELS)[:, None] / 2
-        self.nodes = ((PANELS[1:, None] + PANELS[:-1, None]) / 2 + self.half * t).ravel()
-        self.weights = (self.half * w).ravel()
-        self.lagrange = np.linalg.inv(np.polynomial.legendre.legvander(t, ORDER - 1))
-        self.between = self.against(self.nodes)
-
-    def against(self, points: np.ndarray) -> np.ndarray:
-        """The matrix M with M f = int k(p, z) f(z) dz for f at the nodes, (points, nodes)."""
-        result = self.kernel(points, self.nodes) * self.weights
-        panel = np.clip(np.searchsorted(PANELS, points) - 1, 0, len(PANELS) - 2)
-        t, w = np.polynomial.legendre.leggauss(16)
-        own = np.zeros((len(points), ORDER))
-        for low, high in ((PANELS[panel], points), (points, PANELS[panel + 1])):
-            half = (high - low)[:, None] / 2
-            z = (high + low)[:, None] / 2 + half * t
-            local = (z - (PANELS[panel] + self.half[panel, 0])[:, None]) / self.half[panel]
-            values = self.kernel((z - points[:, None]).ravel(), np.zeros(1)).reshape(z.shape) * half * w
-            own += np.einsum("pz,pzm->pm", values, np.polynomial.legendre.legvander(local, ORDER - 1) @ self.lagrange)
-        columns = ORDER * panel[:, None] + np.arange(ORDER)
-        np.put_along_axis(result, columns, own, axis=1)
-        return result
-
-
-def scalar_gram(y: np.ndarray, law: Distribution, kernel: Kernel) -> np.ndarray:
-    """H from its definition: exact for samples and counts, else by a fine rule on the densities."""
-    n = len(y)
-    if isinstance(law, Samples) or law.is_discrete:
-        points = np.arange(200.0) if law.is_discrete else law.values.ravel()  # type: ignore[attr-defined]
-        mass = (
-            np.exp(law.log_prob(points[None, :])) if law.is_discrete else np.kron(np.eye(n), np.full((1, 7), 1.0 / 7.0))
-        )
-        atoms, weights = np.concatenate([y, points]), np.hstack([np.eye(n), -mass])
-        return weights @ kernel(atoms) @ weights.T
-    rule = FineRule(kernel)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        density = np.nan_to_num(np.exp(law.log_prob(rule.nodes[None, :])))
-    to_targets = rule.against(y) @ density.T
-    return kernel(y) - to_targets - to_targets.T + (density * rule.weights) @ rule.between @ density.T
-
-
 def scalar_law(family: str, center: np.ndarray, rng: np.random.Generator) -> Distribution:
     n = len(center)
     scale = np.exp(rng.normal(0.0, 0.4, n))
     return {
         "normal": lambda: Normal(center, scale),
         "t": lambda: StudentT(np.full(n, 3.0), center, scale),
-        "lognormal": lambda: LogNormal(np.full(n, 0.6), np.exp(0.3 * center)),
-        "counts": lambda: Poisson(np.exp(1.0 + 0.3 * center)),
         "mixture": lambda: Mixture(
             np.array([0.3, 0.7]), (Normal(center - 2.0, scale), Normal(center + 1.0, 0.3 * scale))
         ),
@@ -137,24 +70,6 @@ def scalar_law(family: str, center: np.ndarray, rng: np.random.Generator) -> Dis
 
 def within_bound(result: CongruenceResult, exact: np.ndarray, slack: float = 0.0) -> None:
     assert np.max(np.abs(result.values - exact)) <= result.error_bound + slack
-
-
-@pytest.mark.parametrize("kernel", sorted(KERNELS))
-@given(family=st.sampled_from(FAMILIES), seed=st.integers(0, 10_000))
-@settings(max_examples=6, deadline=None)
-def test_scalar_errors_are_within_their_bound_of_the_definition(kernel: str, family: str, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(6, 2))
-    y = np.arange(6.0) + (x[:, 0] > 0.0) if family == "counts" else x[:, 0] + rng.normal(size=6)
-    law = scalar_law(family, x[:, 0] + 0.5, rng)
-    k_y = KERNELS[kernel](y)
-    result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=k_y)
-    exact = definition(x, scalar_gram(y, law, k_y))
-    within_bound(result, exact, slack=1e-8)
-    # Six rows: what is missed of each is hardly averaged. Kernels with a kink are met as far as their spectrum goes.
-    smooth = kernel.startswith(("rbf", "multi"))
-    np.testing.assert_allclose(result.mean, np.mean(exact), rtol=1e-4 if smooth else 0.03)
-    assert not (smooth and family in ("normal", "counts", "ensemble")) or result.error_bound < USEFUL * result.mean
 
 
 def vector_expectation(kernel: Kernel, center: np.ndarray, variance: np.ndarray) -> float:
@@ -217,7 +132,7 @@ def test_vector_errors_are_within_their_bound_of_the_definition(q: int, kernel: 
     result = conditional_congruence_error(x, y, law, input_kernel=INPUT_KERNEL, output_kernel=k_y)
     exact = definition(x, vector_gram(y, law, k_y))
     within_bound(result, exact, slack=1e-9)
-    assert result.error_bound < USEFUL * result.mean
+    assert result.error_bound < 1e-3 * result.mean
 
 
 def vectors(n: int, q: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, MultivariateNormal]:
@@ -302,8 +217,13 @@ def spectral_gram(y: np.ndarray, law: Distribution, variance: float) -> np.ndarr
     return ((wave * weight) @ wave.conj().T).real
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "matern 3/2", "laplacian"])
-@pytest.mark.parametrize("family", ["normal", "t", "ensemble", "mixture"])
+@pytest.mark.parametrize(
+    ("family", "kernel"),
+    [
+        *[("normal", "rbf"), ("t", "matern 3/2"), ("ensemble", "laplacian")],
+        *[("mixture", "rbf"), ("normal", "laplacian"), ("mixture", "matern 3/2")],
+    ],
+)
 def test_the_origin_of_the_targets_does_not_matter(family: str, kernel: str) -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(50, 2))

@@ -1,10 +1,12 @@
-"""Which inputs are withheld: the numbers by their definition, the rule by versions whose faults are known."""
+"""Which inputs are withheld: numbers by their definition, the rule by known faults, rejection curves by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from congruence.kernels import RBF, InvalidInputError, MultivariateNormal, Normal, Poisson, Samples, Uniform, prepare
@@ -13,7 +15,7 @@ from congruence.kernels.dependence.blocks import RowDependence, blocks_of_groups
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.scores import crps, negative_log_likelihood
-from congruence.kernels.trust.judgement import CCE, CRPS, ERROR, NLL, SPREAD, SUPPORT, excess_losses
+from congruence.kernels.trust.judgement import CCE, CRPS, ERROR, NLL, SPREAD, SUPPORT, excess_losses, rejection_curve
 from congruence.kernels.trust.local_faults import RowScores, ScoreFaults, fewest_false, local_faults
 from congruence.kernels.trust.rule import WithholdingRule, held_out_rows, rows_for
 from congruence.kernels.trust.scorer import COLUMNS
@@ -307,9 +309,9 @@ def test_rules_and_what_is_no_rule():
     assert WithholdingRule.of(0.2).share == 0.2
     assert WithholdingRule.of({"unusual": "2 %"}) == WithholdingRule(unusual=0.02)
     assert str(WithholdingRule()) == "unusual at 1 %, wrong at a false discovery rate of 5 %"
-    for given in ("5", "five", 0, 1.0, True, "-1 %"):
+    for rule in ("5", "five", 0, 1.0, True, "-1 %"):
         with pytest.raises(InvalidInputError, match="expected a share inside"):
-            WithholdingRule.of(given)
+            WithholdingRule.of(rule)
     with pytest.raises(InvalidInputError, match="'odd' is no level"):
         WithholdingRule.of({"odd": 0.1})
 
@@ -326,3 +328,59 @@ def test_inputs_that_do_not_fit_are_refused():
         split.score_inputs(np.zeros((1, 2)), y, law, groups=[1, 2])
     with pytest.raises(InvalidInputError, match="prepare the split without query points"):
         prepare(x, query=x[:2], input_kernel=RBF(0.5)).score_inputs(x[:2], y, law)
+
+
+def test_by_hand():
+    curve = rejection_curve([4.0, 1.0, 3.0, 2.0], [40.0, 10.0, 30.0, 20.0], shares=5, largest=1.0)
+    assert curve.withheld.tolist() == [0.0, 0.25, 0.5, 0.75]
+    assert curve.kept_loss.tolist() == [25.0, 20.0, 15.0, 10.0]
+    assert curve.threshold.tolist() == [4.0, 3.0, 2.0, 1.0]
+    assert curve.random_loss == 25.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e3), st.floats(-1e3, 1e3)), min_size=2, max_size=60))
+def test_nothing_withheld_is_the_mean_and_the_loss_itself_rejects_best(rows):
+    criterion, loss = (np.array(column) for column in zip(*rows, strict=True))
+    curve, best = rejection_curve(criterion, loss), rejection_curve(loss, loss)
+    assert curve.kept_loss[0] == pytest.approx(loss.mean(), abs=1e-9)
+    assert (best.kept_loss <= curve.kept_loss + 1e-9).all()
+    assert (np.diff(curve.withheld) > 0).all()
+
+
+def test_a_random_criterion_stays_in_the_band():
+    rng = np.random.default_rng(0)
+    inside = []
+    for _ in range(50):
+        curve = rejection_curve(rng.uniform(size=400), rng.exponential(size=400))
+        inside.append(((curve.kept_loss >= curve.random_low) & (curve.kept_loss <= curve.random_high))[1:90].mean())
+    assert 0.9 < np.mean(inside) <= 1.0
+
+
+def test_the_papers_example_rejects_what_is_wrong():
+    """X ~ U(0, 2 pi), Y ~ N(X cos^2 X - sqrt(X + 3), (2|2 - X| + 1)/8); the model is a straight line."""
+    rng = np.random.default_rng(1)
+
+    def draw(n):
+        x = rng.uniform(0, 2 * np.pi, n)
+        spread = np.sqrt((2 * np.abs(2 - x) + 1) / 8)
+        return x, rng.normal(x * np.cos(x) ** 2 - np.sqrt(x + 3), spread)
+
+    (x, y), (new_x, new_y) = draw(800), draw(800)
+    line = np.polyfit(x, y, 1)
+    spread = np.std(y - np.polyval(line, x))
+    model = Normal(np.polyval(line, x), np.full(800, spread))
+    cce = prepare(x[:, None], query=new_x[:, None], input_kernel=RBF(0.5), regularization=1e-3)
+    values = cce.conditional_congruence_error(y, model).values
+    new = Normal(np.polyval(line, new_x), np.full(800, spread))
+    for loss in (np.abs(new_y - new.mean()), -new.log_prob(new_y)):
+        curve = rejection_curve(values, loss)
+        tail = (curve.withheld >= 0.3) & (curve.withheld <= 0.9)
+        assert (curve.kept_loss[tail] < curve.random_low[tail]).all()
+        assert curve.gain > 0.1
+
+
+def test_too_few_rows_and_other_lengths():
+    with pytest.raises(InvalidInputError, match="at least two"):
+        rejection_curve([1.0], [1.0])
+    with pytest.raises(InvalidInputError, match="match row by row"):
+        rejection_curve([1.0, 2.0], [1.0])

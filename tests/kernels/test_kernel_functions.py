@@ -1,4 +1,9 @@
-"""Kernel functions against their definitions, point by point in float64."""
+"""Kernel functions: their definitions, one kernel however it is written, and a warning where one ignores its inputs."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -8,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from congruence.kernels import (
     RBF,
+    EvaluationProtocol,
     Kernel,
     Laplacian,
     Linear,
@@ -15,9 +21,14 @@ from congruence.kernels import (
     Polynomial,
     median_gamma,
     multiscale_rbf,
+    prepare,
     variance_gamma,
 )
+from congruence.kernels.distributions import Laplace, MultivariateNormal
+from congruence.kernels.engine.landmarks import NearlyConstantKernelWarning, kernel_variation
+from congruence.kernels.engine.targets import target_errors
 from congruence.kernels.errors import InvalidInputError
+from congruence.kernels.kernel_functions import Product, Sum
 
 POINTS = arrays(np.float64, st.tuples(st.integers(1, 12), st.just(3)), elements=st.floats(-5, 5, width=32))
 
@@ -103,3 +114,96 @@ def test_constant_targets_have_no_bandwidth() -> None:
         variance_gamma(np.array([1.0]))
     with pytest.raises(InvalidInputError, match="row 1"):
         variance_gamma(np.array([1.0, np.nan]))
+
+
+A, B, C = Laplacian(0.7), Laplacian(2.0), Matern(1.5, 0.4)
+SPELLINGS = [A + B + C, A + (B + C), Sum((A, B, C)), Sum((Sum((C,)), Sum((B, A)))), C + B + A]
+PAIRS = [
+    (Linear(), Polynomial(1, 1, 0)),
+    (Linear(0.5, 2.0), Polynomial(1, 0.5, 2)),
+    (RBF(1), RBF(1.0)),
+    (Sum((A,)), A),
+    (Product((Sum((B,)),)), B),
+    ((A * B) * C, C * (B * A)),
+]
+
+
+def digest(kernel):
+    return EvaluationProtocol("named", normalize=False, input_kernel=kernel, output_kernel=kernel).digest
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.pairwise(SPELLINGS), *PAIRS])
+def test_spellings_of_a_kernel_are_equal_and_have_one_digest(one, other):
+    assert one == other
+    assert hash(one) == hash(other)
+    assert digest(one) == digest(other)
+    x = np.random.default_rng(0).normal(size=(7, 2))
+    np.testing.assert_allclose(one(x), other(x), rtol=1e-14)
+
+
+def test_kernels_that_differ_have_digests_that_differ():
+    kernels = [A, B, C, A + B, A * B, A + A, Linear(), Polynomial(2, 1.0, 0.0), RBF(0.7), Matern(0.5, 1 / 0.7)]
+    assert len({digest(kernel) for kernel in kernels}) == len(set(kernels)) == len(kernels)
+
+
+def test_the_digests_of_single_kernels_are_those_of_earlier_versions():
+    kernels = [RBF(0.5), Laplacian(0.5), Matern(1.5, 2.0), Polynomial(3, None, 1.0), Linear()]
+    assert [digest(kernel) for kernel in kernels] == [
+        "3b864fae4fc9",
+        "2d4648d65a55",
+        "e09a39e6d194",
+        "71bd99e8a138",
+        "3cfc863581c9",
+    ]
+
+
+def test_a_sum_of_nothing_is_refused():
+    with pytest.raises(InvalidInputError, match=r"Sum.parts: is empty"):
+        Sum(())
+
+
+@pytest.mark.parametrize("kernel", SPELLINGS[1:])
+def test_errors_and_their_certificates_do_not_depend_on_the_spelling(kernel):
+    rng = np.random.default_rng(3)
+    loc, scale = rng.normal(size=30), rng.uniform(0.3, 2.0, 30)
+    for y, law in [
+        (rng.laplace(loc, scale), Laplace(loc, scale)),
+        (rng.normal(size=(30, 2)), MultivariateNormal(np.c_[loc, loc], np.c_[scale, scale])),
+    ]:
+        found, expected = target_errors(y, law, kernel), target_errors(y, law, SPELLINGS[0])
+        np.testing.assert_array_equal(found.delta, expected.delta)
+        np.testing.assert_array_equal(found.missed.rows, expected.missed.rows)
+
+
+UNIT = Polynomial(degree=3, gamma=1.0, coef0=1.0)
+
+
+def unit_norm(n=400, d=16, seed=0):
+    x = np.random.default_rng(seed).standard_normal((n, d))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def test_unit_norm_with_the_bandwidth_of_raw_embeddings_is_warned_of():
+    with pytest.warns(NearlyConstantKernelWarning, match="CCE hardly depends on x"):
+        prepare(unit_norm(d=512), input_kernel=Polynomial(degree=3, gamma=None, coef0=1.0))
+
+
+def test_a_kernel_that_sees_its_inputs_is_not():
+    assert kernel_variation(unit_norm(d=512), UNIT) > 0.05
+
+
+def test_identical_inputs_are_warned_of_as_well():
+    with pytest.warns(NearlyConstantKernelWarning):
+        prepare(np.ones((20, 3)), input_kernel=RBF(1.0))
+
+
+def test_two_points_cannot_show_that_a_kernel_is_constant():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepare(np.array([[0.0], [1.0]]), input_kernel=RBF(1.0))
+    assert np.isnan(kernel_variation(np.array([[0.0], [1.0]]), RBF(1.0)))
+
+
+def test_a_constant_kernel_is_warned_of_under_weights_however_these_vary():
+    with pytest.warns(NearlyConstantKernelWarning):
+        prepare(np.ones((40, 3)), input_kernel=RBF(1.0), weights=np.linspace(1.0, 9.0, 40))

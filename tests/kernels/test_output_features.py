@@ -1,26 +1,87 @@
-"""Features on counts: the definition in sums of masses, against the Fourier rule, and where counts end."""
+"""Output features reproduce their kernel, on counts as elsewhere; waves by products are sines and cosines."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from congruence.kernels import (
     RBF,
     DoublePoisson,
+    Kernel,
+    Laplacian,
+    Matern,
     Mixture,
     NegativeBinomial,
     Normal,
     Poisson,
+    Polynomial,
     Samples,
     ZeroInflated,
+    multiscale_rbf,
 )
 from congruence.kernels.distributions.counts import Count
+from congruence.kernels.distributions.waves import average_wave, waves
 from congruence.kernels.engine.targets import output_features, target_errors
+from congruence.kernels.errors import BudgetError
 from congruence.kernels.finite_features import CountFeatures
 from congruence.kernels.fourier import Density, FourierFeatures, fourier_features
 
+RNG = np.random.default_rng(0)
+Y = RNG.normal(3.0, 35.0, size=400)
+
+
+@pytest.mark.parametrize(
+    "kernel", [RBF(1 / (2 * 35.0**2)), RBF(0.02), multiscale_rbf(Y), Matern(2.5, 50.0), Polynomial(2, 1e-3)], ids=str
+)
+def test_features_reproduce_the_kernel(kernel: Kernel) -> None:
+    features = output_features(kernel, Y)
+    psi, gram = features(Y), kernel(Y)
+    assert np.abs(psi @ psi.T - gram).max() <= 10 * max(features.error, 1e-12) * np.abs(gram).max()
+
+
+@given(log_gamma=st.floats(-4, 1), location=st.floats(-1e3, 1e3), spread=st.floats(0.1, 10))
+@settings(max_examples=30, deadline=None)
+def test_fourier_features_hold_at_any_bandwidth_and_place(log_gamma: float, location: float, spread: float) -> None:
+    y = location + spread * np.random.default_rng(1).normal(size=50)
+    psi = output_features(RBF(10.0**log_gamma), y)(y)
+    expected = np.exp(-(10.0**log_gamma) * (y[:, None] - y) ** 2)
+    assert np.abs(psi @ psi.T - expected).max() < 1e-11
+
+
+def test_one_rbf_at_the_papers_bandwidth_needs_few_features() -> None:
+    features = output_features(RBF(1 / (2 * np.var(Y, ddof=1))), Y)
+    assert isinstance(features, FourierFeatures)
+    assert features.rank <= 60
+
+
+def test_the_range_covers_the_predictions_too() -> None:
+    far = Normal(np.array([400.0]), np.array([10.0]))
+    kernel = RBF(1 / (2 * 35.0**2))
+    features = output_features(kernel, Y, far)
+    mean = features.expectation(far)[0]
+    v = 35.0**2
+    assert mean @ mean == pytest.approx(np.sqrt(v / (v + 200.0)), rel=1e-9)
+
+
+def test_a_bandwidth_far_below_the_range_is_refused_before_work() -> None:
+    with pytest.raises(BudgetError, match="wider output kernel"):
+        output_features(RBF(1e6), np.array([0.0, 1000.0]))
+
+
+def test_a_kernel_with_a_kink_states_how_far_off_its_features_are() -> None:
+    kernel = Laplacian(0.03)
+    features = output_features(kernel, Y[:50])
+    between = np.sort(Y[:50])[:-1] + 0.013
+    missed = np.abs(features(between) @ features(Y[:50]).T - kernel(between, Y[:50])).max()
+    assert missed <= features.error
+    assert features.error < 0.02
+
+
 ROWS = 300
-RNG = np.random.default_rng(3)
-MEAN = 2.0 * np.exp(0.5 * RNG.normal(size=ROWS))
+MEAN = 2.0 * np.exp(0.5 * np.random.default_rng(3).normal(size=ROWS))
 LAWS = {
     "poisson": Poisson(MEAN),
     "negative binomial": NegativeBinomial(MEAN, np.full(ROWS, 0.4)),
@@ -94,3 +155,30 @@ def test_laws_that_are_no_counts_are_projected_on_them(law):
         assert np.all(missed.rows == 4.0 * features.error)
     else:
         assert np.max(missed.rows) > 1e-6
+
+
+@pytest.mark.parametrize(
+    "t",
+    [0.07 * np.arange(131), 0.3 + 0.07 * np.arange(40), np.array([0.0, 0.1, 0.4]), np.array([0.2]), np.array([])],
+    ids=["from 0", "from elsewhere", "uneven", "one", "none"],
+)
+def test_waves_are_those_of_sines_and_cosines(t):
+    values = 20.0 * np.random.default_rng(0).standard_normal((3, 700))
+    phase = np.multiply.outer(values, t)
+    found = waves(values, t)
+    assert found.shape == phase.shape
+    rounding = 2.0 * np.finfo(float).eps * max(4.0, np.max(np.abs(phase), initial=0.0))  # of the phase itself
+    np.testing.assert_allclose(found, np.cos(phase) + 1j * np.sin(phase), rtol=0, atol=rounding)
+    np.testing.assert_allclose(waves(values[0, 0], t), found[0, 0], rtol=0, atol=rounding)
+
+
+@pytest.mark.parametrize("t", [0.11 * np.arange(90), np.array([0.0, 0.1, 0.4])], ids=["even", "uneven"])
+def test_averages_of_uniform_laws_of_any_width(t):
+    """A width of 0 is a point, and a small one keeps its digits."""
+    rng = np.random.default_rng(0)
+    center, weights = 5.0 * rng.standard_normal((900, 6)), rng.dirichlet(np.ones(6))
+    half = np.abs(rng.standard_normal((900, 6))) * np.array([0.0, 1e-300, 1e-12, 1e-4, 1.0, 9.0])
+    expected = np.empty((900, len(t)), dtype=complex)
+    for j, frequency in enumerate(t):
+        expected[:, j] = (np.exp(1j * frequency * center) * np.sinc(frequency * half / np.pi)) @ weights
+    np.testing.assert_allclose(average_wave(center, weights, t, half_widths=half), expected, rtol=0, atol=2e-14)

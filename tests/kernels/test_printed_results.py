@@ -1,4 +1,4 @@
-"""``to_frame``: every column is in the docstring, and is the number of its definition."""
+"""What a person at a prompt reads: documented columns, results of one line, refusals of one sentence."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ from congruence.kernels import (
     PREPRINT,
     RBF,
     CongruenceDifference,
+    InvalidInputError,
+    Mixture,
     Normal,
     benjamini_hochberg,
     calibration_test,
     conditional_calibration_test,
+    conditional_congruence_error,
     congruence_test,
+    crps,
     evaluate_protocol,
+    expected_calibration_error,
+    interpret_pit,
     local_reading,
+    negative_log_likelihood,
     pit_values,
     prepare,
 )
@@ -110,3 +117,44 @@ def test_a_reading_counts_what_is_wrong_and_says_0_where_no_labelled_row_is_near
     wrong = everywhere.to_frame()["calibration_fault"]
     assert f"points={N}, found_wrong={(wrong != '').sum()}" in repr(everywhere)
     assert f"spread={(wrong == 'spread').sum()}" in repr(everywhere)
+
+
+def test_a_result_says_its_mean_and_what_it_rests_on():
+    result = conditional_congruence_error(X, Y, LAW, input_kernel=RBF(1.0))
+    said = repr(result)
+    assert f"mean={result.mean:.4g}, interval=[" in said
+    assert f"points={N}" in said
+    assert repr(evaluate_protocol(EXACT, X, Y, {"a": LAW})["a"]).startswith("CongruenceResult(mean=")
+
+
+def test_an_interpretation_says_its_verdict():
+    interpretation = interpret_pit(RNG.uniform(size=300), resamples=20)
+    assert repr(interpretation).startswith(f"Interpretation({interpretation.verdict.label!r}")
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: conditional_congruence_error(X, Y, LAW, input_kernel="rbf"), "input_kernel"),
+        (lambda: conditional_congruence_error(X, Y, LAW, input_kernel=RBF(1.0), output_kernel="rbf"), "output_kernel"),
+        (lambda: conditional_calibration_test(X, Y, LAW, input_kernel="rbf"), "input_kernel"),
+        (lambda: calibration_test(Y, LAW, output_kernel="rbf"), "output_kernel"),
+    ],
+)
+def test_a_kernel_by_name_is_one_sentence(call, name):
+    with pytest.raises(InvalidInputError, match=f"^{name}: expected a kernel .* got 'rbf'$"):
+        call()
+
+
+@pytest.mark.parametrize("measure", [crps, negative_log_likelihood, pit_values, expected_calibration_error])
+def test_targets_come_first_and_the_old_order_is_told_so(measure):
+    measure(Y, LAW)
+    with pytest.raises(InvalidInputError, match=r"the order is \(y, predictive\)"):
+        measure(LAW, Y)
+
+
+def test_distributions_and_splits_say_what_they_hold_and_no_arrays():
+    assert repr(LAW) == f"Normal(rows={N}, loc={X[:, 0].min():.4g} to {X[:, 0].max():.4g}, scale=1)"
+    assert repr(Mixture(np.full((N, 2), 0.5), [LAW, LAW])).startswith(f"Mixture(rows={N}, Normal(rows={N}, loc=")
+    said = repr(prepare(X, query=X[:3], input_kernel=RBF(1.0)))
+    assert said == f"Split(rows={N}, features=2, query=3, input_kernel=RBF(gamma=1.0), regularization=0.1)"
