@@ -69,30 +69,6 @@ def test_the_numbers_are_those_of_the_model_by_its_own_address(tmp_path: Path, h
         score(EvaluationSettings.model_validate(given), "stored:1", str(tmp_path / "rows.parquet"))
 
 
-def test_versions_are_judged_on_their_own_rows_and_on_those_that_they_share(tmp_path: Path, home: Path) -> None:
-    rows = requests(400)
-    early, late, shadowed = rows[:150], rows[150:], rows[300:]
-    write(tmp_path, rows, scored(early, "v1"), scored(late, "v2"), scored(shadowed, "v3", 0.4))
-    outcomes, _ = run(content(tmp_path), home)
-    assert {(outcome.label, outcome.split): outcome.status for outcome in outcomes} == {
-        ("v1", "production"): "evaluated",
-        ("v2", "production"): "evaluated",
-        ("v3", "production"): "evaluated",
-        ("v2", "production-shared-v2-v3"): "evaluated",
-        ("v3", "production-shared-v2-v3"): "evaluated",
-    }
-    runs = {(each.label, each.split): read_scores(str(each.run_id)) for each in outcomes}
-    assert list(runs["v2", "production"]["key"]) == list(late["request"])
-    one, two = (runs[label, "production-shared-v2-v3"] for label in ("v2", "v3"))
-    assert list(one["key"]) == list(two["key"]) == list(shadowed["request"])
-    assert (one["target"] == two["target"]).all()
-    assert two["nll"].mean() > one["nll"].mean()
-    only, _ = run(content(tmp_path, models=["v1"]), home)
-    assert [(outcome.label, outcome.split) for outcome in only] == [("v1", "production")]
-    with pytest.raises(SettingsError, match="v9: no labelled row is of this version; the versions are v1, v2, v3"):
-        run(content(tmp_path, models=["v9"]), home)
-
-
 def test_versions_that_mlflow_has_get_their_tags(tmp_path: Path, home: Path) -> None:
     rows = requests(60)
     log_predictive_model(
@@ -206,7 +182,9 @@ def test_pictures_that_are_not_there_are_told_before_the_work(
     assert "split 'production': about 4 of 60 rows have no picture (6.67%) and are left out:" in found.notes
 
 
-def test_versions_are_compared_and_judged_on_shared_rows_and_else_on_their_own(tmp_path: Path, home: Path) -> None:
+def test_versions_are_judged_on_their_own_rows_and_compared_on_those_that_they_share(
+    tmp_path: Path, home: Path
+) -> None:
     rows = requests(500)
     early, late, shadowed = rows[:200], rows[200:], rows[350:]
     write(tmp_path, rows, scored(early, "v1"), scored(late, "v2"), scored(shadowed, "v3", 0.4))
@@ -214,9 +192,26 @@ def test_versions_are_compared_and_judged_on_shared_rows_and_else_on_their_own(t
     given = {**content(tmp_path), "home": str(home), "gate": gate}
     settings = EvaluationSettings.model_validate(given)
     outcomes, _ = run({key: value for key, value in given.items() if key != "home"}, home)
-    assert all(outcome.status == "evaluated" for outcome in outcomes)
+    shared = "production-shared-v2-v3"
+    assert {(outcome.label, outcome.split): outcome.status for outcome in outcomes} == {
+        ("v1", "production"): "evaluated",
+        ("v2", "production"): "evaluated",
+        ("v3", "production"): "evaluated",
+        ("v2", shared): "evaluated",
+        ("v3", shared): "evaluated",
+    }
+    runs = {(each.label, each.split): read_scores(str(each.run_id)) for each in outcomes}
+    assert list(runs["v2", "production"]["key"]) == list(late["request"])
+    one, two = runs["v2", shared], runs["v3", shared]
+    assert list(one["key"]) == list(two["key"]) == list(shadowed["request"])
+    assert (one["target"] == two["target"]).all()
+    assert two["nll"].mean() > one["nll"].mean()
+    only, _ = run(content(tmp_path, models=["v1"]), home)
+    assert [(outcome.label, outcome.split) for outcome in only] == [("v1", "production")]
+    with pytest.raises(SettingsError, match="v9: no labelled row is of this version; the versions are v1, v2, v3"):
+        run(content(tmp_path, models=["v9"]), home)
     (paired,) = compare_stored(settings, ["v3", "v2"])
-    assert paired.comparison.split.name == "production-shared-v2-v3"
+    assert paired.comparison.split.name == shared
     of_both = compare_stored(settings, ["v3"], baseline="v2")[0].comparison.pairs["v3"]
     assert of_both.rows == 150
     assert of_both.differences["nll_mean"].low > 0.0
@@ -229,7 +224,7 @@ def test_versions_are_compared_and_judged_on_shared_rows_and_else_on_their_own(t
     assert len(compare_stored(settings, [])) == 2  # each against the first version
     decided = {decision.candidate.label: decision for decision in gate_outcomes(settings, outcomes)}
     assert decided["v3"].outcome == "failed"
-    assert "production-shared-v2-v3" in decided["v3"].reasons[0]
+    assert shared in decided["v3"].reasons[0]
     assert decided["v1"].outcome in ("undecided", "passed")
     assert "nll_mean" in decided["v1"].reasons[0]
     assert "each on rows of its own" in decided["v1"].reasons[0]

@@ -38,7 +38,8 @@ def test_the_difference_is_that_of_the_mean_squares():
     item = prepared.compare(y, first, second)
     assert item.difference == pytest.approx(np.mean(results["a"].values ** 2) - np.mean(results["b"].values ** 2))
     assert item.mean_difference == pytest.approx(results["a"].mean - results["b"].mean)
-    assert item.low < item.difference < item.high
+    for side in (item.difference - item.low, item.high - item.difference):
+        assert side == pytest.approx(1.96 * item.standard_error, rel=1e-3)
     reverse = prepared.compare(y, second, first)
     assert reverse.difference == pytest.approx(-item.difference)
     assert reverse.p_value == pytest.approx(item.p_value)

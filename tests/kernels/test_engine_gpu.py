@@ -28,6 +28,7 @@ KERNELS = [
     RBF(gamma=0.1) * Matern(length_scale=3.0, nu=1.5),
 ]
 TOLERANCES = {np.float32: 1e-5, np.float64: 1e-10}
+ROWS = 900 if "stand-in" in cupy.__version__ else 3000  # the arrays' kinds are the matter there, and the numbers here
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
@@ -60,7 +61,7 @@ def test_thin_products_come_back_in_double_precision(dtype):
     [("rows", np.float64), ("rows", np.float32), ("weights", np.float64), ("query", np.float64), ("unit", np.float32)],
 )
 def test_an_answer_is_that_of_the_processor(what, dtype):
-    n, rng = 3000, np.random.default_rng(2)
+    n, rng = ROWS, np.random.default_rng(2)
     x = rng.standard_normal((n, 6))
     mean = 5.0 + 2.0 * x[:, 0]
     y = np.round(rng.normal(mean, 1.0).clip(0.0))
@@ -73,7 +74,7 @@ def test_an_answer_is_that_of_the_processor(what, dtype):
     if what == "unit":
         protocol = replace(EXACT, input_kernel=RBF(gamma=0.5), regularization=1e-3)
     roots = np.sqrt(rng.exponential(size=n)) if what == "weights" else None
-    run, found = LocalPasses(HeldRows(x, y, versions, block_rows=800)), {}
+    run, found = LocalPasses(HeldRows(x, y, versions, block_rows=n // 4 + 50)), {}
     points = LocalPasses(HeldRows(rng.standard_normal((400, 6)))) if what == "query" else None
     for gpu in (False, True):
         driver, columns = Driver(run, protocol, points=points, roots=roots, dtype=dtype, gpu=gpu), Columns()

@@ -252,20 +252,6 @@ def test_every_family_has_coverage_and_width_at_four_levels(law: Distribution) -
     assert widths[-1] > 0.0
 
 
-def test_a_perfect_ensemble_of_five_is_logged_as_calibrated() -> None:
-    rng = np.random.default_rng(0)
-    spread = rng.uniform(0.5, 2.0, (6000, 1))
-    values = rng.normal(size=(6000, 1)) + spread * rng.normal(size=(6000, 6))
-    ensemble, y = Samples(values[:, 1:]), values[:, 0]
-    points = {"cce": np.zeros(6000), "cce_noise_floor": np.zeros(6000), "pit": pit_values(y, ensemble)}
-    points |= point_scores(ensemble, y)
-    found = MeanMetrics(("crps", "ece", "coverage"), Rows(points, y, ensemble), np.arange(6000)).values(0)
-    logged = {name: metric.value for name, metric in found.items()}
-    assert logged["ece"] < 0.01
-    assert logged["coverage_90"] == pytest.approx(0.9, abs=0.01)
-    assert logged["crps_mean"] == pytest.approx(1.25 / np.sqrt(np.pi), rel=0.03)  # E spread / sqrt(pi)
-
-
 def summary_of(model: Distribution, y: np.ndarray, x: np.ndarray) -> dict[str, MetricValue]:
     found = measure(Asked(), EXACT, x, y, {"": model})[""]
     points = score_points(found.result, model, y, seed=0, keys=None, test=found.test)

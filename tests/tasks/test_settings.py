@@ -1,4 +1,9 @@
-"""An evaluation file is refused whole, before any work, in lines that name file, key, value and remedy."""
+"""An evaluation file is refused whole, before any work, in lines that name file, key, value and remedy.
+
+What changes a number changes the digest, and nothing else does.
+"""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +13,7 @@ import yaml
 
 from congruence.kernels import EXACT, PREPRINT, Matern
 from congruence.tasks.runtime.errors import SettingsError
-from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
+from congruence.tasks.settings.evaluation import EvaluationSettings, contract_digest, load_settings, settings_digest
 
 GOOD: dict[str, Any] = {
     "models": ["models:/angle/1"],
@@ -53,6 +58,12 @@ def test_checkpoints_are_relative_to_the_file_and_tags_stay(tmp_path: Path) -> N
         assert load_settings(write(tmp_path, changed("encoder", {"model": given}))).encoder.model == found
 
 
+def test_versions_run_in_the_workers_process_unless_it_is_said(tmp_path: Path) -> None:
+    assert load_settings(write(tmp_path, GOOD)).predict.isolation == "none"
+    said = load_settings(write(tmp_path, changed("predict", {"isolation": "environment", "timeout": 60}))).predict
+    assert (said.isolation, said.timeout, said.build_timeout) == ("environment", 60.0, 1800.0)
+
+
 def test_addresses_stay_as_they_are(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path, changed("splits.0.uri", "s3://bucket/test")))
     assert settings.splits[0].uri == "s3://bucket/test"
@@ -72,6 +83,9 @@ def test_addresses_stay_as_they_are(tmp_path: Path) -> None:
         (changed("protocol", {"input_kernel": {"kind": "rbf"}}), ["protocol.input_kernel:", "gamma: 0.5"]),
         (changed("splits", []), ["splits:", "at least 1"]),
         (changed("metrics", ["ccee"]), ["metrics", "'ccee'", "cce"]),
+        (changed("predict.isolation", "docker"), ["predict.isolation:", "'none' or 'environment' (found 'docker')"]),
+        (changed("predict.timeout", 0), ["predict.timeout: input should be greater than 0"]),
+        (changed("predict.isolated", True), ["predict.isolated: there is no such key; did you mean 'isolation'?"]),
         ({key: value for key, value in GOOD.items() if key != "encoder"}, ["encoder: is missing; add it"]),
         ("splits: [", ["is not valid YAML"]),
         ("- a\n- b\n", ["expected keys such as splits: and encoder:, found list"]),
@@ -142,3 +156,64 @@ def test_secrets_are_not_written_out_as_json_which_prefect_and_mlflow_store() ->
     assert "AKIA" not in written
     assert "mlflow.example" in written
     assert settings.splits[0].storage_options["client"] == {"secret": "hush-hush"}
+
+
+SPLIT = {"name": "s", "uri": "s.parquet", "input": ["u", "v"], "input_kind": "features", "target": "y"}
+COUNTS = {"family": "negative_binomial", "columns": {"mean": "m", "dispersion": 5.0}}
+
+
+def settings(split: dict[str, Any] | None = None, **changes: Any) -> EvaluationSettings:
+    content = {"splits": [SPLIT | (split or {})], "encoder": {"kind": "identity", "dimension": 2}}
+    return EvaluationSettings.model_validate(content | changes)
+
+
+def digest(split: dict[str, Any] | None = None, **changes: Any) -> str:
+    chosen = settings(split, **changes)
+    return settings_digest(chosen, chosen.splits[0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 1},
+        {"predictions": COUNTS},
+        {"predictions": COUNTS | {"transforms": {"mean": "exp"}}},
+        {"solver": {"landmarks": 100}},
+        {"solver": {"kind": "cholesky"}},
+        {"store": {"dtype": "float16"}},
+        {"split": {"model_inputs": ["u"]}},
+        {"split": {"model_inputs": ["v", "u"]}},
+        {"protocol": "ecai", "reference": SPLIT | {"model_inputs": ["u"]}},
+    ],
+    ids=str,
+)
+def test_what_changes_a_number_changes_the_digest(changes: dict[str, Any]) -> None:
+    assert digest(**changes) != digest()
+
+
+def test_each_change_has_a_digest_of_its_own() -> None:
+    edited = COUNTS | {"columns": {"mean": "m", "dispersion": 3.0}}
+    digests = [digest(), digest(predictions=COUNTS), digest(predictions=edited), digest(solver={"landmarks": 100})]
+    assert len(set(digests)) == len(digests)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"solver": {"kind": "auto"}},
+        {"solver": {"memory": "4 GiB"}},
+        {"cluster": {"kind": "threads"}},
+        {"gate": {"maximum": {"mae": 1.0}}},
+        {"max_invalid": 0.5},
+        {"split": {"model_inputs": ["u", "v"]}},
+        {"split": {"shard_rows": 5}},
+    ],
+    ids=str,
+)
+def test_what_changes_none_does_not(changes: dict[str, Any]) -> None:
+    assert digest(**changes) == digest()
+
+
+def test_kept_predictions_are_of_one_contract() -> None:
+    one = settings(predictions=COUNTS)
+    assert contract_digest(one.predictions, one.splits[0]) != contract_digest(None, one.splits[0])

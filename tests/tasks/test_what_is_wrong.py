@@ -97,13 +97,6 @@ def by_half(*few: int) -> WhatIsWrong:
     return read_versions(X, Y, law, slices=halves, segments=False)["homoscedastic"].wrong
 
 
-def test_the_test_is_the_kernels_own(read: dict[str, Read]) -> None:
-    system = {"input_kernel": EXACT.input_kernel, "regularization": EXACT.regularization}
-    own = prepare_calibration(EXACT.apply(X), **system).test_version(Y, VERSIONS["homoscedastic"])
-    found = read["homoscedastic"].found.calibration.test
-    assert (found.p_value, found.statistic, found.effects) == (own.p_value, own.statistic, own.effects)
-
-
 def test_counts_are_randomised_by_the_keys_of_the_scores() -> None:
     rate = np.exp(0.5 * X[:200, 0])
     law, y = Poisson(rate), RNG.poisson(rate).astype(float)

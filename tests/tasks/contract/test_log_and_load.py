@@ -12,9 +12,9 @@ import pytest
 import sklearn
 import torch
 from mlflow import MlflowClient
-from sklearn.linear_model import BayesianRidge, LinearRegression, PoissonRegressor, QuantileRegressor
+from sklearn.linear_model import LinearRegression, PoissonRegressor, QuantileRegressor
 
-from congruence.kernels.distributions import Distribution, Laplace, Mixture, Normal, Poisson, Quantiles
+from congruence.kernels.distributions import Distribution, Laplace, Normal, Poisson, Quantiles
 from congruence.tasks.contract import ContractError, check_contract, load_predictive_model, log_predictive_model
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.models.registry import RegistryError, list_versions, resolve, select
@@ -53,22 +53,6 @@ def test_a_function_that_returns_a_distribution(registry: str) -> None:
     found = loaded(registry, lambda frame: Normal(frame["a"], frame["b"]))
     assert isinstance(found, Normal)
     np.testing.assert_allclose(found.scale, FRAME["b"])
-
-
-def test_a_function_that_returns_a_mixture(registry: str) -> None:
-    ends = (0.0, 5.0)
-    found = loaded(registry, lambda f: Mixture(np.array([0.25, 0.75]), [Normal(f["a"] + e, f["b"]) for e in ends]))
-    assert isinstance(found, Mixture)
-    np.testing.assert_allclose(found.mean(), FRAME["a"] + 3.75)
-
-
-def test_a_regressor_that_knows_its_standard_deviation(registry: str) -> None:
-    model = BayesianRidge().fit(FRAME, TARGET)
-    found = loaded(registry, model)
-    loc, scale = model.predict(FRAME, return_std=True)
-    assert isinstance(found, Normal)
-    np.testing.assert_allclose(found.loc, loc)
-    np.testing.assert_allclose(found.scale, scale)
 
 
 def test_a_point_regressor_with_one_scale(registry: str) -> None:

@@ -19,6 +19,7 @@ import pytest
 import torch
 from encoder_inputs import encoder_inputs
 
+from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import require_few_invalid
@@ -26,7 +27,15 @@ from congruence.tasks.encoders import loading
 from congruence.tasks.encoders.base import BatchSearch, Encoder, InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.encoders.torch_encoder import TorchEncoder
-from congruence.tasks.evaluate.embed import BATCHES_IN_FLIGHT, embed_each, open_store, settle_batch_size
+from congruence.tasks.evaluate import embed
+from congruence.tasks.evaluate.embed import (
+    BATCHES_IN_FLIGHT,
+    decode_threads,
+    embed_each,
+    open_store,
+    own_threads,
+    settle_batch_size,
+)
 from congruence.tasks.runtime.errors import TooManyInvalidRowsError
 from congruence.tasks.runtime.files import ENDING
 from congruence.tasks.settings.evaluation import StoreSettings
@@ -419,3 +428,34 @@ def test_who_has_less_memory_leaves_the_others_theirs(split: Split, tmp_path: Pa
     settle_batch_size(small, store)
     assert small.batch_size == 8
     assert store.batch_size("cpu") == 16
+
+
+class Cluster:
+    """What `decode_threads` asks a client: the workers, and a call on each of them."""
+
+    def __init__(self, hosts: dict[str, tuple[str, int]]) -> None:
+        self.hosts = hosts
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        assert n_workers == -1
+        return {"workers": {address: {"host": host, "nthreads": 1} for address, (host, _) in self.hosts.items()}}
+
+    def run(self, function: Any, on_error: str) -> dict[str, int]:
+        assert (function, on_error) == (usable_cores, "ignore")
+        return {address: cores for address, (_, cores) in self.hosts.items()}
+
+
+def test_the_cores_of_a_host_are_shared_by_its_workers() -> None:
+    big = {f"tcp://big:{port}": ("big", 32) for port in range(4)}
+    small = {f"tcp://small:{port}": ("small", 2) for port in range(3)}
+    threads = decode_threads(Cluster(big | small))  # type: ignore[arg-type]
+    assert threads == dict.fromkeys(big, 8) | dict.fromkeys(small, 1)
+
+
+def test_a_worker_takes_its_own_and_one_that_came_later_counts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Worker:
+        address = "tcp://big:1"
+
+    monkeypatch.setattr(embed, "get_worker", Worker)
+    assert own_threads({"tcp://big:1": 5, "tcp://big:2": 7}) == 5
+    assert own_threads({"tcp://big:2": 7}) == usable_cores()

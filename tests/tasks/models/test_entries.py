@@ -9,11 +9,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from catboost import CatBoostRegressor
-from ngboost import NGBRegressor
 from sklearn.linear_model import BayesianRidge, LinearRegression
-from statsmodels.api import OLS
-from xgboost import XGBRegressor
 
 from congruence.kernels.distributions import Normal
 from congruence.tasks.contract import log_predictive_model
@@ -71,6 +67,11 @@ class Unregistered(mlflow.pyfunc.PythonModel):
 
 def register(name: str, rows: pd.DataFrame) -> dict[str, Any]:
     """Nine kinds of models, as their own documentation logs them, and the entries that name them."""
+    from catboost import CatBoostRegressor  # seconds of imports, which no other file's worker waits for
+    from ngboost import NGBRegressor
+    from statsmodels.api import OLS
+    from xgboost import XGBRegressor
+
     inputs, plain = rows[["a", "b"]], {"pip_requirements": ["numpy"], "serialization_format": "cloudpickle"}
     for kind, model in (("ridge", BayesianRidge()), ("mean", LinearRegression())):
         fitted = model.fit(inputs, rows["y"])

@@ -55,7 +55,11 @@ MODELS = {
     "holds the interpreter": Hostile("re.match(r'(a+)+$', 'a' * 60 + 'b')", error="took longer than 1 s"),
     "waits for its input": Hostile("sys.stdin.read(1); time.sleep(600)", error="took longer than 1 s"),
     "exits": Hostile("sys.exit('out of licences')", error="SystemExit: out of licences"),
-    "ends its process": Hostile("os.write(2, b'bye'); os._exit(7)", error="ended it with status 7; its .*: .*bye"),
+    "ends its process": Hostile(
+        "os.write(2, b'weights of https://ada:hunter2@host are damaged'); os._exit(7)",
+        error=r"ended it with status 7; its .*: .*weights of https://\*\*\*@host are damaged",
+    ),
+    "exits when loaded": Hostile(at_loading="sys.exit('not here')", error="SystemExit: not here"),
     "ends it when loaded": Hostile(at_loading="os._exit(0)", error="loading .* ended it with status 0"),
     "kills its process": Hostile("os.kill(os.getpid(), signal.SIGKILL)", error="ended it with status -9"),
     "kills its group": Hostile("os.killpg(0, signal.SIGTERM)", error="ended it with status -15"),

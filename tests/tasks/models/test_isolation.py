@@ -136,35 +136,6 @@ def test_every_kind_of_output_comes_over(registry: str, served: Served, our_pyth
     assert found.values.shape == (8, 3, 2)
 
 
-def test_whatever_it_does_is_its_own_failure(
-    registry: str, served: Served, our_python: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log(registry, "kind = int(model_input['b'].iloc[0])\n"
-        "if kind == 1: raise OSError('http://ada:hunter2@models is away')\n"
-        "if kind == 2: sys.exit(3)\n"
-        "if kind == 3:\n"
-        "    os.write(2, b'weights of https://ada:hunter2@host are damaged')\n"
-        "    os._exit(9)\n"
-        "if kind == 4: time.sleep(600)\n"
-        "return pd.DataFrame({'loc': model_input['a'], 'scale': 1.0})", tmp_path)  # fmt: skip
-    version = served(predictions=NORMAL, isolation="environment")
-    model = warm_model(version)
-    for kind, message in {
-        1: r"rows 30 to 37: OSError: http://\*\*\*@models is away",
-        2: r"rows 30 to 37: SystemExit: 3",
-        3: r"ended it with status 9; its output ended with: .*weights of https://\*\*\*@host are damaged",
-        4: r"took longer than 2 s \(predict.timeout\)",
-    }.items():
-        monkeypatch.setattr(model.pyfunc, "_timeout", 2.0 if kind == 4 else 100.0)
-        with pytest.raises(ContractError, match=message) as caught:
-            model.predict(EXAMPLE.assign(b=float(kind)), start=30)
-        assert str(caught.value).startswith(f"{version.label}: predict failed on rows 30 to 37: ")
-        assert "hunter2" not in str(caught.value)
-        monkeypatch.setattr(model.pyfunc, "_timeout", 100.0)
-        if kind != 3:  # it is there again, started anew where it was ended
-            np.testing.assert_array_equal(model.predict(EXAMPLE.assign(b=0.0)).mean(), EXAMPLE["a"])
-
-
 def test_nothing_is_left_of_a_version_that_is_no_longer_asked(
     registry: str, served: Served, our_python: None, tmp_path: Path
 ) -> None:

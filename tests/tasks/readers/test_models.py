@@ -207,17 +207,6 @@ def network(law: Callable[..., td.Distribution]) -> tuple[Network, list[np.ndarr
     return made, [one.detach().numpy() for one in made.outputs(torch.tensor(ASKED.to_numpy()))]
 
 
-def two_normals(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> td.Distribution:
-    parts = td.Normal(torch.stack([a, b], 1), torch.ones(2, dtype=a.dtype))
-    return td.MixtureSameFamily(td.Categorical(logits=torch.stack([c, -c], 1)), parts)
-
-
-def torch_mixture() -> Case:
-    model, (a, b, c) = network(two_normals)
-    weights = scipy.special.softmax(np.column_stack([c, -c]), axis=1)
-    return Case(model, families.Mixture(weights, [families.Normal(a, 1.0), families.Normal(b, 1.0)]), "pytorch")
-
-
 def student_t_of_one_column(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> td.Distribution:
     return td.Independent(td.StudentT(3.0 + c[:, None].exp(), a[:, None], b[:, None].exp()), 1)
 
@@ -225,15 +214,6 @@ def student_t_of_one_column(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -
 def torch_student_t() -> Case:
     model, (a, b, c) = network(student_t_of_one_column)
     return Case(model, families.StudentT(3.0 + np.exp(c), a, np.exp(b)), "pytorch")
-
-
-def counts_by_logits(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> td.Distribution:
-    return td.NegativeBinomial(c.exp(), logits=a)
-
-
-def torch_counts() -> Case:
-    model, (a, _, c) = network(counts_by_logits)
-    return Case(model, families.NegativeBinomial(np.exp(a + c), np.exp(-c)), "pytorch")
 
 
 CASES: dict[str, list[Callable[[], Case]]] = {
@@ -246,7 +226,7 @@ CASES: dict[str, list[Callable[[], Case]]] = {
     "crepes": [crepes_predictive_system],
     "mapie": [mapie_intervals],
     "statsmodels": [statsmodels_linear, statsmodels_gamma, statsmodels_negative_binomial],
-    "torch": [torch_mixture, torch_student_t, torch_counts],
+    "torch": [torch_student_t],
     "sklearn": [scikit_learn_bayesian_ridge, scikit_learn_gaussian_process, scikit_learn_poisson],
 }
 EACH = [pytest.param(package, make, id=make.__name__) for package, makes in CASES.items() for make in makes]
@@ -356,12 +336,6 @@ def scipy_frozen(frame: pd.DataFrame) -> Any:
     return scipy.stats.gamma(frame["a"], scale=frame["b"])
 
 
-def mixture_of_torch(frame: pd.DataFrame) -> Any:
-    a, b = (torch.tensor(frame[name].to_numpy(copy=True)) for name in ("a", "b"))
-    parts = td.Normal(torch.stack([a, -a], 1), torch.stack([b, b], 1))
-    return td.MixtureSameFamily(td.Categorical(torch.tensor([[0.2, 0.8]]).double().expand(len(frame), 2)), parts)
-
-
 def forecasts(frame: pd.DataFrame) -> Any:
     return [SimpleNamespace(samples=row.a + row.b * DRAWS[:, None]) for row in frame.itertuples()]
 
@@ -370,22 +344,10 @@ def forest_weights(frame: pd.DataFrame) -> Any:
     return {"weights": SHARES[: len(frame)], "y": np.array([0.0, 1.0, 3.0])}
 
 
-def columns_of_intervals(frame: pd.DataFrame) -> Any:
-    names = ["M-lo-90", "M-lo-50", "M-median", "M-hi-50", "M-hi-90"]
-    return pd.DataFrame(quantiles(frame), columns=names).assign(unique_id="x", M=0.0)
-
-
-def parameters_of_lightgbmlss(frame: pd.DataFrame) -> Any:
-    return pd.DataFrame({"total_count": frame["a"], "probs": 0.3})
-
-
 RETURNED: list[tuple[Callable[[pd.DataFrame], Any], Distribution]] = [
     (scipy_frozen, families.Gamma(A, B)),
-    (mixture_of_torch, families.Mixture([0.2, 0.8], [families.Normal(A, B), families.Normal(-A, B)])),
     (forecasts, families.Samples(A[:, None] + B[:, None] * DRAWS)),
     (forest_weights, families.WeightedSamples([0.0, 1.0, 3.0], SHARES)),
-    (columns_of_intervals, families.Quantiles(FIVE, quantiles(ROWS))),
-    (parameters_of_lightgbmlss, families.NegativeBinomial(A * 0.3 / 0.7, 1 / A)),
 ]
 
 

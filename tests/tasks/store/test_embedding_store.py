@@ -6,7 +6,7 @@ import pickle
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -123,7 +122,9 @@ def test_writing_again_changes_no_byte(place: Place) -> None:
     assert place.content() == before
 
 
-@pytest.mark.parametrize("array", ["embeddings", "valid", "reason"])
+@pytest.mark.parametrize(
+    ("array", "place"), [("embeddings", "folder"), ("valid", "memory"), ("reason", "s3")], indirect=["place"]
+)
 def test_damage_is_named_and_what_is_deleted_is_made_again(array: str, place: Place) -> None:
     store = filled(place)
     before, shard = place.content(), Plan().shards[1]
@@ -156,7 +157,9 @@ def damaged(place: Place, before: dict[str, bytes], array: str, how: Callable[[b
     return error.value
 
 
-@pytest.mark.parametrize("how", ["emptied", "removed"])
+@pytest.mark.parametrize(
+    ("how", "place"), [("emptied", "folder"), ("removed", "memory"), ("emptied", "s3")], indirect=["place"]
+)
 def test_what_is_gone_is_pending(how: str, place: Place) -> None:
     """Empty files are what a disk may leave of the last ones when the power fails."""
     store = filled(place)
@@ -187,7 +190,12 @@ def test_damaged_metadata_are_named_and_written_again(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"encoder_id": "dino"}, {"preprocessing_digest": "crop"}, {"dtype": "float16"}, {"size": 10}]
+    ("other", "place"),
+    [
+        *[({"encoder_id": "dino"}, "folder"), ({"preprocessing_digest": "crop"}, "memory")],
+        *[({"dtype": "float16"}, "s3"), ({"size": 10}, "folder")],
+    ],
+    indirect=["place"],
 )
 def test_other_settings_never_meet(other: dict[str, Any], place: Place) -> None:
     store = filled(place)
@@ -222,18 +230,18 @@ def test_what_is_damaged_is_not_taken_over(place: Place) -> None:
     assert [opened(place, rows=40).adopt(shard) for shard in Plan(40).shards[:2]] == [False, True]
 
 
-def test_a_shard_without_a_valid_row_is_done(place: Place) -> None:
-    store = opened(place)
+def test_a_shard_without_a_valid_row_is_done(tmp_path: Path) -> None:
+    store = opened(tmp_path)
     for shard in Plan().shards:
         write(store, shard, {row: f"why \ud800 {row}" for row in range(shard.rows)} if shard.index == 2 else None)
     assert store.pending() == []
-    again = opened(place)
+    again = opened(tmp_path)
     assert np.isnan(again.read(slice(14, 20))).all()
     assert again.reasons() == {14 + row: f"why ? {row}" for row in range(6)}
 
 
-def test_half_precision_rounds_and_refuses_to_overflow(place: Place) -> None:
-    store = opened(place, rows=7, dtype="float16")
+def test_half_precision_rounds_and_refuses_to_overflow(tmp_path: Path) -> None:
+    store = opened(tmp_path, rows=7, dtype="float16")
     (shard,) = Plan(7).shards
     write(store, shard)
     assert store.read().dtype == np.float32
@@ -393,27 +401,3 @@ def test_an_address_is_small_and_opened_once_for_a_split(tmp_path: Path) -> None
     assert arrived is not open_store_cached(address, Plan(10_000, 3))
     np.testing.assert_array_equal(arrived.read(slice(0, 2)), embeddings(plan.shards[0]))
     assert address.options == {"auto_mkdir": True}
-
-
-@pytest.fixture
-def client() -> Iterator[Client]:
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0")
-    with cluster, Client(cluster) as client:
-        yield client
-
-
-def test_workers_open_the_store_by_its_address(tmp_path: Path, client: Client) -> None:
-    shards, digest = Plan().shards, Plan().digest
-
-    def read_there(address: StoreAddress, start: int) -> tuple[int, np.ndarray]:
-        from types import SimpleNamespace
-
-        from congruence.tasks.store.embeddings import open_store_cached as opened_there
-
-        store = opened_there(address, SimpleNamespace(shards=shards, digest=digest))
-        return id(store), store.read(slice(start, start + 2))
-
-    store = filled(Place(f"file://{tmp_path}", {"auto_mkdir": True}))
-    found = client.gather(client.map(read_there, [store.address] * 10, range(0, 20, 2), pure=False))
-    np.testing.assert_array_equal(np.concatenate([part for _, part in found]), EXPECTED)
-    assert len({opened_as for opened_as, _ in found}) <= 2
