@@ -56,6 +56,13 @@ def metrics_of(predictive: Distribution, y: np.ndarray) -> tuple[dict[str, float
     return {name: metric.value for name, metric in metrics.items()}, points
 
 
+@pytest.fixture(scope="module")
+def normal() -> tuple[Normal, np.ndarray, dict[str, float], dict[str, np.ndarray]]:
+    """A true version, its targets, metrics and points."""
+    law, y = Normal(X[:, 0], np.ones(ROWS)), X[:, 0] + RNG.normal(size=ROWS)
+    return law, y, *metrics_of(law, y)
+
+
 @pytest.mark.parametrize("rows", [2, 3, 9])
 def test_few_rows_have_the_metrics_that_they_can_have(rows: int) -> None:
     """The chi-squared test of the PIT takes ten; its refusal failed the version."""
@@ -68,9 +75,8 @@ def test_few_rows_have_the_metrics_that_they_can_have(rows: int) -> None:
     assert "pit_chi2_p_value" not in metrics
 
 
-def test_every_metric_exists_for_a_normal_version_and_equals_its_definition() -> None:
-    y = X[:, 0] + RNG.normal(size=ROWS)
-    metrics, points = metrics_of(Normal(X[:, 0], np.ones(ROWS)), y)
+def test_every_metric_exists_for_a_normal_version_and_equals_its_definition(normal) -> None:
+    _, y, metrics, points = normal
     assert metrics["cce_mean"] == pytest.approx(points["cce"].mean())
     assert metrics["rmse"] == pytest.approx(np.sqrt(np.mean((y - X[:, 0]) ** 2)))
     assert metrics["nll_mean"] == pytest.approx(points["nll"].mean())
@@ -117,10 +123,8 @@ def test_the_excess_is_never_above_the_cce_that_it_is_a_part_of() -> None:
     np.testing.assert_allclose(table["cce_excess"] ** 2, np.maximum(table["cce_mean"] ** 2 - expected**2, 0.0))
 
 
-def test_slices_have_the_metrics_of_their_rows() -> None:
-    y = X[:, 0] + RNG.normal(size=ROWS)
-    predictive = Normal(X[:, 0], np.ones(ROWS))
-    _, points = metrics_of(predictive, y)
+def test_slices_have_the_metrics_of_their_rows(normal) -> None:
+    predictive, y, _, points = normal
     labels = pd.DataFrame({"side": np.where(X[:, 1] > 0, "right", "left"), "height": X[:, 2]})
     table = MeanMetrics(requested_metrics(["crps"]), Rows(points, y, predictive), np.arange(ROWS)).slice_table(labels)
     right = table[(table["slice"] == "side") & (table["value"] == "right")].iloc[0]
@@ -166,9 +170,8 @@ def test_the_interval_of_a_calibrated_models_ece_begins_at_zero_not_at_its_own_v
     assert found.low == 0.0 < found.value < found.high
 
 
-def test_the_crps_is_taken_apart_and_set_beside_that_of_the_marginal_law() -> None:
-    y = X[:, 0] + RNG.normal(size=ROWS)
-    metrics, points = metrics_of(Normal(X[:, 0], np.ones(ROWS)), y)
+def test_the_crps_is_taken_apart_and_set_beside_that_of_the_marginal_law(normal) -> None:
+    _, y, metrics, points = normal
     parts = [metrics[f"crps_{name}"] for name in ("miscalibration", "discrimination", "uncertainty")]
     assert parts[0] - parts[1] + parts[2] == pytest.approx(metrics["crps_mean"], rel=0.05)
     assert metrics["crps_skill"] == pytest.approx(1.0 - points["crps"].mean() / marginal_crps(y).mean(), rel=1e-12)
