@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import cloudpickle
@@ -11,7 +16,9 @@ import mlflow
 import pandas as pd
 import pytest
 from databases import mlflow_database
-from prefect.testing.utilities import prefect_test_harness
+from filelock import FileLock
+from prefect.settings import PREFECT_SERVER_DATABASE_CONNECTION_URL
+from prefect.testing import utilities
 
 from congruence.flows.evaluate import without_limits
 from congruence.tasks.contract import log_predictive_model
@@ -30,8 +37,26 @@ def functions_travel(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def prefect_server() -> Iterator[None]:
-    with prefect_test_harness(server_startup_timeout=180), without_limits():
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A server for each worker; half of a start are migrations, which the first one's database has behind it."""
+    base = tmp_path_factory.getbasetemp()
+    migrated = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "prefect.db"
+
+    def folder() -> str:
+        made = mkdtemp()
+        if migrated.exists():
+            shutil.copyfile(migrated, Path(made) / "prefect-test.db")
+        return made
+
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patched, FileLock(f"{migrated}.lock"):
+            patched.setattr(utilities, "mkdtemp", folder)
+            stack.enter_context(utilities.prefect_test_harness(server_startup_timeout=180))
+            if not migrated.exists():
+                own = PREFECT_SERVER_DATABASE_CONNECTION_URL.value().partition(":///")[2]
+                with closing(sqlite3.connect(own)) as made, closing(sqlite3.connect(migrated)) as copy:
+                    made.backup(copy)
+        stack.enter_context(without_limits())
         yield
 
 
