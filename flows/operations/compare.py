@@ -124,9 +124,9 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True) -> None:
             out.print(table)
         sentences = [] if pair.won is None else [pair.won.sentence]
         if pair.first.verdict.is_wrong and pair.first.wrong:
-            sentences.append(f"{label}, by itself: {pair.first.wrong[0]}")
+            sentences += [f"{label}, by itself: {pair.first.wrong[0]}", pair.first.advice]
         if sentences:
-            said(" ".join(sentences))
+            said(" ".join(each for each in sentences if each))
         rows = pair.largest.head(_LARGEST if details else 0)
         changed = [f"{key} ({change:+.3g})" for key, change in zip(rows["key"], rows["cce_difference"], strict=True)]
         if changed:
@@ -134,7 +134,7 @@ def print_comparison(logged: LoggedComparison, *, details: bool = True) -> None:
     if comparison.best:
         said(_may_be_best(comparison))
     for label, command in logged.corrections.items():
-        said(f"{label} is corrected by: {command}")
+        said(f"{label} is recalibrated by: {command}")
     for note in comparison.notes:
         said(note)
     more = "" if details else "; --details: every difference with its interval and p-value"

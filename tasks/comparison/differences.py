@@ -26,6 +26,7 @@ from congruence.kernels.errors import ProtocolError
 from congruence.kernels.pit import pit_scores
 from congruence.kernels.resampling import LARGEST_BLOCK, PairedResampling, PointMetric, too_large_block
 from congruence.kernels.verdict import Verdict
+from congruence.tasks.scores.correction import advice_of
 from congruence.tasks.scores.evaluation import (
     DEPENDENT_BLOCKS,
     Columns,
@@ -47,13 +48,14 @@ _ALL = slice(None)
 class ComparedVersion:
     """What is read of an evaluation, of this process or of a run: see ``Evaluation`` for the fields.
 
-    Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid in
-    the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names wrong,
-    the largest first, None where it is not known; ``said`` is the verdict as it was logged, ``wrong`` what the report
-    says is wrong, the largest fault first. ``is_stored`` where production stored the predictions: then each version may
-    have rows of its own. Of a run also its id, that of its experiment, the ``identity`` by which it is found again, and
-    when it ``ended``, in milliseconds since 1970. Of a look over time (``tasks.monitor``) also when it was ``made``,
-    and how far its ``inputs`` are from those of the first look, in a sentence; "" where nobody looked.
+    Versions with the same ``rows_digest`` (not "") share their rows and their reference rows: the same keys, valid
+    in the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names
+    wrong, the largest first, None where it is not known; ``said`` is the verdict as it was logged, ``wrong`` what
+    the report says is wrong, the largest fault first, ``advice`` what to do. ``is_stored`` where production stored
+    the predictions: then each version may have rows of its own. Of a run also its id, that of its experiment, the
+    ``identity`` by which it is found again, and when it ``ended``, in milliseconds since 1970. Of a look over time
+    (``tasks.monitor``) also when it was ``made``, and how far its ``inputs`` are from those of the first look, in a
+    sentence; "" where nobody looked.
     """
 
     model: ModelVersion
@@ -71,6 +73,7 @@ class ComparedVersion:
     wrong_places: tuple[WrongPlace, ...] | None = None
     said: str = ""
     wrong: tuple[str, ...] = ()
+    advice: str = ""
     is_stored: bool = False
     experiment: str = ""
     identity: str = ""
@@ -96,6 +99,7 @@ class ComparedVersion:
             slices=evaluation.slice_names,
             said=str(evaluation.verdict),
             wrong=() if wrong is None else wrong.sentences,
+            advice=advice_of(evaluation),
             wrong_places=None if wrong is None else wrong.named(),
         )
 

@@ -313,7 +313,7 @@ def _sentence(first: str, second: str, parts: ScoreParts, scale: float) -> str:
         said += f": it {' and '.join(reasons)}"
     gain = parts.gains[0]
     if gain.low > 0.0 and gain.value > 0.01 * scale:
-        said += f". Recalibrated, {first} would gain {share(gain)}"
+        said += f". Recalibrated by what it states itself, {first} would gain {share(gain)}"
     return f"{said}."
 
 

@@ -153,9 +153,13 @@ class Comparison:
 
     @property
     def corrections(self) -> dict[str, str]:
-        """The addresses of the versions in the registry that their own recalibration would make better, by label."""
+        """The addresses of the versions in the registry that recalibration would make better, by label.
+
+        By what they state themselves, which stands in the matrix, or by the inputs, too, as their reports advise.
+        """
         known = [each for each in self.versions if each.model.version and not each.is_stored]
-        return {each.label: each.model.uri for each in known if each.label in self.recalibrated}
+        gaining = [each for each in known if each.label in self.recalibrated or each.advice.startswith("Recalibrate")]
+        return {each.label: each.model.uri for each in gaining}
 
     @property
     def may_be_best_recalibrated(self) -> list[str]:

@@ -21,6 +21,7 @@ from congruence.tasks.mlflow.connection import (
     with_retries,
 )
 from congruence.tasks.mlflow.identity import (
+    ADVICE,
     COMPLETE,
     SECONDS,
     STATE,
@@ -54,6 +55,7 @@ from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.plots.style import png
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.runtime.errors import mask_secrets
+from congruence.tasks.scores.correction import advice_of
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue
 from congruence.tasks.scores.metrics.registry import logged_name, metric_of, shown, version_columns
 from congruence.tasks.scores.rows_read import count_fit
@@ -109,13 +111,15 @@ def _log(
 
     def content(folder: Path) -> RunContent:
         write_artifacts(evaluation, folder, settings, _logged_as(client, evaluation), beside)
-        wrong = evaluation.wrong
+        said = {VERDICT: str(evaluation.verdict), ADVICE: advice_of(evaluation)}
+        if evaluation.wrong is not None:
+            said[WRONG] = "\n".join(evaluation.wrong.sentences)
         return RunContent(
             {},
             _metrics(evaluation),
             [POINTS_FILE, *([] if evaluation.slices.empty else [SLICES_FILE])],
             _note(evaluation, run, settings),
-            {VERDICT: str(evaluation.verdict), **({} if wrong is None else {WRONG: "\n".join(wrong.sentences)})},
+            {name: text for name, text in said.items() if text},
             [(evaluation.split, "evaluation")],
             evaluation.model.model_id,
             # The logged model's page lists everything that it has in one table.

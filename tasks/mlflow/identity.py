@@ -182,6 +182,9 @@ VERDICT = "verdict"
 WRONG = "what_is_wrong"
 """The tag of a run with what is wrong with its version, a sentence a line."""
 
+ADVICE = "what_to_do"
+"""The tag of a run with what helps its version: "Recalibrate. ..."; none where nothing is said."""
+
 SECONDS = "seconds/"
 _FORMER_SECONDS = "seconds_"
 _BOUNDS = "intervals"
@@ -209,6 +212,7 @@ def evaluation_in(run: Run) -> ComparedVersion:
         rows_digest=known.get("rows_digest", ""),
         said=tags.get(VERDICT, ""),
         wrong=tuple(tags.get(WRONG, "").splitlines()),
+        advice=tags.get(ADVICE, ""),
         is_stored=known.get("own_settings", "").startswith(STORED_ROWS),
         experiment=str(run.info.experiment_id),
         # Runs of former releases have these two in tags; now they lie with the rows.

@@ -28,7 +28,14 @@ from congruence.kernels.recalibration.fit import (
 from congruence.kernels.recalibration.recalibration_map import RecalibrationMap
 from congruence.kernels.rng import keyed_uniforms
 from congruence.kernels.verdict import NOT_JUDGED, Verdict
-from congruence.tasks.scores.evaluation import ROW_CORRELATION, CorrectionPreview, MetricValue, PreviewRow, verdict_of
+from congruence.tasks.scores.evaluation import (
+    ROW_CORRELATION,
+    CorrectionPreview,
+    Evaluation,
+    MetricValue,
+    PreviewRow,
+    verdict_of,
+)
 from congruence.tasks.sentences.calibration import significant
 
 WORTH_IT = {"CRPS": 0.01, "NLL": 0.02}
@@ -92,6 +99,12 @@ def advise(
         return Advice("change the model", "It scores no better than ignoring the input, and no correction helps.")
     tried = "" if preview is None else " On rows that it was not fitted on, no correction of its levels gains enough."
     return Advice("change the model", f"Do not use it as it is.{tried}")
+
+
+def advice_of(evaluation: Evaluation) -> str:
+    """What to do with an evaluated version, in a sentence or two; "" where nothing is advised."""
+    found = advise(evaluation.verdict, evaluation.metrics, evaluation.preview)
+    return "" if found is None else f"{found.words}. {found.reason}"
 
 
 def _of_right(skill: MetricValue) -> Advice:

@@ -162,7 +162,7 @@ def test_a_dishonest_version_stands_also_as_it_would_be_when_recalibrated(regist
     assert shown.exit_code == 0, shown.output
     assert "angle/2, recalibrated" in shown.output
     assert "angle/1, recalibrated" not in shown.output
-    assert f"angle/2 is corrected by: congruence recalibrate {file} --version models:/angle/2" in shown.output
+    assert f"angle/2 is recalibrated by: congruence recalibrate {file} --version models:/angle/2" in shown.output
     assert "With those that recalibration would help, as they would be then: " in shown.output
     details = run("compare", file, TRUTH, NARROW, "--details", *home)
     assert "why angle/2 differs" in details.output
