@@ -60,7 +60,9 @@ class Explored:
             ``difference`` of the score (negative where the first version is better), ``cce``, ``mean``, ``std``,
             ``nll`` and ``crps`` of both with the endings ``_first`` and ``_second``, and the columns of ``groups``.
         groups: slice columns and the region.
-        along: mean differences in them and in tenths of targets and predictions, over all rows.
+        along: mean differences in them and in tenths of predictions, over all rows. Not of targets: among rows of
+            extreme targets a version that always predicts extremes scores best (Lerch et al. 2017, the forecaster's
+            dilemma).
     """
 
     score: str
@@ -92,8 +94,6 @@ def rows_apart(pair: Pair) -> tuple[pd.DataFrame, Explored | None]:
         if column in second.scores:
             values = second.scores[column].to_numpy()
             largest[column], table[column] = values[most], values[places]
-            if column == "target" and len(valid):
-                along.append(_along(column, column, *tenths(values[valid].astype(float)), lead))
     for column in _COLUMNS:
         if column in pair:
             for name, version in (("first", first), ("second", second)):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.comparison.versions import Cell, Comparison, PairedComparison
@@ -136,14 +135,6 @@ def _by(name: str, cell: Cell) -> str:
     return f"{metric_of(name).label} by {significant(abs(cell.lead))} ({significant(low)} to {significant(high)})"
 
 
-def _across(frame: pd.DataFrame) -> str:
-    """What the map draws the difference over: the target, or the baseline's prediction of counts, which are few."""
-    if "target" not in frame:
-        return "cce_second"
-    counts = bool((frame["target"] % 1.0 == 0.0).all())
-    return "mean_second" if counts and "mean_second" in frame else "target"
-
-
 def _pair(label: str, pair: PairedComparison) -> dict[str, Any] | None:
     """One pair as the scripts read it."""
     found = pair.explored
@@ -168,7 +159,7 @@ def _pair(label: str, pair: PairedComparison) -> dict[str, Any] | None:
         "keys": [str(key)[:LETTERS] for key in frame["key"]],
         "columns": columns,
         "features": [],
-        "axes": [_across(frame), "difference"],
+        "axes": ["mean_second" if "mean_second" in frame else "cce_second", "difference"],
         "colour": "difference",
         "along": [
             {
