@@ -286,9 +286,9 @@ class _Rule:
     def __str__(self) -> str:
         return f"{'not worse' if self.key == 'not_worse_on' else 'better'} on {self.metric}"
 
-    def said(self, outcome: Outcome, other: str, margin: float) -> str:
+    def said(self, outcome: Outcome, other: str, margin: float, *, is_better: bool) -> str:
         """What came of it, in words; ``margin`` in the metric's units."""
-        if self.key == "better_on":
+        if self.key == "better_on" or is_better:
             words = {"passed": "better than", "failed": "worse than", "undecided": "not surely better or worse than"}
             return f"{words[outcome]} {other}'s"
         amount = f"{self.margin} ({margin:.3g})" if self.margin.is_share else f"{self.margin}"
@@ -366,10 +366,8 @@ def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference) -> GateC
     # That of "equally good"; of CCE it is that of its squares, where it is sharpest.
     tested = pair.differences.get(SQUARED_CCE, item) if rule.metric == CCE else item
     needed = item.rows_that_decide(limit) if outcome == "undecided" else None
-    reason = (
-        f"{rule.metric} is {rule.said(outcome, pair.second.label, limit)}: {item.first:.3g} against "
-        f"{item.second:.3g}, difference {item}"
-    )
+    said = rule.said(outcome, pair.second.label, limit, is_better=item.high < 0.0)
+    reason = f"{rule.metric} is {said}: {item.first:.3g} against {item.second:.3g}, difference {item}"
     if pair.first.split.digest != pair.second.split.digest:
         reason += ", each on rows of its own"
     return GateCheck(
