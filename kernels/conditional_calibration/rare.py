@@ -202,8 +202,8 @@ def _tail_count(level: float, found: Array, chance: Array, blocks: DependentBloc
 
 def _at_least(observed: int, n: int, chance: float) -> float:
     """A bound of P(N >= observed) for a sum N of n independent events with the mean probability ``chance``."""
-    if observed < n * chance + 1.0:
-        return 1.0  # where the binomial distribution bounds nothing, and nothing is wrong
+    if observed < n * chance + 1.0:  # where the binomial distribution bounds nothing: of one alone, Boole's inequality
+        return min(1.0, n * chance) if observed > 0 else 1.0
     return float(bdtrc(observed - 1, n, chance))
 
 
