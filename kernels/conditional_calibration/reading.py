@@ -124,10 +124,16 @@ def group_reading(
     # Ranks among few draws tell shapes from spreads less than the scores of a distribution do.
     doubt = 0.0 if members is None else float(np.sqrt(np.mean(np.diag(covariance))))
     fault = faults(mean[None, :], doubt, mixing=mixing, members=members)
+    counted = None if members is not None or isinstance(some, JumpScores) else some
+    if fault.names == ["tails"] and not _are_tails(counted, fault.strength[0]):
+        # Rows that are too wide in some places have such scores, and fewer targets far out.
+        fault = faults(mean[None, :], doubt, mixing=np.inf)
     unexplained = fault.unexplained[0]
     if fault.dominant[0] in (BIAS, SPREAD):
         unexplained = mean - _of_shift_and_factor(fault, members)
     unexplained[TAILS] -= np.clip(unexplained[TAILS], 0.0, MIXED_TAILS * mixing)
+    if not _are_tails(counted, unexplained[TAILS]):
+        unexplained[TAILS] = 0.0
     return GroupReading(
         count,
         count / len(values),
@@ -164,6 +170,14 @@ def mixed_scores(groups: Sequence[GroupReading], members: int | None = None, *, 
     factors = np.array([1.0 if shifts_alone else group.factor for group in groups])
     of_each = scores_of_normals(np.array([group.shift for group in groups]), factors, members)
     return np.asarray(shares / shares.sum() @ of_each)
+
+
+def _are_tails(pit: Array | None, strength: float) -> bool:
+    """Whether more values lie beyond the 98 % interval than should, or fewer beyond the 90 % one, if that is known."""
+    if pit is None:
+        return True
+    apart = 2.0 * np.abs(pit - 0.5)
+    return bool(np.mean(apart > 0.98) > 0.02 if strength > 0 else np.mean(apart > 0.9) < 0.1)
 
 
 def mean_covariance(values: Array, blocks: DependentBlocks) -> Array:

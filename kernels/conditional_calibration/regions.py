@@ -171,7 +171,9 @@ def _names(labels: Array, count: int, features: Mapping[str, Array]) -> tuple[st
         told = sorted(part for part in found if part[0] <= _NARROW)
         several = told[: 1 if told and told[0][0] == _ALL else _NAMED]
         names.append(", ".join(text for _, text in several) or f"region {k + 1}")
-    return tuple(name if names.count(name) == 1 else f"{name} (region {k + 1})" for k, name in enumerate(names))
+    # "site is always b" beside "site is always b, age mostly up to 30" are not all rows of it.
+    alike = [sum(other.split(", ")[0] == name or other == name for other in names) for name in names]
+    return tuple(name if alike[k] == 1 else f"{name} (region {k + 1})" for k, name in enumerate(names))
 
 
 def _range(name: str, values: Array, members: Array, low: float, high: float) -> tuple[float, str]:

@@ -40,6 +40,9 @@ _GROWTH = 1.4
 _NARROWER = 20.0
 """Chi-squared of four scores that a second feature must add to the first: by chance it seldom does."""
 
+_SIMPLER = 10.0
+"""The same that a second end of a range must add to the first: "above .5", not "between .5 and 2.6"."""
+
 _FEWEST_DIGITS, _MOST_DIGITS, _MOVED = 3, 16, 0.02
 _FOLDS, _SAME = 20, 0.8
 _MOST_KEPT = 0.8
@@ -309,11 +312,10 @@ def _segment(
     """The range of the largest form, its ends moved to where the form is largest; or where it lies within the range."""
     number, part = search.best(scores, place, order)
     feature = search.features[number]
-    chosen = feature.range_of(part, complement=False)
-    inside = feature.holds(chosen)
-    other = feature.range_of(part, complement=True)
-    if other != chosen and _size(scores, variance, feature.holds(other)) > _size(scores, variance, inside):
-        chosen = other
+    chosen, other = (feature.range_of(part, complement=complement) for complement in (False, True))
+    if np.isfinite([chosen.above, chosen.up_to]).all():
+        chosen, other = _with_one_end(feature, chosen, scores, variance)
+    chosen = max(chosen, other, key=lambda each: _size(scores, variance, feature.holds(each)))
     if feature.is_ordered:
         everywhere = np.ones(len(scores), dtype=bool)
         chosen = _rounded(feature, _sharpened(feature, chosen, scores, variance), everywhere)
@@ -335,6 +337,20 @@ def _segment(
     narrower = _rounded(second, narrower, inside)
     both = inside & second.holds(narrower)
     return ((chosen,), inside) if _is_wrong_alike(scores, inside, both) else ((chosen, narrower), both)
+
+
+def _with_one_end(feature: Feature, chosen: Range, scores: Array, variance: Array) -> tuple[Range, Range]:
+    """The range without the end that adds less, and what lies outside; as it is, twice, where both ends add much."""
+    whole = _Sums.of(scores, variance)
+
+    def form(of: Range) -> float:
+        held = feature.holds(of)
+        return float(whole.forms(whole.centred[held].sum(axis=0)[None], variance[held].sum(axis=0)[None]).sum())
+
+    up_to = replace(chosen, above=-np.inf), replace(chosen, above=chosen.up_to, up_to=np.inf)
+    above = replace(chosen, up_to=np.inf), replace(chosen, above=-np.inf, up_to=chosen.above)
+    simpler = max(up_to, above, key=lambda each: form(each[0]))
+    return simpler if form(simpler[0]) > form(chosen) - _SIMPLER else (chosen, chosen)
 
 
 def _judged_by(search: _Search, ranges: tuple[Range, ...], scores: Array, variance: Array) -> Array:

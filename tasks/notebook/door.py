@@ -123,7 +123,7 @@ def evaluate(
         weights: the same: what each row counts in means.
         slices: names of columns of X, or columns by name: parts of the rows that are reported one by one.
         target_name: of the targets, for sentences and labels.
-        unit: of the targets, for the same.
+        unit: of the targets, for scores and labels.
         inputs: the columns of X that say which rows are near; by default all that can.
         missing: what nearness makes of a missing number: "leave_out" the row (up to 1 % of them), "mean" or
             "indicator".

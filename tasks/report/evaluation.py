@@ -15,6 +15,7 @@ import numpy as np
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.quantiles import TAILS
 from congruence.kernels.marginal_calibration import actual_over_expected, deciles, has_total, poisson_deviance
+from congruence.kernels.scores import central_intervals
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.encoders.loading import what_it_knows
 from congruence.tasks.report.page import PageData, page_data
@@ -27,6 +28,7 @@ from congruence.tasks.scores.metrics.registry import METRICS, REGION, metric_of
 from congruence.tasks.scores.reading import FEWEST_ROWS
 from congruence.tasks.scores.rows_read import CountFit, count_fit
 from congruence.tasks.sentences.calibration import capital, p_value_in_words, percent, place_in_words, significant
+from congruence.tasks.sentences.findings import share_of
 
 _PERCENT = 0.02
 FEWEST = 30
@@ -59,8 +61,9 @@ def headlines(evaluation: Evaluation, beside: tuple[str, Mapping[str, MetricValu
                 comment += f"; {significant(beside[1]['crps_mean'].value)} of {beside[0]}, the baseline"
         found.append(Headline("crps_skill", "Skill against ignoring the input", *_in_percent(skill), comment))
     if (coverage := metrics.get("coverage_90")) is not None:
-        worst = worst_coverage(evaluation)
-        comment = "90 % is right" if worst is None else f"90 % is right; worst: {100.0 * worst[1]:.0f} % {worst[0]}"
+        right, worst = coverage_if_true(evaluation), worst_coverage(evaluation)
+        comment = f"{share_of(right)} is right{'' if round(right, 3) == 0.9 else ', as some values have masses'}"
+        comment += "" if worst is None else f"; worst: {share_of(worst[1])} {worst[0]}"
         found.append(Headline("coverage_90", "90 % intervals hold", *_in_percent(coverage), comment))
     if (excess := metrics.get("cce_excess")) is not None:
         mean, expected = metrics.get("cce_mean"), metrics.get("cce_expected")
@@ -69,6 +72,15 @@ def headlines(evaluation: Evaluation, beside: tuple[str, Mapping[str, MetricValu
             comment = f"CCE {significant(mean.value)}; {significant(expected.value)} would be noise alone"
         found.append(Headline("cce_excess", "Distance from the truth beyond noise", *_words(excess), comment))
     return found
+
+
+def coverage_if_true(evaluation: Evaluation) -> float:
+    """What the 90 % intervals of a true version hold: more where outcomes have masses, such as whole numbers."""
+    predictive, targets = evaluation.predictive, evaluation.targets
+    if predictive is None or targets is None or targets.ndim != 1 or predictive.stated != "all":
+        return 0.9
+    low, high = central_intervals(predictive, [0.9])[0]
+    return float(np.mean(predictive.cdf(high) - predictive.cdf_left(low)))
 
 
 def worst_coverage(evaluation: Evaluation) -> tuple[str, float] | None:
@@ -84,13 +96,15 @@ def worst_coverage(evaluation: Evaluation) -> tuple[str, float] | None:
         groups = inside.groupby(scores[REGION], observed=True).agg(["mean", "size"])
         shares = groups.loc[groups["size"] >= FEWEST, "mean"]
         held = {place_in_words(str(name)): float(share) for name, share in shares.items()}
-    return max(held.items(), key=lambda each: abs(each[1] - 0.9), default=None)
+    right = coverage_if_true(evaluation)
+    return max(held.items(), key=lambda each: abs(each[1] - right), default=None)
 
 
 def _in_percent(metric: MetricValue) -> tuple[str, str]:
     """In whole percents, in tenths where these would say nothing; no negative zero."""
     ends = [each for each in (metric.value, metric.low, metric.high) if each is not None]
-    digits = 0 if max(abs(each) for each in ends) >= _PERCENT else 1
+    is_all = any(1.0 - _PERCENT / 4.0 <= each < 1.0 for each in ends)  # 99.6 % are not 100 %
+    digits = 1 if is_all or 0.0 < max(abs(each) for each in ends) < _PERCENT else 0
     said = [f"{round(100.0 * each, digits) + 0.0:.{digits}f}" for each in ends]
     return f"{said[0]} %", "" if len(said) < 3 else f"{said[1]} to {said[2]} %"
 

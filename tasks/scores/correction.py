@@ -1,4 +1,4 @@
-"""What to do with a version: use it, recalibrate it, change the model, or bring more rows; and what that gains.
+"""What to do with a version: use it, recalibrate it, change the model, bring more rows, or name what they share.
 
 What recalibrating would change is tried on part of the rows while a version is scored: the same fit on the same halves
 (``folds``) as `congruence recalibrate`, judged alike, on at most ``ROWS`` rows of each half: its cost does not grow
@@ -54,12 +54,12 @@ FEWEST = 60
 
 _WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE", "mae": "MAE"}
 
-Kind = Literal["use", "recalibrate", "change the model", "bring more rows"]
+Kind = Literal["use", "recalibrate", "change the model", "bring more rows", "name what rows share"]
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do: one of four kinds, and why, with what it gains."""
+    """What to do, and why, with what it gains."""
 
     kind: Kind
     reason: str
@@ -80,8 +80,9 @@ def advise(
     much as ``WORTH_IT``, and by that better than ignoring the input.
     """
     if verdict.state == NOT_JUDGED:
-        reason = NAME_WHAT_ROWS_SHARE if ROW_CORRELATION in metrics else f"No test was possible: {verdict.reason}."
-        return Advice("bring more rows", reason)
+        if ROW_CORRELATION in metrics:  # more of them would say no more
+            return Advice("name what rows share", NAME_WHAT_ROWS_SHARE)
+        return Advice("bring more rows", f"No test was possible: {verdict.reason}.")
     skill = metrics.get("crps_skill")
     if not verdict.is_wrong:
         return None if skill is None else _of_right(skill)
@@ -187,6 +188,8 @@ def preview(
     """
     if min(int(half.sum()), int((~half).sum())) < FEWEST or getattr(predictive, "values", np.ones((1, 2))).shape[1] < 2:
         return None
+    if min(np.ptp(targets[half]), np.ptp(targets[~half])) == 0.0:  # rare events, of which a half has none
+        return None
     x = protocol.apply(np.asarray(embeddings, dtype=np.float64))
     split = _SPLITS.of(x, half, protocol, seed, dependence)
     try:
@@ -240,12 +243,12 @@ def in_words(fitted: RecalibrationMap, x: Array) -> str:
     if fitted.form.factor is not None:
         parts.append(f"spreads multiplied by {_range(score_map.factor)}")
     if fitted.form.shift is not None:
-        parts.append(f"predictions moved by {_range(score_map.shift)} of their spreads")
+        parts.append(f"predictions moved by {_range(score_map.shift, ' of their spreads')}")
     if fitted.form.shape is not None:
         parts.append("their shape corrected")
     return ", ".join(parts)
 
 
-def _range(values: Array) -> str:
-    low, high = np.quantile(values, [0.05, 0.95])
-    return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}, by the input"
+def _range(values: Array, unit: str = "") -> str:
+    low, high = (f"{end:.3g}" for end in np.quantile(values, [0.05, 0.95]))
+    return f"{low}{unit}" if low == high else f"{low} to {high}{unit}, by the input"

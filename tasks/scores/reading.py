@@ -235,8 +235,12 @@ def _judged(
         return WhatIsWrong(said, table(-1.0), p_value=p_value)
     found = segments()
     everywhere, named = findings(found)
-    named = [replace(each, lies_in=tuple(part.name for part in found if each.place in part.places)) for each in named]
-    apart = [each.finding for each in found if not any(each.repeats(place) for place in named)]
+
+    def placed(each: Finding) -> Finding:
+        return replace(each, lies_in=tuple(part.name for part in found if each.place in part.places))
+
+    named = list(map(placed, named))
+    apart = [placed(each.finding) for each in found if not any(each.repeats(place) for place in named)]
     apart += [] if rare is None else rare(overall, found)
     beside = None if others is None else partial(others, found)
     sentences, fault = sentences_of(everywhere, named, len(places), apart, beside)
@@ -314,23 +318,27 @@ def weak_segments(
     if len(rows) < FEWEST_ROWS:
         return []
     columns = [_feature(str(name), features[name]) for name in features.columns]
-    kind, found = rows.kind, []
+    kind, found, held = rows.kind, list[Segment](), dict(places or {})
     whole = {each.name: ends for each in columns if (ends := _whole_ends(each)) is not None}
     for segment in faulty_segments(columns, SearchedRows.of(rows.pit, rows.jumps, rows.blocks), level=LEVEL):
         chosen, name = segment.rows, ", ".join(_range(each, whole.get(each.feature)) for each in segment.ranges)
         judged = segment.judged_by
         reading = kind.read(rows, judged)
-        if kind.is_off(reading):
+        is_new = all(each.name != name for each in found)
+        if is_new and kind.is_off(reading) and reading.p_value <= LEVEL:  # it may differ by being right
             sizes = None if rows.targets is None else rows.targets[judged]
             excess = excess_over(float(cce[chosen].mean()), float(expected[chosen].mean()))
             finding = kind.finding(reading, name, "", sizes)
             sample = len(rows) if is_sample else None
             finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows), sample=sample)
             gain = 0.0 if rows.targets is None else rows.targets.gain_of_part(chosen)
-            inside = _places_in(chosen, len(rows), places or {})
             mixed = _mixed(rows, chosen) if isinstance(reading, GroupReading) else None
             rest = kind.fault_beside(rows, chosen)
-            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, inside, mixed, rest))
+            found.append(
+                Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, mixed=mixed, rest=rest)
+            )
+            held[name] = chosen
+    found = [replace(each, places=_places_in(each.name, held, len(rows))) for each in found]
     return sorted(found, key=lambda segment: -segment.finding.weight)
 
 
@@ -342,11 +350,12 @@ def _mixed(rows: RowsRead, chosen: Array) -> Array:
     return mixed
 
 
-def _places_in(chosen: Array, rows: int, places: Mapping[str, Array]) -> tuple[str, ...]:
-    """The places of which four of five rows are among the ``chosen``."""
+def _places_in(place: str, places: Mapping[str, Array], rows: int) -> tuple[str, ...]:
+    """The other places of which four of five rows are among those of ``place``."""
     inside = np.zeros(rows, dtype=bool)
-    inside[chosen] = True
-    return tuple(name for name, own in places.items() if len(own) and np.mean(inside[own]) >= _MOSTLY)
+    inside[places[place]] = True
+    others = {name: own for name, own in places.items() if name != place and len(own)}
+    return tuple(name for name, own in others.items() if np.mean(inside[own]) >= _MOSTLY)
 
 
 def _feature(name: str, column: pd.Series) -> Feature:

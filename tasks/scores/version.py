@@ -317,7 +317,9 @@ def _what_is_wrong(
         found += crossing
         # Targets at one value have no spread to read a power from.
         has_masses = rare.shared is not None and bool(rare.shared.faults())
+        # Draws are given no spread, and that of few is so noisy that it looks like a power.
         is_of_spread = overall is not None and is_off(overall) and overall.dominant in ("spread", "tails")
+        is_of_spread &= rows.members is None
         sizes = rows.targets
         if is_of_spread and not has_masses and sizes is not None and (power := sizes.power) is not None:
             # A range whose spread is wrong bends spreads over all rows as a power does.

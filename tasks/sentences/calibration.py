@@ -145,7 +145,8 @@ def percent(share: float) -> str:
 
 def p_value_in_words(p: float) -> str:
     """ "p = 0.012", and "p < 0.001" where more digits say nothing to a reader."""
-    return "p < 0.001" if p < _LEAST_P else f"p = {p:.2g}"
+    digits = 3 if p < LEVEL <= float(f"{p:.2g}") else 2  # 0.0498 is no 0.05, from which nothing is wrong
+    return "p < 0.001" if p < _LEAST_P else f"p = {p:.{digits}g}"
 
 
 def significant(value: float) -> str:

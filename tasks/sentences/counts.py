@@ -94,9 +94,7 @@ def level_clause(reading: LevelReading) -> str:
 
 def level_finding(reading: LevelReading, place: str = "", words: str = "") -> Finding:
     """The finding of a reading that is off."""
-    first, *others = reading.faults
-    apart = first.observed - first.probability
-    further = [(each.name, each.observed - each.probability) for each in others]
+    (kind, amount), *others = (_kind_and_amount(each) for each in reading.faults)
     return Finding(
         place,
         words or place_in_words(place),
@@ -104,11 +102,18 @@ def level_finding(reading: LevelReading, place: str = "", words: str = "") -> Fi
         reading.share,
         level_clause(reading),
         level_fault(reading),
-        apart**2 / max(first.probability * (1.0 - first.probability), 1e-12),
-        f"{first.name} {apart > 0}",
-        abs(apart),
-        {f"{name} {amount > 0}": abs(amount) for name, amount in further},
+        amount**2,
+        kind,
+        amount,
+        dict(others),
     )
+
+
+def _kind_and_amount(fault: Coverage) -> tuple[str, float]:
+    """What a fault is and how large, the same for all levels: of 99 each place has another one that tells it best."""
+    apart = fault.observed - fault.probability
+    spread = max(fault.probability * (1.0 - fault.probability), 1e-12) ** 0.5
+    return f"{'interval' if fault.is_interval else 'level'} {apart > 0}", abs(apart) / spread
 
 
 def _clause(fault: Coverage) -> str:

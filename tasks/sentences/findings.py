@@ -39,6 +39,9 @@ _SATURATED = 3.0
 _MOST = 1.5
 """Of a size, whose largest is 3: beyond it nothing else can be read from bounded scores."""
 
+_MOST_OF = 0.75
+"""Share of the rows up to which what is found in the others is told from what is found in all."""
+
 _OTHERWISE = "distributed otherwise than predicted"
 _UNIT, _UNIT_OF_SPREAD = 10.0, 30.0
 """Times, or predicted spreads, from which a wrong unit is the first thing to look for."""
@@ -107,9 +110,15 @@ class Finding:
         return self.words.startswith("in ")
 
     def repeats(self, other: Finding) -> bool:
-        """Whether it tells nothing beside ``other``: a kind that it tells, too, and neither half nor twice of it."""
+        """Whether it tells nothing beside ``other``: a kind that it tells, too, and neither half nor twice of it.
+
+        Nor is it what makes ``other``, with less than a third of it in the other rows: of a fault in half of the rows
+        the mean over all rows is half.
+        """
         amount = {**other.also, other.kind: other.amount}.get(self.kind, 0.0)
-        return 0.5 * amount < self.amount < 2.0 * amount
+        part = min(self.share / other.share, _MOST_OF)
+        beside = (amount - part * self.amount) / (1.0 - part)
+        return 0.5 * amount < self.amount < min(2.0 * amount, 3.0 * beside)
 
 
 def sentences_of(
@@ -145,7 +154,7 @@ def sentences_of(
     left = part = 0
     for each in parts:
         if any(other.place in each.lies_in and each.repeats(other) for other in told):
-            part += 1
+            part += each in places
         elif each.is_of_cluster and any(other.place and not other.is_of_cluster for other in told):
             left += 1  # a range, whose fault the cluster may have from the rows that lie in it
         elif len(sentences) < MOST_SENTENCES - 1:

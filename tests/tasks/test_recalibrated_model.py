@@ -36,7 +36,7 @@ from congruence.tasks.recalibration.model import RecalibratedModel, corrected_ou
 from congruence.tasks.report.rendering import render
 from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue, PreviewRow, judgement
-from congruence.tasks.settings.sections import EncoderSettings
+from congruence.tasks.settings.sections import EncoderSettings, ModelVersion
 
 MOVED = NormalScoreMap.affine([0.3, -0.2], [1.5, 0.7])
 BENT = NormalScoreMap([0.3, -0.2], [1.5, 0.7], np.array([0.0, 0.25, 1.0]), np.array([[0.0, 0.2, 1.0], [0.0, 0.3, 1.0]]))
@@ -227,7 +227,7 @@ def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report
     assert table["CCE"].then < 0.5 * table["CCE"].now
     assert table["calibration p"].now < 0.001
     assert tried.said.startswith("spreads multiplied by")
-    page = render("what_to_do.html", preview=tried, model=type("Model", (), {"label": "angle/3"}))
+    page = render("what_to_do.html", preview=tried, model=ModelVersion("angle", "3", "models:/angle/3"))
     assert "recalibrate FILE --version models:/angle/3" in page
     assert page.count("<tr>") == 6
     assert "NLL, CRPS and CCE fall (better)" in page

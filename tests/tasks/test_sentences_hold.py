@@ -1,0 +1,140 @@
+"""What is printed of versions whose faults are known is true of the rows that it speaks of, and said once."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from readings import SENTENCES
+from scipy import stats
+from scipy.special import ndtr
+
+import congruence
+from congruence.kernels import Normal, Poisson, Samples
+from congruence.kernels.conditional_calibration.rare import extremes
+from congruence.kernels.conditional_calibration.reading import group_reading
+from congruence.kernels.conditional_calibration.segments import Feature, SearchedRows, faulty_segments
+from congruence.tasks.report.evaluation import headlines
+from congruence.tasks.scores.correction import _range
+from congruence.tasks.sentences.calibration import p_value_in_words
+from congruence.tasks.sentences.findings import Finding
+
+ROWS = 800
+RNG = np.random.default_rng(2)
+X = RNG.normal(size=(ROWS, 3))
+TABLE = pd.DataFrame(X, columns=["age", "wind", "load"])
+MEAN, SPREAD = 10.0 + 2.0 * X[:, 0], np.exp(0.3 * X[:, 1])
+Y = RNG.normal(MEAN, SPREAD)
+WIDE = SPREAD * np.where(X[:, 2] > 0.0, 2.0, 1.0)
+"""Twice too wide in half of the rows."""
+
+
+def told(y: np.ndarray, predicted: object, **asked: object) -> tuple[str, ...]:
+    return congruence.evaluate(TABLE, y, predicted, metrics=SENTENCES, progress=False, **asked).sentences
+
+
+def test_rows_that_are_too_wide_in_places_have_no_heavier_tails() -> None:
+    """Fewer targets than predicted lie far out."""
+    said = told(Y, Normal(MEAN, WIDE))
+    found = re.match(r"Where load is above (\S+) \((\d+) rows", said[0])
+    assert found, said
+    assert int(found[2]) == np.count_nonzero(X[:, 2] > float(found[1]))
+    assert not any("heavier tails" in each for each in said)
+    assert not any("too small" in each for each in said)
+    heavy = ndtr(RNG.standard_t(3.0, 2000) / 3.0**0.5)
+    assert group_reading(heavy).dominant == "tails"
+    assert group_reading(ndtr(RNG.uniform(-(3.0**0.5), 3.0**0.5, 2000))).strength < 0.0
+
+
+@pytest.mark.parametrize("levels", [9, 99])
+def test_places_share_a_fault_of_quantiles_whichever_level_tells_it_best_there(levels: int) -> None:
+    at = np.arange(1, levels + 1) / (levels + 1.0)
+    said = told(Y, MEAN[:, None] + 2.0 * SPREAD[:, None] * stats.norm.ppf(at), levels=list(at))
+    assert re.match(r"The \d+ % interval holds \d+ % of the targets", said[0])
+    assert said[1:] == ("All places share the overall fault.",)
+
+
+def test_a_range_has_no_end_that_says_nothing_and_is_told_where_it_is_wrong_itself() -> None:
+    """Of the right half beside a wrong one it was said that its spread is 1.06 times too large (0.91 to 1.25)."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=800)
+        pit = ndtr(rng.normal(size=800) / np.where(x > 0.0, 2.0, 1.0))
+        (first, *_) = faulty_segments([Feature("x", x)], SearchedRows.of(pit), draws=39, most=1)
+        assert first.ranges[0].up_to == np.inf
+        assert first.ranges[0].above == pytest.approx(0.0, abs=0.3)
+
+
+def test_a_segment_within_another_with_the_same_fault_is_not_told_again() -> None:
+    """170 rows up to -0.977 were told after 169 rows up to -0.98."""
+    y = stats.truncnorm.rvs(-X[:, 0], np.inf, loc=X[:, 0], random_state=np.random.default_rng(3))
+    said = told(y, Normal(X[:, 0], np.ones(ROWS)))
+    ends = [float(end) for each in said for end in re.findall(r"^Where age is up to (\S+) \(", each)]
+    assert len(ends) == len({round(end, 1) for end in ends}) <= 2, said
+
+
+def test_a_fault_of_half_of_the_rows_is_told_there_whatever_the_mean_over_all_rows_has() -> None:
+    """All rows have half of it: that the predicted spread is 1.31 times too large was all that was said."""
+    draws = Samples(MEAN[:, None] + WIDE[:, None] * RNG.normal(size=(ROWS, 200)))
+    said = told(Y, draws)
+    assert re.match(r"Where load is above .* the predicted spread is too large by a factor of [12]\.\d+", said[0]), said
+    half = Finding("a", "where it is a", 500, 0.5, "", "", 0.36, "spread-", 0.6)
+    assert not half.repeats(Finding("", "", 1000, 1.0, "", "", 0.09, "spread-", 0.31))
+    assert half.repeats(Finding("", "", 1000, 1.0, "", "", 0.25, "spread-", 0.5))
+
+
+def test_one_target_where_nothing_was_predicted_is_found() -> None:
+    """Of one row 50 spreads away it was said that predictions agree with the targets."""
+    said = told(np.where(np.arange(ROWS) == 5, 60.0, Y), Normal(MEAN, SPREAD))
+    expected = (
+        "1 of 800 targets lies where the predictions put less than 1e-9; fewer than 0.001 were to be expected (row 5)."
+    )
+    assert said[0] == expected
+    rng, false = np.random.default_rng(0), 0
+    for _ in range(400):
+        y = rng.normal(size=50)
+        found = extremes(y, Normal(np.zeros(50), np.ones(50)))
+        false += found.p_value is not None and found.p_value <= 0.05
+    assert false <= 20
+
+
+def test_rare_events_that_one_half_of_the_rows_has_none_of_are_evaluated_all_the_same() -> None:
+    """Trying a correction on a half without any was refused, and with it the evaluation."""
+    y = (np.arange(ROWS) < 3).astype(float)
+    found = congruence.evaluate(TABLE, y, Poisson(np.full(ROWS, 0.1)), progress=False)
+    assert found.verdict == "wrong"
+    assert found.evaluation.preview is None
+
+
+def test_draws_are_not_asked_whether_their_spread_is_a_variance() -> None:
+    """The spread of five draws is so noisy that spreads look like the square of what is needed."""
+    draws = Samples(MEAN[:, None] + WIDE[:, None] * RNG.normal(size=(ROWS, 5)))
+    assert not any("square" in each for each in told(Y, draws))
+
+
+def test_what_counts_should_hold_is_said_beside_what_they_hold() -> None:
+    rate = np.exp(0.5 * X[:, 0])
+    law = Poisson(rate)
+    low, high = stats.poisson.ppf([[0.05], [0.95]], rate)
+    right = float(np.mean(stats.poisson.cdf(high, rate) - stats.poisson.cdf(low - 1.0, rate)))
+    found = congruence.evaluate(TABLE, RNG.poisson(rate).astype(float), law, progress=False)
+    (card,) = (each for each in headlines(found.evaluation) if each.name == "coverage_90")
+    assert card.comment.startswith(f"{100 * right:.1f} % is right, as some values have masses")
+    found = congruence.evaluate(TABLE, Y, Normal(MEAN, 3.0 * SPREAD), progress=False)
+    (card,) = (each for each in headlines(found.evaluation) if each.name == "coverage_90")
+    assert card.comment.startswith("90 % is right; worst: ")
+    assert (
+        "Once the model is registered, <code>congruence recalibrate FILE --version models:/NAME/1</code>" in found.page
+    )
+
+
+def test_numbers_stand_on_their_side_of_a_limit_and_with_their_unit() -> None:
+    assert [p_value_in_words(p) for p in (0.0498, 0.0502, 0.012, 1e-5)] == [
+        "p = 0.0498",
+        "p = 0.05",
+        "p = 0.012",
+        "p < 0.001",
+    ]
+    assert _range(np.array([-0.5, 0.5]), " of their spreads") == "-0.45 to 0.45 of their spreads, by the input"
