@@ -42,7 +42,8 @@ from congruence.tasks.sentences.counts import (
     level_finding,
     mass_finding,
 )
-from congruence.tasks.sentences.findings import Finding, TargetRows, group_finding
+from congruence.tasks.sentences.findings import Finding, group_finding
+from congruence.tasks.sentences.target_rows import TargetRows
 
 
 @dataclass(frozen=True)

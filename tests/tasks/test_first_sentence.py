@@ -34,7 +34,8 @@ from congruence.tasks.scores.evaluation import (
 )
 from congruence.tasks.scores.rows_read import NOT_STATED
 from congruence.tasks.sentences.counts import crossing_finding, power_finding
-from congruence.tasks.sentences.findings import TargetRows, group_finding
+from congruence.tasks.sentences.findings import group_finding
+from congruence.tasks.sentences.target_rows import TargetRows
 from congruence.tasks.settings.sections import ModelVersion
 
 ROWS = 800

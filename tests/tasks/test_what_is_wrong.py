@@ -48,7 +48,8 @@ from congruence.tasks.scores.points import features_of_inputs, named_features, o
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, weak_segments
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.sentences.findings import Finding, TargetRows, group_finding, sentences_of, what_is_wrong
+from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of, what_is_wrong
+from congruence.tasks.sentences.target_rows import TargetRows
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 from congruence.tasks.solving.solve import from_bytes, to_bytes
