@@ -14,6 +14,7 @@ from congruence.kernels.conditional_calibration.faults import rank_scores
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.reading import group_reading
+from congruence.kernels.engine.null import exchangeable_targets
 from congruence.kernels.marginal_calibration import expected_calibration_error
 from congruence.kernels.pit import chi_square, kolmogorov_smirnov, mean_scores, pit_scores, pit_values
 
@@ -146,3 +147,11 @@ def test_an_evaluation_reads_the_law_behind_members_at_every_row() -> None:
     reading = prepared.version(2.0 * rng.standard_normal(n), law).reading
     assert 1.75 < np.median(reading.factor) < 2.3
     assert np.mean(reading.names == "spread") > 0.95
+
+
+def test_the_target_and_every_member_are_drawn_equally_often_where_they_may_be_exchanged() -> None:
+    members, y = np.arange(4.0) + 10.0 * np.arange(50)[:, None], 4.0 + 10.0 * np.arange(50)
+    drawn = exchangeable_targets(y, families.Samples(members), 2000, np.random.default_rng(0))
+    shares = np.bincount((drawn % 10).astype(int).ravel(), minlength=5) / drawn.size
+    assert shares == pytest.approx(np.full(5, 0.2), abs=4.0 * np.sqrt(0.16 / drawn.size))
+    np.testing.assert_array_equal(drawn // 10, np.arange(50)[:, None] * np.ones(2000))
