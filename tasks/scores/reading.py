@@ -99,10 +99,8 @@ def read_what_is_wrong(
             sizes = None if rows.targets is None else rows.targets[groups[place.name]]
             return kind.finding(place.reading, place.name, words.get(place.name, ""), sizes)
 
-        together = (
-            _less_mixed(overall, found, rows.members) if is_wrong and isinstance(overall, GroupReading) else overall
-        )
-        everywhere = kind.finding(together, "", "", rows.targets) if is_wrong and together is not None else None
+        left = _less_mixed(overall, found, rows.members) if isinstance(overall, GroupReading) else overall
+        everywhere = None if left is None or not is_wrong else kind.finding(left, "", "", rows.targets)
         return everywhere, [of(place) for place in places if kind.is_named(place, LEVEL)]
 
     def table(level: float) -> pd.DataFrame:
@@ -344,7 +342,9 @@ def weak_segments(
 
 def _mixed(rows: RowsRead, chosen: Array) -> Array:
     """See ``Segment.mixed``."""
-    parts = [SCORES.read(rows, some) for some in (chosen, np.setdiff1d(np.arange(len(rows)), chosen))]
+    is_inside = np.zeros(len(rows), dtype=bool)
+    is_inside[chosen] = True
+    parts = [SCORES.read(rows, np.flatnonzero(some)) for some in (is_inside, ~is_inside)]
     mixed = mixed_scores(parts, rows.members)
     mixed[SPREAD] = mixed_scores(parts, rows.members, shifts_alone=True)[SPREAD]
     return mixed

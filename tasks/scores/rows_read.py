@@ -154,13 +154,13 @@ class Kind(Generic[R]):
 
     def fault_beside(self, rows: RowsRead, chosen: Array) -> Finding | None:
         """The fault of all rows but some by their numbers; None where they have none beyond chance."""
-        others = np.setdiff1d(np.arange(len(rows)), chosen)
-        if len(others) < 2:
+        is_other = np.ones(len(rows), dtype=bool)
+        is_other[chosen] = False
+        others = np.flatnonzero(is_other)
+        reading: Any = self.read(rows, others) if len(others) > 1 else None
+        if reading is None or reading.p_value > LEVEL or not self.is_off(reading):
             return None
-        left = rows[others]
-        reading: Any = self.read(left, None)
-        is_named = reading.p_value <= LEVEL and self.is_off(reading)
-        return self.finding(reading, "", "", left.targets) if is_named else None
+        return self.finding(reading, "", "", None if rows.targets is None else rows.targets[others])
 
     def table(self, places: Sequence[Place], level: float) -> pd.DataFrame:
         """The places, with a fault where it is named at a level."""
@@ -181,8 +181,12 @@ def _known(part: R | None) -> R:
     return part
 
 
+_MIXED = 0.5
+"""Share of the rows beyond which some of them are a mixture as all are."""
+
+
 def _read_scores(rows: RowsRead, chosen: Array | None) -> GroupReading:
-    mixing = rows.mixing if chosen is None else 0.0
+    mixing = rows.mixing if chosen is None or len(chosen) > _MIXED * len(rows) else 0.0
     return group_reading(rows.scores, chosen, mixing=mixing, blocks=rows.blocks, members=rows.members)
 
 
