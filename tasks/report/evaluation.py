@@ -27,8 +27,14 @@ from congruence.tasks.scores.metrics.metric import Group, Metric
 from congruence.tasks.scores.metrics.registry import METRICS, REGION, metric_of
 from congruence.tasks.scores.reading import FEWEST_ROWS
 from congruence.tasks.scores.rows_read import CountFit, count_fit
-from congruence.tasks.sentences.calibration import capital, p_value_in_words, percent, place_in_words, significant
-from congruence.tasks.sentences.findings import share_of
+from congruence.tasks.sentences.calibration import (
+    capital,
+    p_value_in_words,
+    percent,
+    place_in_words,
+    share_of,
+    significant,
+)
 
 _PERCENT = 0.02
 FEWEST = 30

@@ -143,6 +143,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
 
 
+def share_of(share: float) -> str:
+    """A share of the targets: "71 %", and "99.4 %" where whole percents say little."""
+    return f"{100.0 * share:.0f} %" if 0.05 <= share <= 0.95 else f"{100.0 * share:.1f} %"
+
+
 def p_value_in_words(p: float) -> str:
     """ "p = 0.012", and "p < 0.001" where more digits say nothing to a reader."""
     digits = 3 if p < LEVEL <= float(f"{p:.2g}") else 2  # 0.0498 is no 0.05, from which nothing is wrong

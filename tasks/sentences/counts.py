@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from congruence.kernels.conditional_calibration.counts import CountReading
 from congruence.kernels.conditional_calibration.coverage import Coverage, LevelReading
 from congruence.kernels.conditional_calibration.rare import Extremes, Mass, TailCount
-from congruence.tasks.sentences.calibration import listed, place_in_words
-from congruence.tasks.sentences.findings import Finding, share_of
+from congruence.tasks.sentences.calibration import listed, place_in_words, share_of
+from congruence.tasks.sentences.findings import Finding
 
 MISSING = 1.5
 """Times from which an exposure that was left out is the first thing to look for."""

@@ -21,6 +21,7 @@ from congruence.tasks.sentences.calibration import (
     place_in_words,
     reading_clause,
     second_clause,
+    share_of,
     short_name,
     significant,
 )
@@ -312,8 +313,3 @@ def _unit(times: float, least: float = _UNIT) -> str:
 
 def _times(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def share_of(share: float) -> str:
-    """A share of the targets: "71 %", and "99.4 %" where whole percents say little."""
-    return f"{100.0 * share:.0f} %" if 0.05 <= share <= 0.95 else f"{100.0 * share:.1f} %"
