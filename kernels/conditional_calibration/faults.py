@@ -148,10 +148,15 @@ def rank_scores(members: int) -> Array:
 
 def rank_shift_and_factor(scores: Array, members: int | None) -> tuple[Array, Array]:
     """``shift_and_factor`` of bias and spread scores (m, 2), which may be of ranks; 0 and 1 where these tell none."""
+    return shift_and_factor(*_of_distribution(scores, members).T)
+
+
+def _of_distribution(scores: Array, members: int | None) -> Array:
+    """The distribution's bias and spread scores, (m, 2), from those of ranks among draws; 0 where they tell none."""
     if members is None:
-        return shift_and_factor(scores[:, 0], scores[:, 1])
+        return scores
     kept = np.diag(rank_scores(members))[[BIAS, SPREAD]]
-    return shift_and_factor(*np.divide(scores, kept, out=np.zeros_like(scores), where=kept > _TINY).T)
+    return np.asarray(np.divide(scores, kept, out=np.zeros_like(scores), where=kept > _TINY))
 
 
 def shift_and_factor(bias: Any, spread: Any) -> tuple[Array, Array]:
@@ -224,10 +229,8 @@ def _shapes_of_normals(scores: Array, shift: Array, factor: Array, members: int 
     found = np.stack([np.sign(shift) * skew, tails], axis=1)
     if members is None:
         return found
-    ranks = rank_scores(members)
-    kept = np.diag(ranks)[[BIAS, SPREAD]]
-    lower = np.divide(scores[:, [BIAS, SPREAD]], kept, out=np.zeros((len(scores), 2)), where=kept > _TINY)
-    return np.asarray(np.hstack([lower, found]) @ ranks[[SKEW, TAILS]].T)
+    whole = np.hstack([_of_distribution(scores[:, [BIAS, SPREAD]], members), found])
+    return np.asarray(whole @ rank_scores(members)[[SKEW, TAILS]].T)
 
 
 @cache
