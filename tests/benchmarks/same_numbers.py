@@ -168,6 +168,25 @@ def paths(file: Path, before: str | None = None) -> None:
             "      -" if other is None else f"{abs(value - other) / max(abs(other), 1e-12):7.1e}" for other in others
         ]
         print(f"{label:60} {value:12.6g}  before {gaps[0]}  reference {gaps[1]}")
+    print("\nLargest relative difference: of ways with the same reference from each other, of all ways")
+    for name, (alike, whole) in apart(found).items():
+        print(f"{name:60} {alike:7.1e} {whole:7.1e}")
+
+
+def apart(found: dict[str, float]) -> dict[str, tuple[float, float]]:
+    """By number, how far exact ways are from each other, or ways on landmarks; and how far all are."""
+    by_number: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    for label, value in found.items():
+        kind, way, version, name = label.split(": ")
+        by_number.setdefault((kind, version, name), {}).setdefault(REFERENCE[way.split()[0]], []).append(value)
+    largest: dict[str, tuple[float, float]] = {}
+    for (_, _, name), values in by_number.items():
+        scale = abs(values["exact"][0])
+        alike = max(max(each) - min(each) for each in values.values()) / scale
+        whole = float(np.ptp([value for each in values.values() for value in each])) / scale
+        known = largest.get(name, (0.0, 0.0))
+        largest[name] = max(known[0], alike), max(known[1], whole)
+    return largest
 
 
 REFERENCE = {"exact": "exact", "tiled": "exact", "landmarks": "landmarks", "blocks": "landmarks"}
