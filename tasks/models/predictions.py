@@ -169,7 +169,9 @@ def _content(split: Split, shard: Shard, columns: Sequence[str]) -> str:
     """A digest of what a version is given of a shard beside the encoder's input, which the shard's digest covers."""
     frame, state = split.frame(shard, columns), ContentDigest()
     for name in columns:
-        state.add_column(pa.array(frame[name], from_pandas=True))
+        column = pa.array(frame[name], from_pandas=True)
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:  # text of several files
+            state.add_column(chunk)
     exposure = None if split.settings.exposure is None else split.design([shard]).exposure
     return combine([state.digest(), b"" if exposure is None else np.asarray(exposure, dtype=np.float64).tobytes()])
 

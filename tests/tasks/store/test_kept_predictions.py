@@ -310,6 +310,15 @@ def test_model_inputs_beside_the_encoders_and_exposures_count(tmp_path: Path) ->
     assert (exposed[0] == of_roles[2], exposed[1:] == names(tmp_path, exposure="e")[1:]) == (False, True)
 
 
+def test_texts_for_the_model_may_come_from_several_files(tmp_path: Path) -> None:
+    frame = FRAME.assign(c=[f"of files {row}" for row in range(25)])  # nobody has asked for these names before
+    (tmp_path / "parts").mkdir()
+    for number, part in enumerate((frame[:4], frame[4:])):
+        part.to_parquet(tmp_path / "parts" / f"{number}.parquet")
+    of_parts = names(tmp_path, uri=f"{tmp_path}/parts/*.parquet", model_inputs=["a", "c"])
+    assert of_parts == names(tmp_path, frame, model_inputs=["a", "c"])
+
+
 def test_the_rows_that_are_asked_for_count(tmp_path: Path) -> None:
     FRAME.to_parquet(tmp_path / "rows.parquet")
     split = open_split(SplitSettings.model_validate({"uri": str(tmp_path / "rows.parquet"), **ROLES}))
