@@ -142,16 +142,18 @@ def sentences_of(
     same = [] if overall is None else [each for each in ordered if each.repeats(overall)]
     apart = [each for each in ordered if each not in same]
     first = overall if overall is not None and all(overall.weight >= each.weight for each in apart) else apart[0]
-    sentences = [first.sentence]
+    sentences, rest = [first.sentence], None
     if first.place and not first.is_of_cluster and others is not None:
         rest = others(first)
         sentences += [] if rest is None else [f"In all other rows, {rest.clause}{rest.stop}"]
     elif overall is not None and first is not overall:
         sentences.append(f"Over all rows, {overall.clause}{overall.stop}")
     told, parts = [first], [each for each in apart if each is not first]
-    left = part = 0
+    left = part = beside = 0
     for each in parts:
-        if any(other.place in each.lies_in and each.repeats(other) for other in told):
+        if rest is not None and each in places and each.repeats(rest):
+            beside += 1
+        elif any(other.place in each.lies_in and each.repeats(other) for other in told):
             part += each in places
         elif each.is_of_cluster and any(other.place and not other.is_of_cluster for other in told):
             left += 1  # a range, whose fault the cluster may have from the rows that lie in it
@@ -161,10 +163,11 @@ def sentences_of(
         else:
             left += each in places
     shared = sum(1 for each in same if each in places)
-    return [*sentences, *_rest(total, len(places), left, shared, part)], first.label
+    is_wide = rest is not None or (overall is not None and first is overall)
+    return [*sentences, *_rest(total, len(places), left, shared, part, beside, is_wide)], first.label
 
 
-def _rest(total: int, wrong: int, further: int, same: int, part: int) -> list[str]:
+def _rest(total: int, wrong: int, further: int, same: int, part: int, beside: int, is_wide: bool) -> list[str]:
     """The last sentence, if there is one, on the places that no other speaks of.
 
     Args:
@@ -172,6 +175,8 @@ def _rest(total: int, wrong: int, further: int, same: int, part: int) -> list[st
         further: of these, those that have another than all rows have and were not named.
         same: those that have the overall fault.
         part: those that are part of a place that was named, and have its fault.
+        beside: those that have the fault of all rows but the first place's.
+        is_wide: whether a fault was told of rows that the other places hold, which too few of them may show.
     """
     parts = []
     if further:
@@ -179,10 +184,13 @@ def _rest(total: int, wrong: int, further: int, same: int, part: int) -> list[st
     if same:
         few = "1 place shares" if same == 1 else f"{same} of {total} places share"
         parts.append(f"{'all places share' if same == total else few} the overall fault")
+    if beside:
+        parts.append(f"{'1 place shares' if beside == 1 else f'{beside} places share'} the fault of all other rows")
     if part:
         parts.append(f"{'1 place lies' if part == 1 else f'{part} places lie'} in one named above, with the same fault")
     if total > wrong:
-        parts.append(f"in {total - wrong} of {total} places no fault was found")
+        alone = " by their rows alone" if is_wide else ""
+        parts.append(f"in {total - wrong} of {total} places no fault was found{alone}")
     return [capital("; ".join(parts)) + "."] if parts else []
 
 

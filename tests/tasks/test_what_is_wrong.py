@@ -371,6 +371,26 @@ def test_a_region_that_lies_in_a_range_with_its_fault_is_counted_and_not_told_ag
     assert said[3:] == ["1 place lies in one named above, with the same fault; in 1 of 4 places no fault was found."]
 
 
+def test_places_share_the_fault_of_all_other_rows_and_none_is_said_to_be_right_beside_it() -> None:
+    def fault(place: str, rows: int, kind: str, amount: float, **more: Any) -> Finding:
+        clause = f"{kind} is off by {amount}"
+        return Finding(place, f"where city is {place}", rows, rows / 900, clause, "", amount**2, kind, amount, **more)
+
+    oslo, rome = fault("Oslo", 300, "bias", 1.0), fault("Rome", 300, "spread", 0.3)
+    rest = fault("", 600, "spread", 0.28)
+    said, _ = sentences_of(None, [oslo, rome], 3, others=lambda first: rest if first is oslo else None)
+    assert said == [
+        "Where city is Oslo (300 rows, 33 %) bias is off by 1.0.",
+        "In all other rows, spread is off by 0.28.",
+        "1 place shares the fault of all other rows; in 1 of 3 places no fault was found by their rows alone.",
+    ]
+    assert sentences_of(None, [oslo, rome], 3, others=lambda _: None)[0][1:] == [
+        "Where city is Rome (300 rows, 33 %) spread is off by 0.3.",
+        "In 1 of 3 places no fault was found.",
+    ]
+    assert sentences_of(rest, [], 3)[0][1:] == ["In 3 of 3 places no fault was found by their rows alone."]
+
+
 def test_a_place_whose_fault_is_the_second_of_all_rows_shares_it() -> None:
     """Of predicted quantiles a level and an interval are told together, the more certain of the two first."""
     overall = Finding("", "", 1000, 1.0, "84 % lie below", "", 0.1, "level", 0.11, {"interval": 0.1})
