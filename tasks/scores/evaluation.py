@@ -271,7 +271,7 @@ class Segment:
         p_value: of the whole search.
         excess: the mean CCE of its rows beyond what is expected of a true version, see ``excess_over``.
         ranges: the same as ``name``: (column, above, up to), of words "column = word" with the bounds .5.
-        gain: what a spread of its own explains, see ``TargetRows.gain_of_part``.
+        gain: what a shift and a spread of its own explain, see ``TargetRows.gain_of_part``.
         places: the slices or regions, and the other segments, that lie in it, by name.
         mixed: mean PIT scores that its rows and all others would have together if either were normal, (4,), their
             spread score by their shifts alone; of versions that are read by these.

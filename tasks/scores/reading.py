@@ -53,8 +53,9 @@ INTERPRETED_LEVEL = 0.01
 
 _PLACES = ["place", "rows", "fault", "shift", "factor", "q_value"]
 
-Rare = Callable[[GroupReading | None, Sequence[Segment]], list[Finding]]
-"""What is found of targets far out and of values that many share: by the reading of all rows, and the segments."""
+Rare = Callable[[GroupReading | None, float], list[Finding]]
+"""What is found of targets far out and of values that many share: by the reading of all rows, and by the most that a
+part of the rows explains (``TargetRows.gain_of_part``)."""
 
 
 def read_what_is_wrong(
@@ -111,8 +112,13 @@ def read_what_is_wrong(
         of_segment = [each.rest for each in found if each.name == first.place]
         return of_segment[0] if of_segment else kind.fault_beside(rows, groups[first.place])
 
-    search, read = partial(segments, groups), overall if kind is SCORES else None
-    found = _judged(places, findings, table, metrics, len(rows), search, rare, read, others)
+    def beside(found: Sequence[Segment]) -> list[Finding]:
+        parts = [groups[place.name] for place in places if kind.is_named(place, LEVEL)]
+        gains = [0.0 if rows.targets is None else rows.targets.gain_of_part(part) for part in parts]
+        read = overall if isinstance(overall, GroupReading) else None
+        return [] if rare is None else rare(read, max([0.0, *gains, *(each.gain for each in found)]))
+
+    found = _judged(places, findings, table, metrics, len(rows), partial(segments, groups), beside, others)
     worst, curves = by_region[0], calibration.curves
     place = regions.names.index(worst.name)
     there = slice(place, place + 1)
@@ -206,8 +212,7 @@ def _judged(
     metrics: Mapping[str, MetricValue],
     rows: int,
     segments: Callable[[], Sequence[Segment]] = tuple,
-    rare: Rare | None = None,
-    overall: GroupReading | None = None,
+    rare: Callable[[Sequence[Segment]], list[Finding]] = lambda _: [],
     others: Callable[[Sequence[Segment], Finding], Finding | None] | None = None,
 ) -> WhatIsWrong:
     """The sentences and the table by the verdict of all parts: no fault is named where none was found.
@@ -221,8 +226,7 @@ def _judged(
         metrics: of the version.
         rows: how many were read.
         segments: looks for them.
-        rare: see ``Rare``.
-        overall: the reading of all rows by their PIT values, where they are read by these.
+        rare: gives what ``Rare`` finds beside the segments.
         others: gives the fault of all rows but those of a place.
     """
     p_value = min((place.q_value for place in places), default=None)
@@ -239,7 +243,7 @@ def _judged(
 
     named = list(map(placed, named))
     apart = [placed(each.finding) for each in found if not any(each.repeats(place) for place in named)]
-    apart += [] if rare is None else rare(overall, found)
+    apart += rare(found)
     beside = None if others is None else partial(others, found)
     sentences, fault = sentences_of(everywhere, named, len(places), apart, beside)
     return WhatIsWrong(tuple(sentences), table(LEVEL), fault=fault, p_value=p_value, segments=tuple(found))

@@ -312,7 +312,7 @@ def _what_is_wrong(
     crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
     crossing = [crossing_finding(len(targets), crossed)] if crossed >= MOSTLY else []
 
-    def found_rare(overall: GroupReading | None, apart: Sequence[Segment]) -> list[Finding]:
+    def found_rare(overall: GroupReading | None, explained: float) -> list[Finding]:
         found = rare.findings(overall, keys_of, of_counts=rows.counts is not None)
         found += crossing
         # Targets at one value have no spread to read a power from.
@@ -321,10 +321,12 @@ def _what_is_wrong(
         is_of_spread = overall is not None and is_off(overall) and overall.dominant in ("spread", "tails")
         is_of_spread &= rows.members is None
         sizes = rows.targets
-        if is_of_spread and not has_masses and sizes is not None and (power := sizes.power) is not None:
-            # A range whose spread is wrong bends spreads over all rows as a power does.
-            shows = sizes.spreads_vary and all(sizes.gain_of_power(power) > each.gain for each in apart)
-            found.append(power_finding(len(targets), power, shows=shows))
+        power = None if sizes is None or has_masses or not is_of_spread else sizes.power
+        if sizes is None or power is None:
+            return found
+        # A range or slice that is wrong bends spreads over all rows as a power does.
+        if not sizes.spreads_vary or sizes.gain_of_power(power) > explained:
+            found.append(power_finding(len(targets), power, shows=sizes.spreads_vary))
         return found
 
     def keys_of(some: Array) -> list[str]:

@@ -99,12 +99,13 @@ class TargetRows:
         return (1.0 - exponent) * float(np.mean(np.log(self.std))) + self._log_of_squares - as_power
 
     def gain_of_part(self, rows: Array) -> float:
-        """The same of a scale for some rows and another one for all others."""
+        """The same of a shift and a scale for some rows and others for all others, beyond one of each for all rows."""
         inside = np.zeros(len(self.y), dtype=bool)
         inside[rows] = True
-        share, z = float(np.mean(inside)), (self.y - self.mean) / np.maximum(self.std, _TINY)
-        apart = sum(part * _log_of_squares(z[some]) for part, some in ((share, inside), (1.0 - share, ~inside)) if part)
-        return self._log_of_squares - apart
+        z = (self.y - self.mean) / np.maximum(self.std, _TINY)
+        parts = [z[some] for some in (inside, ~inside) if some.any()]
+        apart = sum(len(part) / len(z) * _log_of_squares(part - np.mean(part)) for part in parts)
+        return _log_of_squares(z - np.mean(z)) - apart
 
     @property
     def _log_of_squares(self) -> float:
