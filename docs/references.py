@@ -38,7 +38,8 @@ def commands() -> str:
         for parameter in command.params:
             if getattr(parameter, "hidden", False) or parameter.name == "help":
                 continue
-            spelled = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.name.upper()
+            names = [*parameter.opts, *parameter.secondary_opts]
+            spelled = ", ".join(names) if parameter.param_type_name == "option" else parameter.name.upper()
             rows.append((f"`{spelled}`", _default(parameter), _unlinked(getattr(parameter, "help", None) or "")))
         parts.append(_table(("argument or option", "default", "what it does"), rows))
     return "\n".join(parts)

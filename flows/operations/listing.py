@@ -37,6 +37,7 @@ def listing_json(versions: Sequence[ListedVersion]) -> list[dict[str, Any]]:
             "uri": item.model.uri,
             "aliases": list(item.model.aliases),
             "gate": item.gate_of(),
+            "looks": item.looks,
             "evaluations": [
                 {
                     "split": found.split.name,
@@ -82,6 +83,9 @@ def print_listing(versions: Sequence[ListedVersion]) -> None:
             best = (item.best_of(found) or "").replace(" the best", "")
             rows.append((*named, found.split.name, *judged, item.gate_of(found) or "", best, _time(found.ended)))
     out.print(table_of(columns, rows, words=set(columns) - {"p", "CCE"}))
+    for item in versions:
+        for looks in item.looks:  # of which the table has the last one alone
+            out.print(f"{item.model.label}, over all looks at {looks}", markup=False, highlight=False)
 
 
 def report_address(version: str, split: str | None, settings: TrackingSettings) -> str:

@@ -34,8 +34,8 @@ from congruence.tasks.evaluate.stored import (
     write_parts,
 )
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
-from congruence.tasks.mlflow.identity import FOUND_AGAIN, INPUTS
-from congruence.tasks.mlflow.pages import BEST, place_of, set_version_tags, tag_run
+from congruence.tasks.mlflow.identity import FOUND_AGAIN, INPUTS, dates_in_words
+from congruence.tasks.mlflow.pages import BEST, LOOKS, place_of, set_version_tags, tag_run
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.monitor.account import Account, best_over, read_account, read_accounts
 from congruence.tasks.monitor.page import log_over_time
@@ -48,10 +48,6 @@ from congruence.tasks.settings.sections import ModelVersion
 
 log = logging.getLogger(__name__)
 VERDICT_EVENT = "congruence.version.verdict"
-VERDICT = "cce_looks"
-"""The tag of a version that says in words what all looks at it on a split say; the split's name follows."""
-
-
 _ONE_CORE_ROWS = 1000
 """So few rows are evaluated sooner on one core: threads that share matrices so small wait for each other."""
 
@@ -129,7 +125,7 @@ def tell_verdicts(
     settings, made = result.settings, {outcome.label for outcome in result.made}
     result.accounts |= {(label, split.name): account for label, account in accounts.items()}
     for version in watched:
-        account, tag = accounts[version.label], f"{VERDICT}:{split.name}"
+        account, tag = accounts[version.label], LOOKS + split.name
         said, before = f"{split.name}: {account.monitor.sentence()}", version.tags.get(tag)
         is_known = said == before if version.version else version.label not in made
         if not account.looks or is_known:
@@ -195,7 +191,7 @@ def _numbers(monitor: Monitor) -> str:
     return (
         f"Evidence that it is wrong: {_size(float(monitor.evidence[-1]))} ({1.0 / monitor.level:,.0f} is enough). "
         f"Evidence that it changed: {_size(float(monitor.detector[-1]))} ({monitor.average_run_length:,.0f} is "
-        f"enough). p of this look: {monitor.looks[-1].p_value:.2g}."
+        f"enough). One of the two suffices. p of this look: {monitor.looks[-1].p_value:.2g}."
     )
 
 
@@ -214,9 +210,10 @@ def report(result: WatchResult, known: list[str] | None = None) -> bool:
             do is said, too.
     """
     for outcome in result.made:
-        mean = outcome.metrics.get("cce_mean")
-        what = str(outcome.error) if outcome.status == "failed" else f"CCE {mean}" if mean is not None else ""
-        say(f"{outcome.status} {outcome.label} on {outcome.split}: {what}")
+        looks = result.accounts[place].looks if (place := (outcome.label, outcome.split)) in result.accounts else ()
+        when = f", {dates_in_words(looks[-1].split.period)}" if looks and outcome.status == "evaluated" else ""
+        what = outcome.error if outcome.status == "failed" else outcome.verdict
+        say(f"{outcome.status} {outcome.label} on {outcome.split}{when}: {what}")
     for sentence in result.sentences:
         say(sentence)
     for decision in result.decisions:
@@ -227,8 +224,17 @@ def report(result: WatchResult, known: list[str] | None = None) -> bool:
             say(f"problem with {problem}")
     done = bool(result.made or result.sentences or result.decisions or result.problems)
     if known is None and not done:
-        say("nothing to evaluate: the versions that are watched have their evaluations")
+        say(f"nothing to evaluate: {_why_nothing(result)}")
     return bool(result.made or result.sentences or set(result.problems) - set(known or []))
+
+
+def _why_nothing(result: WatchResult) -> str:
+    """What the first pass says that had nothing to do."""
+    watched, least = result.settings.watch, result.settings.watch.monitor.least_rows
+    if not result.outcomes and not result.accounts:
+        return f"no version is registered that is watched ({', '.join(watched.models or result.settings.models)})"
+    few = f", or fewer than {least:,} new rows (watch: monitor: least_rows)" if result.accounts else ""
+    return f"the versions that are watched have their evaluations{few}"
 
 
 def stored_versions(settings: EvaluationSettings) -> tuple[StoredTable, dict[str, ModelVersion]]:

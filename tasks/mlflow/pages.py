@@ -186,6 +186,9 @@ def _compact(value: Any) -> str:
 
 
 FAILED = "failed"
+LOOKS = "cce_looks:"
+"""Before the name of a split: the tag of a version that says in words what all looks at it there say."""
+
 BEST = "cce_best:"
 """The tag of a version that says whether it may be the best on a split; the split's name follows."""
 _LONGEST_MESSAGE = 1000

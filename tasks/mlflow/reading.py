@@ -40,7 +40,7 @@ from congruence.tasks.mlflow.identity import (
     search_evaluations,
     wrong_places,
 )
-from congruence.tasks.mlflow.pages import BEST
+from congruence.tasks.mlflow.pages import BEST, LOOKS
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
 from congruence.tasks.models.registry import FirstVersion, baseline_version, matching_versions
 from congruence.tasks.scores.evaluation import MetricValue
@@ -364,6 +364,11 @@ class ListedVersion:
         if outcome is None or evaluation is None or judged in (None, evaluation.protocol_digest):
             return outcome
         return f"{outcome} by another protocol"
+
+    @property
+    def looks(self) -> list[str]:
+        """What all looks of a watch said together when it last told, by split."""
+        return sorted(said for tag, said in self.model.tags.items() if tag.startswith(LOOKS))
 
     def best_of(self, evaluation: ComparedVersion) -> str | None:
         """Whether it may be the best on the evaluation's split, as compare, gate or watch last said of that run."""

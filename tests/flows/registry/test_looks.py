@@ -22,6 +22,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
 from prefect.settings import PREFECT_API_URL
 
+import congruence.flows.operations.looks as showing
 import congruence.flows.operations.watch as watching
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.listing import over_time_address
@@ -108,7 +109,14 @@ def test_the_version_in_use_is_looked_at_on_new_dates_and_found_changed(
     assert (nothing.made, nothing.sentences, nothing.problems) == ([], [], [])
 
     _day(days, 2, 30)
-    assert check_once(settings).made == []  # too few for a look
+    lines: list[str] = []
+    monkeypatch.setattr(showing, "say", lines.append)
+    few = check_once(settings)
+    assert few.made == []
+    assert not showing.report(few)
+    assert lines.pop().endswith("have their evaluations, or fewer than 50 new rows (watch: monitor: least_rows)")
+    assert showing.report(first)
+    assert lines[0] == "evaluated used/1 on daily-used, 2026-03-01: no fault found in 120 rows"
     _day(days, 3, 120, shift=1.0)
     tell = watching.tell_verdicts
     monkeypatch.setattr(watching, "tell_verdicts", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -132,6 +140,9 @@ def test_the_version_in_use_is_looked_at_on_new_dates_and_found_changed(
     assert resolve("used/1").tags["cce_looks:daily-used"].startswith("daily-used: changed since 2026-03-02")
     again = check_once(settings)
     assert (again.made, again.sentences) == ([], [])
+    listed = {item.model.label: item.looks for item in list_evaluations(["used"], settings.tracking)}
+    assert listed["used/2"] == ["daily-used: right so far (1 look)"]
+    assert listed["used/1"][0].startswith("daily-used: changed since 2026-03-02")
 
     gated = settings.model_copy(update={"gate": GateSettings(not_changed=True)})
     one_gate, two_gate = gate_outcomes(gated, again.outcomes)

@@ -36,6 +36,8 @@ def runs() -> int:
 def test_what_is_new_is_evaluated_and_the_next_pass_starts_nothing(registry: Any, said: list[str]) -> None:
     registry.register("new")
     settings = registry.settings(models=["new"])
+    assert not flow.report(check_once(registry.settings(models=["nobody", "none-*"])))
+    assert said.pop() == "nothing to evaluate: no version is registered that is watched (nobody, none-*)"
     first = check_once(settings)
     assert [(outcome.label, outcome.status) for outcome in first.made] == [("new/1", "evaluated")]
     assert runs() == 1
