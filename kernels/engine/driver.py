@@ -216,13 +216,13 @@ class Driver:
         if self.n <= accuracy.exact_rows:
             announce(f"{self.n:,} rows in {len(self.run.sizes)} blocks, exact")
             return self.solve(ask, self.n, write), "a short split, whose rows are all landmarks"
-        counts, before = self._counts_to_try(ask.versions, accuracy)
-        for landmarks in counts:
+        landmarks, tries = self._first_count(ask.versions, accuracy)
+        while True:
             announce(f"{self.n:,} rows in {len(self.run.sizes)} blocks, {landmarks:,} landmarks")
             solved = self.solve(ask, landmarks, write)
             reason = _reason(solved, accuracy)
             if solved.worst <= accuracy.share:
-                break
+                return solved, reason
             # Half as many as asked for span k_X at twice as many inputs: further ones repeat them.
             spanned = 2 * len(solved.system.inputs.landmarks) <= landmarks
             if spanned and solved.system.inputs.dtype.itemsize == 4:  # what is left is rounding
@@ -230,14 +230,15 @@ class Driver:
                 solved = self.solve(ask, landmarks, write, np.float64)
                 reason = _reason(solved, accuracy)
                 if solved.worst <= accuracy.share:
-                    break
-            if spanned or not accuracy.is_in_reach(landmarks, solved.worst, before):
+                    return solved, reason
+            tries.append((landmarks, solved.worst))
+            following = None if spanned else accuracy.next_count(self.n, tries)
+            if following is None:
                 more = "further landmarks" if spanned else f"{accuracy.largest:,} landmarks"
                 announce(f"{reason}, which {more} would not reach; solver.kind cholesky is exact")
-                break
+                return solved, reason
             announce(reason)
-            before = solved.worst
-        return solved, reason
+            landmarks = following
 
     def measure(
         self, ask: Ask, accuracy: Accuracy, announce: Callable[[str], None] = lambda _: None
@@ -314,30 +315,31 @@ class Driver:
             return [plan]
         return [seen.repeated(plan, DrawnSamples(ask.samples, repeat, self.seed)) for repeat in ask.repeats]
 
-    def _counts_to_try(self, versions: Sequence[str], accuracy: Accuracy) -> tuple[list[int], float | None]:
-        """Returns landmark counts in turn, but for those that fail on a sample of the rows, and the last certificate.
+    def _first_count(self, versions: Sequence[str], accuracy: Accuracy) -> tuple[int, list[tuple[int, float]]]:
+        """Returns with how many landmarks to begin, and what fewer left on a sample of the rows.
 
         A try costs as much as an answer. What landmarks miss hangs on the spectrum of k_X over the inputs, hardly on
         their number; the certificate of the whole split has the last word.
         """
-        counts, before = accuracy.counts(self.n), None
-        if len(counts) == 1 or self.n < SPLITS_SAMPLED * SAMPLED or self.points is not None:
-            return counts, None
+        tries: list[tuple[int, float]] = []
+        landmarks, *further = accuracy.counts(self.n)
+        if not further or self.n < SPLITS_SAMPLED * SAMPLED or self.points is not None:
+            return landmarks, tries
         positions = np.sort(stream(self.seed, "rows of a first try").choice(self.n, SAMPLED, replace=False))
         rows = held(self.run("first try", whole_rows, list(versions), positions), versions)
         sample = Driver(LocalPasses(rows), self.protocol, self.seed, dtype=np.float32)
         alone = Ask(versions, tested=False, band=False, uncertainty=False)
-        for at, landmarks in enumerate(counts):
-            if landmarks > SAMPLED // 8:
-                return counts[at:], before
+        while landmarks <= SAMPLED // 8:
             try:
                 worst = sample.solve(alone, landmarks, lambda *_: None).worst
             except (InvalidInputError, BudgetError):  # rare counts, all 0 in a sample: the whole split says what it is
-                return counts, None
-            if worst <= accuracy.share or not accuracy.is_in_reach(landmarks, worst, before):
-                return counts[at:], before
-            before = worst
-        return counts[-1:], before
+                break
+            following = accuracy.next_count(self.n, [*tries, (landmarks, worst)])
+            if worst <= accuracy.share or following is None:
+                break
+            tries.append((landmarks, worst))
+            landmarks = following
+        return landmarks, tries
 
 
 def with_columns(found: Measured, columns: Mapping[str, Array]) -> CongruenceResult:

@@ -351,8 +351,8 @@ def _stated(predictions: BlockSums, n: int, scale: OutputScale) -> Kernel | None
 class Accuracy:
     """How many landmarks an answer stands on: all rows of a short split, else as its certificate needs.
 
-    Landmarks are doubled from ``first`` on, until the bound on the error of every version's mean CCE is at most
-    ``share`` of it (of its noise floor, where that is larger), or it shows that ``largest`` would not bring it there.
+    Tries begin with ``first`` and go on until the bound on the error of every version's mean CCE is at most ``share``
+    of it (of its noise floor, where that is larger), or shows that ``largest`` would not bring it there.
 
     Attributes:
         share: of the mean CCE or its noise floor that its certificate may reach.
@@ -385,25 +385,30 @@ class Accuracy:
         return cls(exact_rows=2**62)
 
     def counts(self, n: int) -> list[int]:
-        """Returns the landmark counts to try on n rows, in turn."""
+        """Returns the landmark counts that n rows may be given, each at most 1.4 times the one before."""
         if n <= self.exact_rows:
             return [n]
-        counts, count = [], min(self.first, n)
-        while count < min(self.largest, n):
-            counts.append(count)
-            count *= 2
-        return [*counts, min(self.largest, n)]
+        largest = min(self.largest, n)
+        steps = range(int(np.ceil(2.0 * np.log2(max(largest / self.first, 1.0)))))
+        return [*(round(self.first * 2.0 ** (step / 2.0)) for step in steps), largest]
 
-    def is_in_reach(self, landmarks: int, worst: float, before: float | None) -> bool:
-        """Whether doubling ``landmarks`` promises to bring the certificate, ``worst`` of the mean CCE, to ``share``.
+    def next_count(self, n: int, tries: Sequence[tuple[int, float]]) -> int | None:
+        """Returns the next of the counts to try, at most twice the last one; None where none promises to be enough.
 
-        It is expected to go on falling at the rate of the last doubling, from ``before``; the first is always tried.
+        A certificate is expected to go on falling at the rate of the last two tries, after one try as 1 / landmarks; a
+        second one is made in any case.
+
+        Args:
+            n: rows.
+            tries: landmarks and the certificate that they left, as a share of the mean CCE.
         """
-        if before is None:
-            return True
-        doublings = np.log2(max(self.largest / landmarks, 1.0))
-        rate = worst / before
-        return bool(rate < 1.0 and worst * rate**doublings <= self.share)
+        (fewer, before), (landmarks, worst) = [(0, np.inf), (0, np.inf), *tries][-2:]
+        rate = np.log(before / worst) / np.log(landmarks / fewer) if fewer else 1.0
+        more = [count for count in self.counts(n) if count > landmarks]
+        enough = [count for count in more if worst * (landmarks / count) ** rate <= self.share]
+        if fewer and not enough:
+            return None
+        return max((count for count in more if count <= min([2 * landmarks, *enough])), default=None)
 
 
 @dataclass(frozen=True)

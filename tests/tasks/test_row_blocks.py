@@ -375,7 +375,8 @@ def test_long_splits_go_by_row_blocks():
     assert not is_held(exact, EXACT, 10_001, has_query=False)
     assert is_held(auto, EXACT, 20_000, has_query=True)
     assert is_held(auto, PREPRINT, 20_000, has_query=False)
-    assert Accuracy().counts(10**7) == [512, 1024, 2048, 4096]
+    assert Accuracy().counts(10**7) == [512, 724, 1024, 1448, 2048, 2896, 4096]
+    assert Accuracy(first=10, largest=400, exact_rows=0).counts(25) == [10, 14, 20, 25]
     assert Accuracy().counts(5000) == [5000]
     assert accuracy_of(SolverSettings(landmarks=300)).counts(10**7) == [300]
     assert accuracy_of(exact).counts(10**7) == [10**7]
@@ -405,12 +406,19 @@ def test_a_factor_that_does_not_fit_is_refused_with_numbers(threads, tmp_path):
         measure_blocks(*given, accuracy=Accuracy.exact(), factorize=TiledCholesky(threads, memory_bytes=1000))
 
 
-def test_landmarks_are_doubled_as_long_as_that_promises_to_be_enough():
-    accuracy = Accuracy()
-    assert accuracy.is_in_reach(512, 0.05, None)
-    assert accuracy.is_in_reach(1024, 0.008, 0.03)
-    assert not accuracy.is_in_reach(1024, 0.034, 0.078)
-    assert not accuracy.is_in_reach(2048, 0.02, 0.02)
+def test_further_landmarks_are_tried_as_long_as_they_promise_to_be_enough():
+    def after(*tries: tuple[int, float]) -> int | None:
+        return Accuracy().next_count(10**7, tries)
+
+    assert after((512, 0.05)) == 1024  # whose rate nobody knows yet
+    assert after((512, 1.3e-3)) == 724
+    assert after((512, 1.5e-3)) == 1024
+    assert after((512, 0.03), (1024, 0.008)) == 2048  # at most twice as many at once
+    assert after((512, 2.6e-3), (1024, 1.1e-3)) == 1448
+    assert after((512, 0.078), (1024, 0.034)) is None
+    assert after((1024, 0.02), (2048, 0.02)) is None
+    assert after((2896, 0.003), (4096, 0.002)) is None
+    assert Accuracy.of(300).next_count(10**7, [(300, 0.05)]) is None
     assert pass_runner.TASKS * 2**15 >= 10**6
 
 
