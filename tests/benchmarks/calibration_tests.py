@@ -1,6 +1,6 @@
 """The kernel calibration test of an evaluation: level and power by size, and whether it has a cliff.
 
-    python tests/benchmarks/calibration_tests.py [--repetitions 300]
+    python tests/benchmarks/calibration_tests.py [--sizes 64 250] [--repetitions 300]
 
 The record is calibration_tests.md; the paper's own experiment is in docs/papers/kernel_calibration.py.
 """
@@ -8,7 +8,7 @@ The record is calibration_tests.md; the paper's own experiment is in docs/papers
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from simulations import AT, head, machine, row, share
@@ -38,14 +38,14 @@ def rejected(draw: Callable[..., Rows], n: int, repetitions: int, p_value: Calla
     return share(np.array([p_value(y, predicted, seed) <= AT for seed, predicted, y in sets]))
 
 
-def evaluations(repetitions: int) -> None:
+def evaluations(sizes: Sequence[int], repetitions: int) -> None:
     """What an evaluation states, by the number of rows."""
 
     def p_value(y: np.ndarray, predicted: Distribution, seed: int) -> float:
         return kernel_calibration_error(predicted, y, seed)["skce_p_value"]
 
     head("n", "normals, true", "spread 1.08", "spread 1.15", "counts, true", "rates 1.3 times as large")
-    for n in (64, 250, 1000, 1500, 1501, 2000, 2600, 4000):
+    for n in sizes:
         row(
             f"{n:,}",
             rejected(normals, n, repetitions, p_value),
@@ -59,10 +59,11 @@ def evaluations(repetitions: int) -> None:
 def main() -> None:
     """Print the machine and the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=300)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 250, 1000, 1500, 1501, 2000, 2600, 4000])
+    parser.add_argument("--repetitions", type=int, default=300, help="of true predictions; of wrong ones there are 60")
     arguments = parser.parse_args()
     machine()
-    evaluations(arguments.repetitions)
+    evaluations(arguments.sizes, arguments.repetitions)
 
 
 if __name__ == "__main__":
