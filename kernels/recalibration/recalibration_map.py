@@ -96,6 +96,7 @@ _LARGEST_LOG_FACTOR = np.log(50.0)
 _ARRAYS = ("landmarks", "constants", "weights", "levels")
 LARGEST_SCORE = 40.0  # a target outside a bounded support has an infinite one
 _STEPS = 60
+_LEAST_SQUARE = 1e-200  # of targets that all lie where they were predicted
 _DRAWS = 8
 _LEAST_STEP = 1e-3
 
@@ -363,7 +364,7 @@ def _log_spread(design: Design, residuals: Array, ridge: float, start: Array) ->
 
     Fisher's scoring: the information of log c is 2 in every row, so one factor serves all steps.
     """
-    squares = residuals**2
+    squares = np.maximum(residuals**2, _LEAST_SQUARE)
     if np.isinf(ridge):
         return 0.5 * float(np.log(np.mean(squares))), np.zeros_like(start)
 

@@ -36,7 +36,7 @@ def count_clause(reading: CountReading) -> str:
         ends = reading.ratio, reading.low, reading.high
         times, low, high = ends if reading.ratio >= 1.0 else [1.0 / max(end, 1e-12) for end in (ends[0], *ends[:0:-1])]
         mean = f"the predicted mean is {times:.3g} times too {side} ({low:.3g} to {high:.3g}): {sums}"
-        mean += "; is an exposure missing?" if times >= MISSING else ""
+        mean += "; is an exposure missing?" if times >= MISSING and reading.more.observed > 0.0 else ""  # no 0 and 1
     return mean if reading.mean_comes_first else f"{shape}; {mean}"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from congruence.kernels.conditional_calibration.faults import FACTORS
 from congruence.kernels.conditional_calibration.reading import GroupReading, Place
 from congruence.kernels.pit import ORDERS
 from congruence.tasks.sentences.calibration import (
@@ -33,6 +34,9 @@ MUCH = 1.5
 
 _SATURATED = 3.0
 """A factor of the spread from which bounded scores tell it badly, and the targets themselves tell it."""
+
+_ROUNDING = 1e-12
+"""Of a mean: the spread of equal draws."""
 
 _MOST = 1.5
 """Of a size, whose largest is 3: beyond it nothing else can be read from bounded scores."""
@@ -143,7 +147,8 @@ def sentences_of(
     apart = [each for each in ordered if each not in same]
     first = overall if overall is not None and all(overall.weight >= each.weight for each in apart) else apart[0]
     sentences, rest = [first.sentence], None
-    if first.place and not first.is_of_cluster and others is not None:
+    is_beside = bool(first.place) and not first.is_of_cluster and others is not None
+    if is_beside:
         rest = others(first)
         sentences += [] if rest is None else [f"In all other rows, {rest.clause}{rest.stop}"]
     elif overall is not None and first is not overall:
@@ -163,33 +168,34 @@ def sentences_of(
         else:
             left += each in places
     shared = sum(1 for each in same if each in places)
-    is_wide = rest is not None or (overall is not None and first is overall)
-    return [*sentences, *_rest(total, len(places), left, shared, part, beside, is_wide)], first.label
+    whose = "the first fault in part" if is_beside else "the overall fault"
+    alone = " by their rows alone" if rest is not None or (overall is not None and not is_beside) else ""
+    return [*sentences, *_rest(total, len(places), left, shared, part, beside, whose, alone)], first.label
 
 
-def _rest(total: int, wrong: int, further: int, same: int, part: int, beside: int, is_wide: bool) -> list[str]:
+def _rest(total: int, wrong: int, further: int, same: int, part: int, beside: int, whose: str, alone: str) -> list[str]:
     """The last sentence, if there is one, on the places that no other speaks of.
 
     Args:
         total, wrong: how many there are, and how many have a fault.
         further: of these, those that have another than all rows have and were not named.
-        same: those that have the overall fault.
+        same: those that have the fault of all rows.
         part: those that are part of a place that was named, and have its fault.
         beside: those that have the fault of all rows but the first place's.
-        is_wide: whether a fault was told of rows that the other places hold, which too few of them may show.
+        whose: what the fault of all rows is called, which may be what the first place makes of them.
+        alone: what is said where a fault was told of more rows than these places have.
     """
     parts = []
     if further:
         parts.append("1 more place differs" if further == 1 else f"{further} more places differ")
     if same:
         few = "1 place shares" if same == 1 else f"{same} of {total} places share"
-        parts.append(f"{'all places share' if same == total else few} the overall fault")
+        parts.append(f"{'all places share' if same == total else few} {whose}")
     if beside:
         parts.append(f"{'1 place shares' if beside == 1 else f'{beside} places share'} the fault of all other rows")
     if part:
         parts.append(f"{'1 place lies' if part == 1 else f'{part} places lie'} in one named above, with the same fault")
     if total > wrong:
-        alone = " by their rows alone" if is_wide else ""
         parts.append(f"in {total - wrong} of {total} places no fault was found{alone}")
     return [capital("; ".join(parts)) + "."] if parts else []
 
@@ -255,14 +261,22 @@ def _amount(reading: GroupReading, sizes: TargetRows | None) -> float:
 
 
 def _spread(reading: GroupReading, sizes: TargetRows) -> str:
+    if (none := float(np.mean(sizes.std <= _ROUNDING * np.abs(sizes.mean)))) > 0.5 and reading.strength > 0:
+        where, apart = (
+            "all" if none == 1.0 else percent(none),
+            significant(float(np.mean(np.abs(sizes.y - sizes.mean)))),
+        )
+        return f"the predicted spread is 0 in {where} of the rows, and the targets lie {apart} away on average"
     factor, low, high = _factor(reading, sizes)
     if reading.strength < 0:
         factor, low, high = 1.0 / factor, 1.0 / high, 1.0 / low
     size = "small" if reading.strength > 0 else "large"
-    interval = f"({_times(low)} to {_times(high)})"
-    return (
-        f"the predicted spread is too {size} by a factor of {_times(factor)} {interval}{_unit(factor, _UNIT_OF_SPREAD)}"
+    told = (
+        f"{_times(factor)} ({_times(low)} to {_times(high)})"
+        if factor < FACTORS[1] - 0.01
+        else f"{_times(factor)} or more"
     )
+    return f"the predicted spread is too {size} by a factor of {told}{_unit(factor, _UNIT_OF_SPREAD)}"
 
 
 def _tails(reading: GroupReading, sizes: TargetRows) -> str:

@@ -13,7 +13,7 @@ from congruence.kernels.resampling import Estimate
 
 Power = Literal["square", "root"]
 
-_TINY = 1e-300
+_TINY = 1e-140  # whose inverse has a square
 _INSIDE = 0.6827  # of a normal law, within one spread
 _ALMOST, _APART = 0.08, 0.25  # of the logarithm of a spread
 _VARIES, _SLOPE = 0.2, 0.15  # predicted spreads from which a power shows in the rows, and how nearly it does
@@ -57,9 +57,10 @@ class TargetRows:
     @property
     def factor(self) -> Estimate | None:
         """The spread of the targets about the predicted means, the mean of it taken out, over the predicted one."""
+        if not np.all(self.std > 0.0):
+            return None
         z = (self.y - self.mean) / np.maximum(self.std, _TINY)
-        squares = (z - np.mean(z)) ** 2
-        found = self._mean(squares)
+        found = self._mean((z - np.mean(z)) ** 2)
         if found is None or found.value <= 0.0:
             return None
         spread = (found.high - found.value) / found.value
@@ -81,13 +82,13 @@ class TargetRows:
         varies = float(np.std(logs))
         found: tuple[tuple[Power, float], ...] = (("square", 0.5), ("root", 2.0))
         for name, power in found:
-            fits = abs(float(np.log(np.quantile(apart / self.std**power, _INSIDE)))) <= _ALMOST + noise
+            fits = abs(_log(np.quantile(apart / self.std**power, _INSIDE))) <= _ALMOST + noise
             if self.spreads_vary:
                 slope = float(np.polyfit(logs, np.log(np.maximum(apart, _TINY)), 1)[0])
                 error = 2.2 / (varies * n**0.5)
                 fits &= abs(slope - power) <= _SLOPE * power + error < abs(slope - 1.0)
             else:
-                fits &= abs(float(np.log(np.quantile(apart / self.std, _INSIDE)))) > _APART
+                fits &= abs(_log(np.quantile(apart / self.std, _INSIDE))) > _APART
             if fits:
                 return name
         return None
@@ -130,4 +131,8 @@ class TargetRows:
 
 
 def _log_of_squares(z: Array) -> float:
-    return 0.5 * float(np.log(max(float(np.mean(z**2)), _TINY)))
+    return 0.5 * _log(np.mean(z**2))
+
+
+def _log(value: float | np.floating) -> float:
+    return float(np.log(max(float(value), _TINY)))

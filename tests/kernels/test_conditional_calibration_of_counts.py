@@ -131,6 +131,13 @@ def test_a_mean_that_is_too_large_is_said_first_with_the_ratio_and_the_counts() 
     assert f"{y.sum():,.0f} observed, {1.9 * RATE.sum():,.0f} expected; is an exposure missing?" in sentences[0]
 
 
+def test_targets_of_0_and_1_have_no_exposure() -> None:
+    y = (np.random.default_rng(7).random(MANY) < RATE).astype(float)
+    (first, *_) = said(y, Poisson(0.5 * RATE))
+    assert "times too low (" in first
+    assert first.endswith("expected.")
+
+
 def test_zeros_that_are_too_few_are_said_before_a_mean_that_is_nearly_right() -> None:
     y = stats.nbinom.rvs(0.3, 0.3 / (0.3 + RATE * 4), random_state=1).astype(float)
     sentences = said(y, Poisson(RATE * 4 * 1.08))

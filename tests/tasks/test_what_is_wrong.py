@@ -19,6 +19,7 @@ from PIL import Image
 from readings import SENTENCES, Asked, Read, read_versions
 from scipy import stats
 
+import congruence
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.reading import Place, group_reading, group_readings
@@ -48,6 +49,7 @@ from congruence.tasks.scores.points import features_of_inputs, named_features, o
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, weak_segments
 from congruence.tasks.scores.rows_read import RowsRead
 from congruence.tasks.scores.summary import calibration_metrics
+from congruence.tasks.sentences.calibration import significant
 from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of, what_is_wrong
 from congruence.tasks.sentences.target_rows import TargetRows
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
@@ -388,6 +390,9 @@ def test_places_share_the_fault_of_all_other_rows_and_none_is_said_to_be_right_b
         "Where city is Rome (300 rows, 33 %) spread is off by 0.3.",
         "In 1 of 3 places no fault was found.",
     ]
+    whole, mixed = fault("", 900, "bias", 0.4), fault("a", 150, "bias", 0.35)
+    said, _ = sentences_of(whole, [oslo, mixed], 3, others=lambda _: None)
+    assert said[1:] == ["1 place shares the first fault in part; in 1 of 3 places no fault was found."]
     assert sentences_of(rest, [], 3)[0][1:] == ["In 3 of 3 places no fault was found by their rows alone."]
 
 
@@ -399,6 +404,20 @@ def test_a_place_whose_fault_is_the_second_of_all_rows_shares_it() -> None:
     assert not replace(place, amount=0.21).repeats(overall)
     assert not replace(place, kind="another level").repeats(overall)
     assert sentences_of(overall, [place], 1)[0] == ["84 % lie below.", "All places share the overall fault."]
+
+
+@pytest.mark.filterwarnings("error")
+def test_point_masses_have_no_spread_and_spreads_beyond_the_scores_reach_no_size() -> None:
+    rng = np.random.default_rng(3)
+    x = pd.DataFrame({"a": rng.normal(size=400), "b": rng.normal(size=400)})
+    mean, noise = (x.a + x.b).to_numpy(), rng.normal(size=400)
+    points = Samples(np.repeat(mean[:, None], 5, axis=1))
+    assert congruence.evaluate(x, mean, points).verdict == "no fault found"
+    apart = significant(float(np.mean(np.abs(noise))))
+    said = f"The predicted spread is 0 in all of the rows, and the targets lie {apart} away on average."
+    assert said in str(congruence.evaluate(x, mean + noise, points))
+    held = str(congruence.evaluate(x, mean, (mean, np.ones(400))))
+    assert "The predicted spread is too large by a factor of 20 or more." in held
 
 
 def test_targets_that_are_cut_off_are_not_said_to_reach_further_there() -> None:
