@@ -1,8 +1,10 @@
 """True versions that are called wrong, with two slice columns: by each part of the verdict, by all of them together.
 
     python tests/benchmarks/combined_verdict.py --rows 120 --splits 400 --family normal
+    python tests/benchmarks/combined_verdict.py --whole --rows 500 --splits 200 --family levels
 
-"wrong" are those that all parts together contradict; of others nothing is stated. The record is
+"wrong" are those that all parts together contradict; of others nothing is stated. ``--whole`` asks
+``congruence.evaluate``, as a user would: all parts of the verdict, segments and sentences among them. The record is
 ``combined_verdict.md``.
 """
 
@@ -10,20 +12,29 @@ from __future__ import annotations
 
 import argparse
 import time
+import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr, ndtri
 
-from congruence.kernels import EXACT, Distribution, Normal, Poisson, Samples, prepare
+import congruence
+from congruence.kernels import EXACT, Deterministic, Distribution, Gamma, Mixture, Normal, Poisson, Samples, prepare
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.pit import pit_values
 from congruence.kernels.verdict import SIGNIFICANCE
-from congruence.tasks.scores.evaluation import PLACES_P_VALUE, MetricValue, verdict_of
+from congruence.tasks.scores.evaluation import PLACES_P_VALUE, ROW_CORRELATION, MetricValue, verdict_of
 from congruence.tasks.scores.reading import read_what_is_wrong
 from congruence.tasks.scores.rows_read import RowsRead
 
+METRICS = ["cce", "congruence_test", "calibration", "pit", "actual_over_expected"]  # what sentences are made of
 PER_INPUTS = 50  # splits that share inputs and draws
+LEVELS = [0.1, 0.5, 0.9]
+FAMILIES = ("normal", "poisson", "ensemble")
+WHOLE_FAMILIES = ("levels", "rounded", "sparse", "zeros", "groups")
+PARTS = ("calibration", "congruence", "extremes", "masses", "places")
 
 
 def truth(family: str, x: np.ndarray, rng: np.random.Generator) -> tuple[Distribution, np.ndarray]:
@@ -38,15 +49,65 @@ def truth(family: str, x: np.ndarray, rng: np.random.Generator) -> tuple[Distrib
     return Normal(mean, spread), rng.normal(mean, spread)
 
 
+def whole(family: str, n: int, rng: np.random.Generator) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """A true version as a user gives it: inputs, targets, prediction, and what else is named."""
+    x = rng.standard_normal((n, 3))
+    table = pd.DataFrame(x, columns=["age", "wind", "load"])
+    table = table.assign(**{name: rng.integers(0, 4, n).astype(str) for name in ("site", "kind")})
+    mean, spread, named = 10.0 + 2.0 * x[:, 0], np.exp(0.3 * x[:, 1]), {"slices": ["site", "kind"]}
+    y = rng.normal(mean, spread)
+    if family == "levels":
+        return table, y, mean[:, None] + spread[:, None] * ndtri(LEVELS), named | {"levels": LEVELS}
+    if family == "rounded":
+        return table, np.round(2.0 * y) / 2.0, Normal(mean, spread), named
+    if family == "sparse":
+        rate = 0.1 * np.exp(0.5 * x[:, 0])
+        return table, rng.poisson(rate).astype(float), Poisson(rate), named
+    if family == "zeros":
+        zero = ndtr(0.5 * x[:, 0])
+        law = Mixture(
+            np.stack([zero, 1.0 - zero], axis=1), [Deterministic(0.0 * mean), Gamma(2.0 + 0.0 * mean, spread)]
+        )
+        return table, law.sample(1, seed=rng)[:, 0], law, named
+    if family == "groups":
+        groups = np.arange(n) // 5
+        z = np.sqrt(0.5) * (rng.standard_normal(groups.max() + 1)[groups] + rng.standard_normal(n))
+        return table, mean + spread * z, Normal(mean, spread), named | {"groups": groups}
+    law, y = truth(family, x, rng)
+    return table, y, law, named
+
+
+def evaluations(family: str, n: int, splits: range) -> None:
+    """Print how often each part contradicts a true version, all together do, and anything is stated of it."""
+    counts, judged, started = dict.fromkeys((*PARTS, "wrong", "correlated", "stated"), 0), 0, time.process_time()
+    warnings.simplefilter("ignore")
+    for split in splits:
+        table, y, law, named = whole(family, n, np.random.default_rng([n, split, 1]))
+        found = congruence.evaluate(table, y, law, metrics=METRICS, progress=False, seed=split, **named)
+        parts, verdict = found.evaluation.verdict.parts, found.verdict
+        judged += bool(parts)
+        for part in parts:
+            counts[part.name] += part.p_value < SIGNIFICANCE * part.weight / sum(each.weight for each in parts)
+        counts["wrong"] += verdict == "wrong"
+        counts["correlated"] += ROW_CORRELATION in found.evaluation.metrics
+        counts["stated"] += not found.sentences[0].startswith("No fault found")
+    shares = ", ".join(f"{name} {count / len(splits):.3f}" for name, count in counts.items())
+    spent = time.process_time() - started
+    print(f"{family}, n = {n}: {shares} of {len(splits)} true versions, {judged} of them judged; {spent:.0f} CPU s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--splits", type=int, default=400)
     parser.add_argument("--first", type=int, default=0, help="number of the first split")
     parser.add_argument("--draws", type=int, default=199, help="of the test of congruence")
-    parser.add_argument("--family", choices=["normal", "poisson", "ensemble"], default="normal")
+    parser.add_argument("--family", choices=[*FAMILIES, *WHOLE_FAMILIES], default="normal")
+    parser.add_argument("--whole", action="store_true", help="by congruence.evaluate, as a user would")
     arguments = parser.parse_args()
     n, started = arguments.rows, time.process_time()
+    if arguments.whole:
+        return evaluations(arguments.family, n, range(arguments.first, arguments.first + arguments.splits))
     settings = CalibrationSettings(draws=999)
     counts = dict.fromkeys(("calibration", "congruence", "places", "wrong", "stated"), 0)
     made = 0
@@ -82,6 +143,7 @@ def main() -> None:
         shares = ", ".join(f"{name} {count / made:.3f}" for name, count in counts.items())
         spent = time.process_time() - started
         print(f"{arguments.family}, n = {n}: {shares} of {made} true versions; {spent:.0f} CPU s", flush=True)
+    return None
 
 
 if __name__ == "__main__":
