@@ -147,8 +147,8 @@ def sentences_of(
     apart = [each for each in ordered if each not in same]
     first = overall if overall is not None and all(overall.weight >= each.weight for each in apart) else apart[0]
     sentences, rest = [first.sentence], None
-    is_beside = bool(first.place) and not first.is_of_cluster and others is not None
-    if is_beside:
+    if is_beside := bool(first.place) and not first.is_of_cluster and others is not None:
+        assert others is not None
         rest = others(first)
         sentences += [] if rest is None else [f"In all other rows, {rest.clause}{rest.stop}"]
     elif overall is not None and first is not overall:
