@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib
+import re
 import sys
 import webbrowser
 from abc import ABC, abstractmethod
@@ -30,6 +31,17 @@ if TYPE_CHECKING:
 
 _HEIGHT = 760
 """Pixels of a report in a cell; it scrolls within."""
+
+
+_IN_THE_UNIT = re.compile(r"(redictions are [\d.,]+|targets lie [\d.,]+)(?= too | away )")
+
+
+def with_unit(evaluation: Evaluation, unit: str) -> Evaluation:
+    """The same, whose sentences say in which unit of the targets a size is."""
+    if evaluation.wrong is None or not unit:
+        return evaluation
+    said = [_IN_THE_UNIT.sub(lambda size: f"{size[0]} {unit}", each) for each in evaluation.wrong.sentences]
+    return replace(evaluation, wrong=replace(evaluation.wrong, sentences=tuple(said)))
 
 
 class Page(ABC):

@@ -19,7 +19,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import PROTOCOLS, EvaluationProtocol
 from congruence.tasks.comparison.versions import compare_versions
-from congruence.tasks.notebook.answers import ComparedPredictions, EvaluatedPrediction, EvaluatedPredictions
+from congruence.tasks.notebook.answers import ComparedPredictions, EvaluatedPrediction, EvaluatedPredictions, with_unit
 from congruence.tasks.notebook.predicted import distribution_of, model_distribution, named, whole_distribution
 from congruence.tasks.notebook.rows import MemoryRows
 from congruence.tasks.notebook.table import Given, rows_of
@@ -123,7 +123,7 @@ def evaluate(
         weights: the same: what each row counts in means.
         slices: names of columns of X, or columns by name: parts of the rows that are reported one by one.
         target_name: of the targets, for sentences and labels.
-        unit: of the targets, for scores and labels.
+        unit: of the targets, for sentences, scores and labels.
         inputs: the columns of X that say which rows are near; by default all that can.
         missing: what nearness makes of a missing number: "leave_out" the row (up to 1 % of them), "mean" or
             "indicator".
@@ -229,7 +229,7 @@ def evaluated(
             bar.say(f"scoring {label}", done)
             version = ModelVersion(label, "", f"predictions:/{label}/{_digest(law)}")
             made = score_version(asked, rows, rows.encoder, version, chosen, found.pop(label))
-            evaluated[label] = EvaluatedPrediction(made, rows.notes, _said(chosen), given.unit)
+            evaluated[label] = EvaluatedPrediction(with_unit(made, given.unit), rows.notes, _said(chosen), given.unit)
             done = 1.0
     return evaluated
 

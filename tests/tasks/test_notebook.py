@@ -106,6 +106,14 @@ def test_the_numbers_are_those_of_the_pipeline(tmp_path: Path, tracking: Trackin
         np.testing.assert_allclose(own[name].to_numpy(float), logged[name].to_numpy(float), rtol=1e-4, atol=1e-6)
 
 
+def test_sentences_name_sizes_in_the_unit_of_the_targets() -> None:
+    frame = table()
+    moved = (frame["a"].to_numpy() + 1.0, np.exp(0.3 * frame["b"].to_numpy()))
+    found = congruence.evaluate(frame[["a", "b", "c"]], frame["y"], moved, unit="mm")
+    assert re.match(r"Predictions are [\d.]+ mm too high on average \([\d.]+ to [\d.]+\)\.", found.sentences[0])
+    assert found.sentences[0] in found.page
+
+
 def test_one_prediction_answers_with_verdict_sentences_and_report(tmp_path: Path) -> None:
     frame = table()
     found = congruence.report(frame[["a", "b", "c", "place"]], frame["y"], narrow(frame), slices=["place"], unit="mm")
