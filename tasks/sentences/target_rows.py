@@ -24,7 +24,8 @@ _FEWEST = 50
 class TargetRows:
     """Targets, predicted means and spreads, and PIT values of rows, (n,) each.
 
-    ``blocks`` of the rows, where they depend on each other. Estimates have 95 % intervals.
+    ``blocks`` of the rows, where they depend on each other. Estimates have 95 % intervals. ``are_amounts`` is false of
+    some of a split's rows where another target of it is below 0.
     """
 
     y: Array = field(repr=False)
@@ -32,11 +33,12 @@ class TargetRows:
     std: Array = field(repr=False)
     pit: Array = field(repr=False)
     blocks: DependentBlocks | None = field(default=None, repr=False)
+    are_amounts: bool = True
 
     def __getitem__(self, rows: Array) -> TargetRows:
         blocks = None if self.blocks is None else self.blocks.of_rows(rows)
         parts = {name: getattr(self, name)[rows] for name in ("y", "mean", "std", "pit")}
-        return replace(self, **parts, blocks=blocks)
+        return replace(self, **parts, blocks=blocks, are_amounts=self.are_amounts and bool(np.min(self.y) >= 0.0))
 
     @property
     def bias(self) -> Estimate | None:
@@ -46,7 +48,7 @@ class TargetRows:
     @property
     def ratio(self) -> Estimate | None:
         """The sum of the predicted means over that of the targets; None where these are not amounts (none below 0)."""
-        if np.min(self.y) < 0.0 or np.min(self.mean) <= 0.0 or not np.sum(self.y) > 0.0:
+        if not self.are_amounts or np.min(self.y) < 0.0 or np.min(self.mean) <= 0.0 or not np.sum(self.y) > 0.0:
             return None
         ratio = float(np.sum(self.mean) / np.sum(self.y))
         apart = self._mean((self.mean - ratio * self.y) / (ratio * float(np.mean(self.y))))

@@ -381,6 +381,15 @@ def test_a_range_and_all_other_rows_are_told_and_not_what_they_make_together() -
         assert not any("tails" in each or "skew" in each or "Over all rows" in each for each in rest)
 
 
+def test_targets_that_may_be_negative_have_no_factor_where_none_is() -> None:
+    y = np.arange(-50.0, 50.0)
+    rows = TargetRows(y, np.full(100, 10.0), np.ones(100), np.zeros(100))
+    above = np.flatnonzero(y > 20.0)
+    assert rows[above].ratio is None
+    assert rows[above][:5].ratio is None
+    assert TargetRows(y[above], rows.mean[above], rows.std[above], rows.pit[above]).ratio is not None
+
+
 def test_a_second_fault_is_one_that_the_targets_themselves_have() -> None:
     """Of overdispersed counts the PIT values lie low for their skew, and the predicted mean is right."""
     rng = np.random.default_rng(2)
