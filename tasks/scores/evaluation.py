@@ -275,7 +275,7 @@ class Segment:
         places: the slices or regions, and the other segments, that lie in it, by name.
         mixed: mean PIT scores that its rows and all others would have together if either were normal, (4,), their
             spread score by their shifts alone; of versions that are read by these.
-        rest: the fault of all other rows, where they have one.
+        rest: the fault of all other rows as "", and of those of a place, by its name, where they have one.
     """
 
     name: str
@@ -286,7 +286,7 @@ class Segment:
     gain: float = 0.0
     places: tuple[str, ...] = ()
     mixed: Array | None = None
-    rest: Finding | None = None
+    rest: Mapping[str, Finding] = field(default_factory=dict)
 
     @property
     def place(self) -> str:

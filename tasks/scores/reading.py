@@ -108,9 +108,12 @@ def read_what_is_wrong(
         found = kind.table(places, level)
         return found.assign(pit=said) if kind is SCORES else found
 
-    def others(found: Sequence[Segment], first: Finding) -> Finding | None:
+    def others(found: Sequence[Segment], first: Finding, place: str) -> Finding | None:
         of_segment = [each.rest for each in found if each.name == first.place]
-        return of_segment[0] if of_segment else kind.fault_beside(rows, groups[first.place])
+        if of_segment:
+            return of_segment[0].get(place)
+        among = (groups[place], LEVEL / len(groups)) if place else ()
+        return kind.fault_beside(rows, groups[first.place], *among)
 
     def beside(found: Sequence[Segment]) -> list[Finding]:
         parts = [groups[place.name] for place in places if kind.is_named(place, LEVEL)]
@@ -213,7 +216,7 @@ def _judged(
     rows: int,
     segments: Callable[[], Sequence[Segment]] = tuple,
     rare: Callable[[Sequence[Segment]], list[Finding]] = lambda _: [],
-    others: Callable[[Sequence[Segment], Finding], Finding | None] | None = None,
+    others: Callable[[Sequence[Segment], Finding, str], Finding | None] | None = None,
 ) -> WhatIsWrong:
     """The sentences and the table by the verdict of all parts: no fault is named where none was found.
 
@@ -227,7 +230,7 @@ def _judged(
         rows: how many were read.
         segments: looks for them.
         rare: gives what ``Rare`` finds beside the segments.
-        others: gives the fault of all rows but those of a place.
+        others: gives the fault of all rows but those of a place, or of those of another one.
     """
     p_value = min((place.q_value for place in places), default=None)
     of_places = {} if p_value is None else {PLACES_P_VALUE: MetricValue(p_value)}
@@ -335,12 +338,12 @@ def weak_segments(
             finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows), sample=sample)
             gain = 0.0 if rows.targets is None else rows.targets.gain_of_part(chosen)
             mixed = _mixed(rows, chosen) if isinstance(reading, GroupReading) else None
-            rest = kind.fault_beside(rows, chosen)
-            found.append(
-                Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, mixed=mixed, rest=rest)
-            )
+            found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, mixed=mixed))
             held[name] = chosen
-    found = [replace(each, places=_places_in(each.name, held, len(rows))) for each in found]
+    found = [
+        replace(each, places=_places_in(each.name, held, len(rows)), rest=_beside(rows, each.name, held))
+        for each in found
+    ]
     return sorted(found, key=lambda segment: -segment.finding.weight)
 
 
@@ -352,6 +355,13 @@ def _mixed(rows: RowsRead, chosen: Array) -> Array:
     mixed = mixed_scores(parts, rows.members)
     mixed[SPREAD] = mixed_scores(parts, rows.members, shifts_alone=True)[SPREAD]
     return mixed
+
+
+def _beside(rows: RowsRead, place: str, places: Mapping[str, Array]) -> dict[str, Finding]:
+    """See ``Segment.rest``."""
+    fault = partial(rows.kind.fault_beside, rows, places[place])
+    others = {name: fault(own, LEVEL / len(places)) for name, own in places.items() if name != place}
+    return {name: found for name, found in {"": fault(), **others}.items() if found is not None}
 
 
 def _places_in(place: str, places: Mapping[str, Array], rows: int) -> tuple[str, ...]:

@@ -152,13 +152,13 @@ class Kind(Generic[R]):
         """Whether the fault of a place is beyond chance over all places, and worth naming."""
         return place.q_value <= level and self.is_off(place.reading)
 
-    def fault_beside(self, rows: RowsRead, chosen: Array) -> Finding | None:
-        """The fault of all rows but some by their numbers; None where they have none beyond chance."""
-        is_other = np.ones(len(rows), dtype=bool)
-        is_other[chosen] = False
-        others = np.flatnonzero(is_other)
+    def fault_beside(
+        self, rows: RowsRead, chosen: Array, among: Array | None = None, level: float = LEVEL
+    ) -> Finding | None:
+        """The fault of all rows but some by their numbers, or of those ``among`` them; None of none beyond chance."""
+        others = np.setdiff1d(np.arange(len(rows)) if among is None else among, chosen)
         reading: Any = self.read(rows, others) if len(others) > 1 else None
-        if reading is None or reading.p_value > LEVEL or not self.is_off(reading):
+        if reading is None or reading.p_value > level or not self.is_off(reading):
             return None
         return self.finding(reading, "", "", None if rows.targets is None else rows.targets[others])
 

@@ -128,7 +128,7 @@ def sentences_of(
     places: Sequence[Finding],
     total: int,
     further: Sequence[Finding] = (),
-    others: Callable[[Finding], Finding | None] | None = None,
+    others: Callable[[Finding, str], Finding | None] | None = None,
 ) -> tuple[list[str], str]:
     """At most five sentences on a version that is wrong, the largest fault first, and that fault's label.
 
@@ -137,8 +137,8 @@ def sentences_of(
         places: the slices or regions with a fault.
         total: how many of these were read.
         further: findings of other kinds: segments, targets far out, values that many targets share.
-        others: gives the fault of all rows but those of a slice or range, where they have one. Beside that it says more
-            than the fault of all rows, of which it makes a part.
+        others: gives the fault of all rows but those of a slice or range, where they have one, or of those of a place,
+            by its name. Beside that it says more than the fault of all rows, of which it makes a part.
     """
     ordered = sorted([*places, *further], key=lambda each: -each.weight)
     if overall is None and not ordered:
@@ -146,19 +146,24 @@ def sentences_of(
     same = [] if overall is None else [each for each in ordered if each.repeats(overall)]
     apart = [each for each in ordered if each not in same]
     first = overall if overall is not None and all(overall.weight >= each.weight for each in apart) else apart[0]
-    sentences, rest = [first.sentence], None
-    if is_beside := bool(first.place) and not first.is_of_cluster and others is not None:
-        assert others is not None
-        rest = others(first)
-        sentences += [] if rest is None else [f"In all other rows, {rest.clause}{rest.stop}"]
-    elif overall is not None and first is not overall:
+    sentences = [first.sentence]
+    without = others if first.place and not first.is_of_cluster else None
+    rest = None if without is None else without(first, "")
+    if rest is not None:
+        sentences.append(f"In all other rows, {rest.clause}{rest.stop}")
+    elif without is None and overall is not None and first is not overall:
         sentences.append(f"Over all rows, {overall.clause}{overall.stop}")
-    told, parts = [first], [each for each in apart if each is not first]
+
+    def is_of_first(each: Finding) -> bool:
+        return without is not None and bool(each.place) and without(first, each.place) is None
+
+    # Of a range and all other rows, what both make together is not told: a place may have it from the range's rows.
+    told, parts = [first], [each for each in (apart if without is None else ordered) if each is not first]
     left = part = beside = 0
     for each in parts:
         if rest is not None and each in places and each.repeats(rest):
             beside += 1
-        elif any(other.place in each.lies_in and each.repeats(other) for other in told):
+        elif is_of_first(each) or any(other.place in each.lies_in and each.repeats(other) for other in told):
             part += each in places
         elif each.is_of_cluster and any(other.place and not other.is_of_cluster for other in told):
             left += 1  # a range, whose fault the cluster may have from the rows that lie in it
@@ -167,36 +172,38 @@ def sentences_of(
             told.append(each)
         else:
             left += each in places
-    shared = sum(1 for each in same if each in places)
-    whose = "the first fault in part" if is_beside else "the overall fault"
-    alone = " by their rows alone" if rest is not None or (overall is not None and not is_beside) else ""
-    return [*sentences, *_rest(total, len(places), left, shared, part, beside, whose, alone)], first.label
+    shared = sum(1 for each in same if each in places) if without is None else 0
+    right, alone = total - len(places), rest is not None or (overall is not None and without is None)
+    if without is not None and rest is None and len(told) == 1 and not left:
+        sentences.append("In all other rows no fault was found.")
+        right = 0
+    return [*sentences, *_rest(total, left, shared, part, beside, right, alone)], first.label
 
 
-def _rest(total: int, wrong: int, further: int, same: int, part: int, beside: int, whose: str, alone: str) -> list[str]:
+def _rest(total: int, further: int, same: int, part: int, beside: int, right: int, alone: bool) -> list[str]:
     """The last sentence, if there is one, on the places that no other speaks of.
 
     Args:
-        total, wrong: how many there are, and how many have a fault.
-        further: of these, those that have another than all rows have and were not named.
-        same: those that have the fault of all rows.
-        part: those that are part of a place that was named, and have its fault.
+        total: how many there are.
+        further: of these, those that have another fault than all rows have and were not named.
+        same: those that have the overall fault.
+        part: those that have no fault without rows of a place that was named, or lie in it and have its fault.
         beside: those that have the fault of all rows but the first place's.
-        whose: what the fault of all rows is called, which may be what the first place makes of them.
-        alone: what is said where a fault was told of more rows than these places have.
+        right: those in which no fault was found.
+        alone: whether a fault was told of rows that these hold, which too few of them may show.
     """
     parts = []
     if further:
         parts.append("1 more place differs" if further == 1 else f"{further} more places differ")
     if same:
         few = "1 place shares" if same == 1 else f"{same} of {total} places share"
-        parts.append(f"{'all places share' if same == total else few} {whose}")
+        parts.append(f"{'all places share' if same == total else few} the overall fault")
     if beside:
         parts.append(f"{'1 place shares' if beside == 1 else f'{beside} places share'} the fault of all other rows")
     if part:
-        parts.append(f"{'1 place lies' if part == 1 else f'{part} places lie'} in one named above, with the same fault")
-    if total > wrong:
-        parts.append(f"in {total - wrong} of {total} places no fault was found{alone}")
+        parts.append(f"{'1 place differs' if part == 1 else f'{part} places differ'} only by rows named above")
+    if right:
+        parts.append(f"in {right} of {total} places no fault was found{' by their rows alone' if alone else ''}")
     return [capital("; ".join(parts)) + "."] if parts else []
 
 

@@ -413,7 +413,7 @@ def test_values_of_a_slice_that_lie_in_a_named_range_with_its_fault_are_counted(
     said = read_versions(x, y, {"v": Normal(np.zeros(3000), 1.0)}, **asked)["v"].wrong.sentences
     assert said[0].startswith("Where digit is 8 or more (")
     assert not any(re.match(r"Where digit is [89] \(", each) for each in said)
-    assert "2 places lie in one named above, with the same fault" in said[-1]
+    assert "2 places differ only by rows named above" in said[-1]
 
 
 @pytest.mark.parametrize("law", [Poisson(np.full(600, 0.1)), NegativeBinomial(np.full(600, 3.0), np.full(600, 0.4))])
