@@ -24,6 +24,7 @@ from congruence.tasks.notebook.predicted import distribution_of, model_distribut
 from congruence.tasks.notebook.rows import MemoryRows
 from congruence.tasks.notebook.table import Given, rows_of
 from congruence.tasks.scores.metrics.registry import metric_names
+from congruence.tasks.scores.reading import WEIGHTED
 from congruence.tasks.scores.version import score_version
 from congruence.tasks.settings.parts import ProtocolSettings
 from congruence.tasks.settings.sections import ModelVersion
@@ -223,13 +224,14 @@ def evaluated(
             asked, chosen, rows.embeddings(), rows.targets(), laws,
             keys=rows.keys(), weights=rows.design().weight, dependence=rows.dependence(),
         )  # fmt: skip
+        notes = rows.notes if rows.design().weight is None else (*rows.notes, WEIGHTED)
         evaluated = {}
         done = 1.0 + len(laws)
         for label, law in laws.items():
             bar.say(f"scoring {label}", done)
             version = ModelVersion(label, "", f"predictions:/{label}/{_digest(law)}")
             made = score_version(asked, rows, rows.encoder, version, chosen, found.pop(label))
-            evaluated[label] = EvaluatedPrediction(with_unit(made, given.unit), rows.notes, _said(chosen), given.unit)
+            evaluated[label] = EvaluatedPrediction(with_unit(made, given.unit), notes, _said(chosen), given.unit)
             done = 1.0
     return evaluated
 

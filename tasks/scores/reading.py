@@ -51,6 +51,8 @@ RESAMPLES = 60
 
 INTERPRETED_LEVEL = 0.01
 
+WEIGHTED = "Scores are weighted; tests, sentences and their shares of the rows count every row once."
+
 _PLACES = ["place", "rows", "fault", "shift", "factor", "q_value"]
 
 Rare = Callable[[GroupReading | None, float], list[Finding]]

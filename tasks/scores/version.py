@@ -64,7 +64,13 @@ from congruence.tasks.scores.points import (
     score_points,
     searched_rows,
 )
-from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, weak_segments, with_inference
+from congruence.tasks.scores.reading import (
+    WEIGHTED,
+    read_vector_targets,
+    read_what_is_wrong,
+    weak_segments,
+    with_inference,
+)
 from congruence.tasks.scores.rows_read import RareTargets, RowsRead
 from congruence.tasks.scores.summary import coverage_risk, floor_share, remarks, version_metrics
 from congruence.tasks.sentences.calibration import is_off
@@ -181,8 +187,9 @@ def score_version(
     rare = RareTargets() if measurement.calibration is None else RareTargets.of(targets, predictive, given.blocks)
     summary |= rare.metrics()
     wrong = _what_is_wrong(given, points, summary, measurement, regions, features, rare)
-    if wrong is not None and rare.method:
-        wrong = replace(wrong, method=f"{wrong.method} {rare.method}".strip())
+    beside = [rare.method, "" if given.weights is None else WEIGHTED]
+    if wrong is not None and any(beside):
+        wrong = replace(wrong, method=" ".join([wrong.method, *filter(None, beside)]).strip())
     wrong = with_inference(wrong, measurement.result.inference, correlation)
     provenance, seconds = _provenance(seed, encoder, measurement), measurement.seconds
     if wrong is not None and wrong.p_value is not None:

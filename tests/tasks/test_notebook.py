@@ -106,6 +106,17 @@ def test_the_numbers_are_those_of_the_pipeline(tmp_path: Path, tracking: Trackin
         np.testing.assert_allclose(own[name].to_numpy(float), logged[name].to_numpy(float), rtol=1e-4, atol=1e-6)
 
 
+def test_weights_are_said_to_be_of_scores_alone() -> None:
+    frame = table()
+    asked = {"X": frame[["a", "b", "c"]], "y": frame["y"], "predicted": narrow(frame)}
+    found = congruence.evaluate(**asked, weights=frame["weight"])
+    assert found.sentences == congruence.evaluate(**asked).sentences
+    said = "Scores are weighted; tests, sentences and their shares of the rows count every row once."
+    assert said in repr(found).splitlines()
+    assert said in found.page
+    assert "weighted" not in repr(congruence.evaluate(**asked))
+
+
 def test_sentences_name_sizes_in_the_unit_of_the_targets() -> None:
     frame = table()
     moved = (frame["a"].to_numpy() + 1.0, np.exp(0.3 * frame["b"].to_numpy()))
