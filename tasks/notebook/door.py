@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
 from congruence.kernels import scores
 from congruence.kernels.arrays import Array, require_targets
@@ -22,7 +23,7 @@ from congruence.tasks.comparison.versions import compare_versions
 from congruence.tasks.notebook.answers import ComparedPredictions, EvaluatedPrediction, EvaluatedPredictions, with_unit
 from congruence.tasks.notebook.predicted import distribution_of, model_distribution, named, whole_distribution
 from congruence.tasks.notebook.rows import MemoryRows
-from congruence.tasks.notebook.table import Given, rows_of
+from congruence.tasks.notebook.table import Given, require_same_order, rows_of
 from congruence.tasks.scores.metrics.registry import metric_names
 from congruence.tasks.scores.reading import WEIGHTED
 from congruence.tasks.scores.version import score_version
@@ -212,6 +213,10 @@ def evaluated(
     """Each prediction on the rows of a call, by name; see ``evaluate``."""
     asked, rows = _Asked(metrics, seed), rows_of(given)
     by_name = named(predicted, rows.split.rows)
+    for label, one in by_name.items():
+        for part in one if isinstance(one, (tuple, list)) else [one]:
+            if isinstance(part, (pd.Series, pd.DataFrame)) and given.index is not None:
+                require_same_order(part.index, given.index, f"predicted: {label}")
     with Progress(2.0 + 2.0 * len(by_name), shown=progress) as bar:
         bar.say("reading predictions")
         laws = {

@@ -56,6 +56,11 @@ class Given:
     embeddings: Array | None = None
     key: Any = None
 
+    @property
+    def index(self) -> pd.Index | None:
+        """Of the rows of X, where it has one."""
+        return self.X.index if isinstance(self.X, pd.DataFrame) else None
+
 
 def rows_of(given: Given) -> MemoryRows:
     """The rows of a call, checked.
@@ -67,7 +72,7 @@ def rows_of(given: Given) -> MemoryRows:
     taken: dict[str, str] = {}
     targets, names = _targets(given, frame, taken)
     design = _design(given, frame, taken)
-    slices = _slices(given.slices, frame)
+    slices = _slices(given.slices, frame, given.index)
     features = frame.drop(columns=list(taken), errors="ignore")
     if "y" in taken.values():
         as_given = frame.drop(columns=[name for name, role in taken.items() if role == "y"])
@@ -91,6 +96,11 @@ def rows_of(given: Given) -> MemoryRows:
     _require_some(valid, targets[valid], names)
     if left_out:
         notes.append(f"{len(left_out)} of {len(frame)} rows are left out: {_first(left_out)}.")
+    if given.embeddings is None and np.all(np.ptp(matrix[valid], axis=0) == 0.0):
+        raise InvalidInputError(
+            f"X: {_list(used)}: each has one value in all rows, which does not say which rows are near; add columns on "
+            "which the target may depend"
+        )
     encoder = _encoder(matrix[valid], given)
     table = features.copy(deep=False)
     for name, values in slices.items():
@@ -158,11 +168,12 @@ def _column(values: Any, frame: pd.DataFrame, what: str, index: pd.Index | None 
     if len(found) != len(frame):
         raise InvalidInputError(f"{what}: has {len(found)} rows, but X has {len(frame)}; they must match row by row")
     if isinstance(values, pd.Series) and index is not None:
-        _require_same_order(values.index, index, what)
+        require_same_order(values.index, index, what)
     return found.reset_index(drop=True)
 
 
-def _require_same_order(found: pd.Index, index: pd.Index, what: str) -> None:
+def require_same_order(found: pd.Index, index: pd.Index, what: str) -> None:
+    """Raise InvalidInputError where an index holds the rows of X in another order."""
     if not found.equals(index) and len(found) == len(index) and found.is_unique and set(found) == set(index):
         row = int(np.argmax(found.to_numpy() != index.to_numpy()))
         raise InvalidInputError(
@@ -173,7 +184,7 @@ def _require_same_order(found: pd.Index, index: pd.Index, what: str) -> None:
 
 def _targets(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> tuple[Array, list[str]]:
     """The targets, NaN where there is none, and what they are called."""
-    y, index = given.y, given.X.index if isinstance(given.X, pd.DataFrame) else None
+    y, index = given.y, given.index
     if isinstance(y, Distribution) or hasattr(y, "log_prob"):
         raise InvalidInputError("y: holds predictive distributions, expected targets; the order is (X, y, predicted)")
     if isinstance(y, str):
@@ -184,7 +195,7 @@ def _targets(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> tuple[
             return _as_numbers(column, f"y: column {y!r}"), names
     elif isinstance(y, pd.DataFrame):
         if index is not None:
-            _require_same_order(y.index, index, "y")
+            require_same_order(y.index, index, "y")
         columns = [y.iloc[:, place].reset_index(drop=True) for place in range(y.shape[1])]
         names = [str(name) for name in y.columns]
     else:
@@ -224,13 +235,12 @@ def _as_numbers(column: pd.Series[Any], what: str) -> Array:
 
 def _design(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> SampleDesign:
     """Groups, times and weights; columns of X that are named for them say no longer what is near."""
-    index = given.X.index if isinstance(given.X, pd.DataFrame) else None
     found: dict[str, Array] = {}
     for role, what, values in (("groups", "groups", given.groups), ("time", "time", given.time),
                                ("weight", "weights", given.weights)):  # fmt: skip
         if values is None:
             continue
-        column = _column(values, frame, what, index)
+        column = _column(values, frame, what, given.index)
         if isinstance(values, str):
             taken[values] = role
         missing = column.isna().to_numpy()
@@ -268,7 +278,7 @@ def _times(column: pd.Series[Any]) -> Array:
     return moments.dt.tz_localize(None).to_numpy().astype("datetime64[us]").astype(np.int64)
 
 
-def _slices(asked: Any, frame: pd.DataFrame) -> dict[str, Any]:
+def _slices(asked: Any, frame: pd.DataFrame, index: pd.Index | None) -> dict[str, Any]:
     """The columns by whose values parts of the rows are reported."""
     if asked is None:
         return {}
@@ -282,7 +292,7 @@ def _slices(asked: Any, frame: pd.DataFrame) -> dict[str, Any]:
     for name in named:
         if is_taken(name):
             raise InvalidInputError(f"slices: {name!r} is the name of a column of scores; rename it in the data")
-    return {str(name): _column(values, frame, f"slices: {name!r}") for name, values in named.items()}
+    return {str(name): _column(values, frame, f"slices: {name!r}", index) for name, values in named.items()}
 
 
 def _is_number(column: pd.Series[Any]) -> bool:

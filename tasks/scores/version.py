@@ -74,7 +74,7 @@ from congruence.tasks.scores.reading import (
 from congruence.tasks.scores.rows_read import RareTargets, RowsRead
 from congruence.tasks.scores.summary import coverage_risk, floor_share, remarks, version_metrics
 from congruence.tasks.sentences.calibration import is_off
-from congruence.tasks.sentences.counts import crossing_finding, power_finding
+from congruence.tasks.sentences.counts import crossing_finding, fraction_finding, power_finding
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
@@ -322,6 +322,9 @@ def _what_is_wrong(
     def found_rare(overall: GroupReading | None, explained: float) -> list[Finding]:
         found = rare.findings(overall, keys_of, of_counts=rows.counts is not None)
         found += crossing
+        if predictive.is_discrete and len(parts := np.flatnonzero(targets != np.rint(targets))):
+            (key,) = keys_of(parts[:1])
+            found.append(fraction_finding(len(parts), len(parts) / len(targets), float(targets[parts[0]]), key))
         # Targets at one value have no spread to read a power from.
         has_masses = rare.shared is not None and bool(rare.shared.faults())
         # Draws are given no spread, and that of few is so noisy that it looks like a power.

@@ -166,6 +166,15 @@ def extremes_finding(found: Extremes, count: TailCount, rows: Sequence[str] = ()
     return Finding("", "", count.observed, share, clause, short, _OF_EXTREMES, "extremes", share)
 
 
+def fraction_finding(rows: int, share: float, value: float, key: str) -> Finding:
+    """Targets that are no whole numbers, where whole numbers alone are predicted; one of them, with its row."""
+    clause = (
+        f"{_share_of_rows(share)} of the targets are no whole numbers, such as {value:.6g} (row {key}), and the "
+        "predictions are of counts: is the target a rate?"
+    )
+    return Finding("", "", rows, share, clause, "targets are no whole numbers", _OF_MASS, "fraction", share)
+
+
 def crossing_finding(rows: int, share: float) -> Finding:
     """Quantiles that fall as their level rises in most rows, after all that they do to the scores."""
     clause = (

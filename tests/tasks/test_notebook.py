@@ -17,7 +17,7 @@ from databases import mlflow_database
 from scipy import stats
 
 import congruence
-from congruence.kernels import Mixture, MultivariateNormal, Normal, Quantiles, Samples
+from congruence.kernels import Mixture, MultivariateNormal, Normal, Poisson, Quantiles, Samples
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.evaluate.evaluation import evaluate as evaluate_plan
@@ -104,6 +104,29 @@ def test_the_numbers_are_those_of_the_pipeline(tmp_path: Path, tracking: Trackin
     assert not own["valid"][7]
     for name in ("cce", "pit", "nll", "calibration_spread"):
         np.testing.assert_allclose(own[name].to_numpy(float), logged[name].to_numpy(float), rtol=1e-4, atol=1e-6)
+
+
+def test_predictions_and_slices_in_another_order_and_columns_of_one_value_are_refused() -> None:
+    frame = table()
+    x, y, turned = frame[["a", "b"]], frame["y"], frame[::-1]
+    spread = np.ones(ROWS)
+    for predicted in ((turned["a"], spread), pd.DataFrame({"mean": turned["a"], "std": 1.0})):
+        with pytest.raises(InvalidInputError, match="predicted: model: its index holds the rows of X in another order"):
+            congruence.evaluate(x, y, predicted)
+    with pytest.raises(InvalidInputError, match="slices: 'place': its index holds the rows of X in another order"):
+        congruence.evaluate(x, y, (frame["a"], spread), slices={"place": turned["place"]})
+    with pytest.raises(InvalidInputError, match="X: 'a', 'b': each has one value in all rows"):
+        congruence.evaluate(x.assign(a=1.0, b=2), y, (frame["a"], spread))
+
+
+def test_targets_of_counts_that_are_no_whole_numbers_are_told_first() -> None:
+    frame = table()
+    rates = np.abs(frame["y"].to_numpy()) + 0.001
+    found = congruence.evaluate(frame[["a", "b"]], rates, Poisson(np.exp(frame["a"].to_numpy())))
+    assert found.sentences[0] == (
+        f"100 % of the targets are no whole numbers, such as {rates[0]:.6g} (row 0), and the predictions are of "
+        "counts: is the target a rate?"
+    )
 
 
 def test_weights_are_said_to_be_of_scores_alone() -> None:
