@@ -203,7 +203,8 @@ def _may_be_best(comparison: Comparison) -> str:
     else:
         said = f"May be the best by CRPS (95 % confidence set): {', '.join(left)}."
     if corrected := comparison.may_be_best_recalibrated:
-        said += f" With those that recalibration would help, as they would be then: {'; '.join(corrected)}."
+        said += f" With those that recalibration would help, as they would be then: {'; '.join(corrected)}"
+        said += " (by what each states itself; `congruence recalibrate` goes by the inputs, too)."
     return said
 
 

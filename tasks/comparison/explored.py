@@ -293,8 +293,8 @@ def _sentence(first: str, second: str, parts: ScoreParts, scale: float) -> str:
     if not _is_clear(parts.total) and not _is_clear(parts.honesty) and not _is_clear(parts.knowledge):
         return f"{first} and {second} have the same CRPS within chance, and know as much and are as honest."
 
-    def share(part: Part) -> str:
-        percent = 100.0 * abs(part.value) / scale
+    def share(part: Part, of: float = scale) -> str:
+        percent = 100.0 * abs(part.value) / of
         return f"{percent:.0f} %" if percent >= 10.0 else f"{percent:.2g} %"
 
     if _is_clear(parts.total):
@@ -311,9 +311,9 @@ def _sentence(first: str, second: str, parts: ScoreParts, scale: float) -> str:
             reasons.append(f"{words[part.value > 0.0]} ({share(part)})")
     if reasons:
         said += f": it {' and '.join(reasons)}"
-    gain = parts.gains[0]
+    gain, own = parts.gains[0], scale + parts.total.value
     if gain.low > 0.0 and gain.value > 0.01 * scale:
-        said += f". Recalibrated by what it states itself, {first} would gain {share(gain)}"
+        said += f". Recalibrated by what it states itself, {first} would gain {share(gain, own)} of its own"
     return f"{said}."
 
 

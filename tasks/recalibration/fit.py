@@ -103,7 +103,9 @@ def fit_version(
     calibration = prepare_calibration(x, input_kernel=protocol.input_kernel, seed=seed)
     known = dependence or RowDependence()
     test = calibration.test_version(targets, predictive, keys=keys, seed=seed, groups=known.groups, time=known.time)
-    return FittedVersion(map_bytes(fitted), len(chosen), test.p_value, in_words(fitted, x), fitted.depends_on_input)
+    return FittedVersion(
+        map_bytes(fitted), len(chosen), test.p_value, in_words(fitted, x, predictive.members), fitted.depends_on_input
+    )
 
 
 def _chosen(keys: Array, fitting: Array | None, seed: int) -> Array:

@@ -273,7 +273,10 @@ def test_why_the_better_version_is_better(compared):
         assert f"{label} is worse than angle/1 by" in won.sentence
         assert "less honest" in won.sentence
         assert "knows" not in won.sentence
-        assert f"Recalibrated by what it states itself, {label} would gain" in won.sentence
+        parts, own = won.scores["crps"]["all rows"], comparison.pairs[label].first.metrics["crps_mean"].value
+        percent = 100.0 * parts.gains[0].value / own
+        gain = f"{percent:.0f} %" if percent >= 10.0 else f"{percent:.2g} %"
+        assert f"Recalibrated by what it states itself, {label} would gain {gain} of its own." in won.sentence
         assert won.table().groupby(["score", "rows of"]).size().tolist() == [6] * 6
     assert comparison.may_be_best == ["angle/1"]
     page = comparison_report(comparison)

@@ -227,6 +227,10 @@ def test_a_preview_is_of_rows_that_the_fit_has_not_seen_and_stands_in_the_report
     assert table["CCE"].then < 0.5 * table["CCE"].now
     assert table["calibration p"].now < 0.001
     assert tried.said.startswith("spreads multiplied by")
+    draws = [Samples(law.loc[:, None] + 0.5 * rng.normal(size=(700, count)))[chosen] for count in (10, 200)]
+    few, many = (preview(EXACT, x[chosen], y[chosen], each, keys[chosen], half, 0) for each in draws)
+    assert few.said.endswith("; its CRPS reads too low, as the 10 draws of a row move together")
+    assert "CRPS" not in many.said
     page = render("what_to_do.html", preview=tried, model=ModelVersion("angle", "3", "models:/angle/3"))
     assert "recalibrate FILE --version models:/angle/3" in page
     assert page.count("<tr>") == 6

@@ -164,6 +164,9 @@ def test_a_dishonest_version_stands_also_as_it_would_be_when_recalibrated(regist
     assert "angle/1, recalibrated" not in shown.output
     assert f"angle/2 is recalibrated by: congruence recalibrate {file} --version models:/angle/2" in shown.output
     assert "With those that recalibration would help, as they would be then: " in shown.output
+    assert "(by what each states itself; `congruence recalibrate` goes by the inputs, too)" in " ".join(
+        shown.output.split()
+    )
     details = run("compare", file, TRUTH, NARROW, "--details", *home)
     assert "why angle/2 differs" in details.output
     (said,) = json.loads(run("compare", file, TRUTH, NARROW, "--json", *home).stdout)
