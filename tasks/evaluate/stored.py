@@ -128,6 +128,11 @@ def _prediction_columns(stored: StoredPredictions, split: SplitSettings, schema:
     roles = {*split.input_columns, *split.model_input_columns, *split.slices, *split.design_columns.values()}
     roles |= {name for name in (stored.key, stored.version, stored.time, *split.target_columns) if name is not None}
     left = [each.name for each in schema if each.name not in roles and (is_number(each.type) or is_list(each.type))]
+    for parameter, column in stored.columns.items():
+        if column in schema.names and column not in left:
+            kind = schema.field(column).type
+            why = "is named as input, slice, key or target, too" if column in roles else f"holds {kind}, not numbers"
+            raise SettingsError(f"predictions.columns.{parameter}: column {column!r} of {where} {why}")
     try:
         return output_columns_among(stored, left)
     except ContractError as error:

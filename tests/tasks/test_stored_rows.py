@@ -105,3 +105,13 @@ def test_a_frame_in_memory_gives_the_rows_and_laws_of_each_version() -> None:
     assert found["a"].predictive.mean().tolist() == [1.0, 2.5]
     with pytest.raises(SettingsError, match="no columns are called as those of a distribution"):
         rows_in_frame(frame.drop(columns="std"), said, split)
+
+
+def test_columns_of_predictions_that_hold_no_numbers_or_are_inputs_are_told_as_that() -> None:
+    frame = pd.DataFrame({"x": [1.0, 2.0], "mu": ["1", "abc"], "sd": [1.0, 1.0], "y": [1.0, 2.0]})
+    said = StoredPredictions.model_validate({"from": "f", "family": "normal", "columns": {"loc": "mu", "scale": "sd"}})
+    split = SplitSettings(uri="f", input=["x"], input_kind="features", target="y")
+    with pytest.raises(SettingsError, match=r"predictions.columns.loc: column 'mu' of the frame holds .*, not numbers"):
+        rows_in_frame(frame, said, split)
+    with pytest.raises(SettingsError, match=r"column 'mu' of the frame is named as input, slice, key or target, too"):
+        rows_in_frame(frame.assign(mu=1.0), said, split.model_copy(update={"input": ["x", "mu"]}))
