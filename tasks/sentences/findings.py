@@ -310,11 +310,13 @@ def _skew(reading: GroupReading, sizes: TargetRows) -> str:
 def _crowded(reading: GroupReading, sizes: TargetRows) -> float | None:
     """The share of the targets before the median, of those that are cut off where a skew would have them reach.
 
-    None where they reach further on that side than on the other, or are no more before the median than should be.
+    None where they reach further on that side than on the other, by two standard errors at least, or are no more before
+    the median than should be.
     """
     side, other, low = (0.95, 0.05, 0.1) if reading.strength > 0 else (0.05, 0.95, 0.5)
     held = float(np.mean((sizes.pit > low) & (sizes.pit < low + 0.4)))
-    is_cut = reading.dominant == "skew" and sizes.share_outside(side) <= sizes.share_outside(other)
+    beyond, before = sizes.share_outside(side), sizes.share_outside(other)
+    is_cut = reading.dominant == "skew" and beyond - before <= 2.0 * ((beyond + before) / len(sizes.pit)) ** 0.5
     return held if is_cut and held > 0.4 else None
 
 

@@ -469,6 +469,12 @@ def test_targets_that_are_cut_off_are_not_said_to_reach_further_there() -> None:
     held = f"{100 * between:.0f} % lie between the 10 % quantile and the median, where 40 % should"
     assert found.clause.startswith(f"the targets are distributed otherwise than predicted: {held}")
     assert found.short == "distributed otherwise than predicted"
+    # 4.9 % above the 95 % quantile beside 4.1 % below the 5 % one show no skew, either.
+    even = np.concatenate(
+        [np.full(12, 0.97), np.full(10, 0.03), np.linspace(0.05, 0.5, 120), np.linspace(0.5, 0.95, 98)]
+    )
+    sizes = TargetRows(stats.norm.ppf(even), np.zeros(240), np.ones(240), even)
+    assert "44 % lie between the 10 % quantile and the median" in group_finding(reading, "", "", sizes).clause
     right = rng.gamma(2.0, size=2000) - 2.0
     sizes = TargetRows(right, np.zeros(2000), np.ones(2000), stats.norm.cdf(right / 2.0**0.5))
     skewed = group_finding(replace(reading, strength=0.4), "", "", sizes)
