@@ -114,8 +114,7 @@ def read_what_is_wrong(
         of_segment = [each.rest for each in found if each.name == first.place]
         if of_segment:
             return of_segment[0].get(place)
-        among = (groups[place], LEVEL / len(groups)) if place else ()
-        return kind.fault_beside(rows, groups[first.place], *among)
+        return kind.fault_beside(rows, groups[first.place], groups[place] if place else None)
 
     def beside(found: Sequence[Segment]) -> list[Finding]:
         parts = [groups[place.name] for place in places if kind.is_named(place, LEVEL)]
@@ -362,7 +361,7 @@ def _mixed(rows: RowsRead, chosen: Array) -> Array:
 def _beside(rows: RowsRead, place: str, places: Mapping[str, Array]) -> dict[str, Finding]:
     """See ``Segment.rest``."""
     fault = partial(rows.kind.fault_beside, rows, places[place])
-    others = {name: fault(own, LEVEL / len(places)) for name, own in places.items() if name != place}
+    others = {name: fault(own) for name, own in places.items() if name != place}
     return {name: found for name, found in {"": fault(), **others}.items() if found is not None}
 
 

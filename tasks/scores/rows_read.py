@@ -45,6 +45,9 @@ from congruence.tasks.sentences.counts import (
 from congruence.tasks.sentences.findings import Finding, group_finding
 from congruence.tasks.sentences.target_rows import TargetRows
 
+BESIDE = 0.01
+"""Level at which rows beside a place have a fault: asked of all of them and of a dozen places, after that place was."""
+
 
 @dataclass(frozen=True)
 class RowsRead:
@@ -152,13 +155,11 @@ class Kind(Generic[R]):
         """Whether the fault of a place is beyond chance over all places, and worth naming."""
         return place.q_value <= level and self.is_off(place.reading)
 
-    def fault_beside(
-        self, rows: RowsRead, chosen: Array, among: Array | None = None, level: float = LEVEL
-    ) -> Finding | None:
+    def fault_beside(self, rows: RowsRead, chosen: Array, among: Array | None = None) -> Finding | None:
         """The fault of all rows but some by their numbers, or of those ``among`` them; None of none beyond chance."""
         others = np.setdiff1d(np.arange(len(rows)) if among is None else among, chosen)
         reading: Any = self.read(rows, others) if len(others) > 1 else None
-        if reading is None or reading.p_value > level or not self.is_off(reading):
+        if reading is None or reading.p_value > BESIDE or not self.is_off(reading):
             return None
         return self.finding(reading, "", "", None if rows.targets is None else rows.targets[others])
 
