@@ -37,7 +37,7 @@ from congruence.kernels.arrays import Array, require_matrix
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.scores.metrics import METRICS_ASKED, MetricName
-from congruence.tasks.settings.parts import ProtocolSettings, Strict
+from congruence.tasks.settings.parts import ProtocolSettings, Strict, checked
 from congruence.tasks.settings.sections import EncoderSettings
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class CongruenceEvaluator(ModelEvaluator):
             )
         config = dict(evaluator_config or {})
         embeddings = config.pop("embeddings", None)
-        settings = EvaluatorConfig.model_validate(config)
+        settings = checked(EvaluatorConfig, config, "evaluator_config")
         frame, targets = _frame(dataset), _targets(dataset)
         if settings.input is None and model is None and embeddings is None:
             raise InvalidInputError(

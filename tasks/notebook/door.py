@@ -27,7 +27,7 @@ from congruence.tasks.notebook.table import Given, require_same_order, rows_of
 from congruence.tasks.scores.metrics.registry import metric_names
 from congruence.tasks.scores.reading import WEIGHTED
 from congruence.tasks.scores.version import score_version
-from congruence.tasks.settings.parts import ProtocolSettings
+from congruence.tasks.settings.parts import ProtocolSettings, checked
 from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import measure
 
@@ -250,7 +250,9 @@ def _protocol(protocol: Any, rows: MemoryRows) -> EvaluationProtocol:
     if isinstance(protocol, str) and protocol not in PROTOCOLS:
         raise InvalidInputError(f"protocol: {protocol!r} is none; choose from {', '.join(PROTOCOLS)}")
     chosen: EvaluationProtocol = (
-        protocol if isinstance(protocol, EvaluationProtocol) else ProtocolSettings.model_validate(protocol).protocol()
+        protocol
+        if isinstance(protocol, EvaluationProtocol)
+        else checked(ProtocolSettings, protocol, "protocol").protocol()
     )
     if chosen.reference != "test":
         raise InvalidInputError(

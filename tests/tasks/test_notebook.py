@@ -26,6 +26,7 @@ from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.mlflow.identity import run_metrics
 from congruence.tasks.mlflow.reading import read_scores
 from congruence.tasks.notebook.table import Given, rows_of
+from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import TrackingSettings
 
@@ -117,6 +118,16 @@ def test_predictions_and_slices_in_another_order_and_columns_of_one_value_are_re
         congruence.evaluate(x, y, (frame["a"], spread), slices={"place": turned["place"]})
     with pytest.raises(InvalidInputError, match="X: 'a', 'b': each has one value in all rows"):
         congruence.evaluate(x.assign(a=1.0, b=2), y, (frame["a"], spread))
+
+
+def test_a_protocol_that_is_misspelled_is_told_by_its_key() -> None:
+    frame = table()
+    with pytest.raises(
+        SettingsError, match=r"protocol: regularisation: there is no such key; did you mean 'regularization'\?"
+    ):
+        congruence.evaluate(
+            frame[["a", "b"]], frame["y"], narrow(frame), protocol={"base": "exact", "regularisation": 0.1}
+        )
 
 
 def test_targets_of_counts_that_are_no_whole_numbers_are_told_first() -> None:
