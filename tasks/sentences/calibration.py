@@ -19,6 +19,7 @@ NEGLIGIBLE = 0.05
 """A strength below which a fault, however certain, hardly matters: a shift of .05 predicted spreads, 4 % of spread."""
 
 _LEAST_P = 0.001
+_FAR = 5.0
 
 # Of each fault, with a negative and with a positive strength.
 _SHAPES = {
@@ -54,11 +55,16 @@ def fault_clause(fault: str, strength: float, shift: float, factor: float) -> st
     """A fault with its size as a clause: "the targets lie 0.4 predicted spreads above the predictions"."""
     if fault == "bias":
         side = "above" if strength > 0 else "below"
-        return f"the targets lie {_number(abs(shift))} predicted spreads {side} the predictions"
+        return f"the targets lie {shift_in_words(shift)} predicted spreads {side} the predictions"
     if fault == "spread":
         size = "small" if strength > 0 else "large"
         return f"the predicted spread is too {size} by a factor of {_factor(factor if strength > 0 else 1.0 / factor)}"
     return _SHAPES[fault][strength > 0]
+
+
+def shift_in_words(shift: float) -> str:
+    """A shift in predicted spreads: bounded scores do not tell 5 of them from 140."""
+    return _number(abs(shift)) if abs(shift) < _FAR else f"{_FAR:.0f} or more"
 
 
 def reading_clause(reading: GroupReading) -> str:
@@ -119,6 +125,8 @@ def correlation_clause(correlation: Correlation) -> str:
 
 def _interval(reading: GroupReading) -> str:
     if reading.dominant == "bias":
+        if abs(reading.shift) >= _FAR:
+            return ""
         low, high = sorted(abs(v) for v in reading.shift_interval)
         return (
             f" ({_number(low)} to {_number(high)})" if reading.shift_interval[0] * reading.shift_interval[1] > 0 else ""

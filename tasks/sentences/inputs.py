@@ -15,6 +15,7 @@ from congruence.kernels.trust.columns import PICTURE_COLUMNS, Column, ColumnRang
 from congruence.kernels.trust.judgement import BEYOND, WithholdingJudgement
 from congruence.kernels.trust.scorer import InputScores
 from congruence.kernels.trust.support import Support, SupportReading
+from congruence.tasks.sentences.calibration import shift_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,7 +169,8 @@ def _fault_near(reading: LocalReading, row: int) -> str:
     name, is_positive = ORDERS[int(reading.dominant[row])], bool(reading.strength[row] > 0)
     if name == "bias":
         shift = float(reading.shift[row])
-        return f"targets near it lie {abs(shift):.2g} predicted spreads {'above' if shift > 0 else 'below'} predictions"
+        side = "above" if shift > 0 else "below"
+        return f"targets near it lie {shift_in_words(shift)} predicted spreads {side} predictions"
     if name == "spread":
         return f"targets near it spread {float(reading.factor[row]):.2g} times as far as predicted"
     return _SHAPES[name, is_positive]
