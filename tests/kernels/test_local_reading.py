@@ -328,7 +328,7 @@ def test_faults_in_plain_words() -> None:
     assert fault_clause("bias", 0.4, 0.41, 1.0) == "the targets lie 0.41 predicted spreads above the predictions"
     assert fault_clause("bias", -0.4, -0.41, 1.0) == "the targets lie 0.41 predicted spreads below the predictions"
     assert (
-        fault_clause("bias", -1.7, -140.0, 20.0) == "the targets lie 4 or more predicted spreads below the predictions"
+        fault_clause("bias", -1.7, -140.0, 20.0) == "the targets lie 5 or more predicted spreads below the predictions"
     )
     assert fault_clause("spread", 0.7, 0.0, 1.62) == "the predicted spread is too small by a factor of 1.62"
     assert fault_clause("spread", -0.7, 0.0, 0.5) == "the predicted spread is too large by a factor of 2"
