@@ -92,8 +92,7 @@ class CongruenceTest:
     @property
     def band(self) -> tuple[float, float]:
         """Where the statistic lies in 95 of 100 splits if the model is the truth."""
-        low, high = np.quantile(self.null_statistics, (0.025, 0.975))
-        return float(low), float(high)
+        return band_of(self.null_statistics)
 
     @property
     def p_value_kind(self) -> str:
@@ -113,6 +112,15 @@ class CongruenceTest:
         the model is right at the point itself. Read them as places to look around, not as verdicts on single points.
         """
         return benjamini_hochberg(self.point_p_values) <= level
+
+
+def band_of(draws: Array) -> tuple[float, float]:
+    """Returns between what ends one more draw lies in 95 of 100 cases, from draws (B,).
+
+    At 2.5 and 97.5 % of B + 1 (Hyndman and Fan 1996, type 6): between NumPy's own quantiles lie 94.3 % beside 256.
+    """
+    low, high = np.quantile(draws, (0.025, 0.975), method="weibull").tolist()
+    return low, high
 
 
 def benjamini_hochberg(p_values: Array) -> Array:

@@ -29,7 +29,7 @@ from congruence.kernels.arrays import Array, root_and_square_means, row_slices
 from congruence.kernels.dependence.blocks import DependentBlocks, enlargement, widening
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.blocks import BlockSums, evenly_spaced
-from congruence.kernels.engine.congruence_test import ENTRY_BITS, POOL_BITS, SimulatedSplits
+from congruence.kernels.engine.congruence_test import ENTRY_BITS, POOL_BITS, SimulatedSplits, band_of
 from congruence.kernels.engine.results import CongruenceUncertainty, ExpectedCongruence
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.targets import output_features
@@ -43,7 +43,6 @@ FILTER_OF_MANY = 0.05
 SPLITS = 16  # drawn for the expected mean CCE
 SIGN_BITS = 4  # 16 draws of the signs for each of them
 ROWS = 8192  # whose draws are in memory at once
-BAND = (0.025, 0.975)
 _SIGNS = "signs of blocks of rows"
 TABLE_ENTRIES = 16_384
 TABLE_TAIL = 1e-6
@@ -358,8 +357,7 @@ def expected_at(
 
     means, squares = root_and_square_means(squares_of, drawn, len(synthesis), weights)
     means *= np.sqrt(mean_squared_floor / max(float(np.mean(squares)), np.finfo(float).tiny))
-    low, high = np.quantile(means, BAND)
-    return ExpectedCongruence(float(np.mean(means)), float(low), float(high))
+    return ExpectedCongruence(float(np.mean(means)), *band_of(means))
 
 
 def expected_by_blocks(uncertainty: CongruenceUncertainty) -> ExpectedCongruence:
@@ -370,5 +368,5 @@ def expected_by_blocks(uncertainty: CongruenceUncertainty) -> ExpectedCongruence
     assert uncertainty.noise_means is not None
     mean = float(np.mean(uncertainty.noise_means))
     apart = 1.0 if uncertainty.blocks is None else widening(uncertainty.blocks)
-    low, high = mean + apart * (np.quantile(uncertainty.noise_means, BAND) - mean)
-    return ExpectedCongruence(mean, max(float(low), 0.0), float(high))
+    low, high = (mean + apart * (end - mean) for end in band_of(uncertainty.noise_means))
+    return ExpectedCongruence(mean, max(low, 0.0), high)

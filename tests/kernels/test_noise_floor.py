@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from congruence.kernels import RBF, Normal, Poisson, Polynomial, Samples, congruence_test, prepare
+from congruence.kernels.engine.congruence_test import band_of
 from congruence.kernels.engine.plan import PROBES
 from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.engine.targets import model_output_kernel, output_features
@@ -113,6 +114,13 @@ def test_the_test_has_what_its_statistic_would_be():
     assert test.expected == pytest.approx(np.mean(test.null_statistics))
     wrong = congruence_test(x, y, Normal(zero + 1.0, zero + 1.0), input_kernel=KERNEL, draws=199)
     assert wrong.statistic > wrong.band[1]
+
+
+def test_one_more_draw_lies_in_the_band_of_others_as_often_as_it_says():
+    drawn = np.random.default_rng(3).standard_normal((20_000, 257))
+    ends = np.array([band_of(draws) for draws in drawn[:, 1:]])
+    assert np.mean((ends[:, 0] <= drawn[:, 0]) & (drawn[:, 0] <= ends[:, 1])) == pytest.approx(0.95, abs=0.0045)
+    assert band_of(np.arange(1.0, 200.0)) == pytest.approx((5.0, 195.0))
 
 
 @pytest.mark.parametrize("gamma", [1.0, 20.0])
