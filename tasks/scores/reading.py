@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from congruence.kernels.arrays import Array
+from congruence.kernels.conditional_calibration.counts import CountReading
 from congruence.kernels.conditional_calibration.faults import BIAS, SKEW, SPREAD, TAILS
 from congruence.kernels.conditional_calibration.reading import GroupReading, Place, group_reading, mixed_scores
 from congruence.kernels.conditional_calibration.regions import Regions, read_regions
@@ -40,6 +41,7 @@ from congruence.tasks.sentences.calibration import (
     interpretation_sentence,
     no_fault,
 )
+from congruence.tasks.sentences.counts import count_clause
 from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of
 
 FEWEST_INTERPRETED = 30  # what the interpreter has been trained on
@@ -335,6 +337,8 @@ def weak_segments(
             sizes = None if rows.targets is None else rows.targets[judged]
             excess = excess_over(float(cce[chosen].mean()), float(expected[chosen].mean()))
             finding = kind.finding(reading, name, "", sizes)
+            if isinstance(reading, CountReading) and not np.array_equal(judged, chosen):
+                finding = replace(finding, clause=count_clause(reading, of_others=True))
             sample = len(rows) if is_sample else None
             finding = replace(finding, rows=len(chosen), share=len(chosen) / len(rows), sample=sample)
             gain = 0.0 if rows.targets is None else rows.targets.gain_of_part(chosen)

@@ -22,8 +22,11 @@ def count_fault(reading: CountReading) -> str:
     return _spread(reading)
 
 
-def count_clause(reading: CountReading) -> str:
-    """The fault with its size: "the predicted mean is 2.1 times too high (1.8 to 2.4): 83 observed, 174 expected"."""
+def count_clause(reading: CountReading, *, of_others: bool = False) -> str:
+    """The fault with its size: "the predicted mean is 2.1 times too high (1.8 to 2.4): 83 observed, 174 expected".
+
+    ``of_others``: whether some of the rows that were read are others than those that the sentence counts.
+    """
     shape = f"the counts are {_spread(reading)}: {_share_clause(reading)}"
     if not reading.mean_is_off:
         return shape
@@ -35,7 +38,8 @@ def count_clause(reading: CountReading) -> str:
     else:
         ends = reading.ratio, reading.low, reading.high
         times, low, high = ends if reading.ratio >= 1.0 else [1.0 / max(end, 1e-12) for end in (ends[0], *ends[:0:-1])]
-        mean = f"the predicted mean is {times:.3g} times too {side} ({low:.3g} to {high:.3g}): {sums}"
+        mean = f"the predicted mean is {times:.3g} times too {side} ({low:.3g} to {high:.3g})"
+        mean += "" if of_others else f": {sums}"
         mean += "; is an exposure missing?" if times >= MISSING and reading.more.observed > 0.0 else ""  # no 0 and 1
     return mean if reading.mean_comes_first else f"{shape}; {mean}"
 

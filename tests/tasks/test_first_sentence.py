@@ -323,6 +323,20 @@ def test_right_levels_have_no_fault_and_wrong_ones_are_told_as_coverage() -> Non
     assert "tails" not in text
 
 
+def test_a_range_of_counts_has_no_sums_of_other_rows_beside_its_own_number_of_rows() -> None:
+    """It is judged by rows that had no part in where its ends lie, nearly the same but not the same ones."""
+    n, rng = 4000, np.random.default_rng(0)
+    x = rng.normal(size=(n, 2))
+    rate = 0.15 * np.exp(0.4 * x[:, 0])
+    y = rng.poisson(np.where(x[:, 1] > 0.7, 2.5, 1.0) * rate).astype(float)
+    features = pd.DataFrame(x, columns=["age", "dose"])
+    slices = pd.DataFrame(index=range(n))
+    found = read_versions(x, y, {"": Poisson(rate)}, slices=slices, features=features)[""]
+    (said,) = [each for each in found.wrong.sentences if each.startswith("Where dose")]
+    counted = r"Where dose is above 0\.7\d+ \(9\d\d rows, 2\d %\) the predicted mean is 2\.6 times too low"
+    assert re.fullmatch(counted + r" \([^)]+\); is an exposure missing\?", said)
+
+
 def test_a_slice_without_its_claims_is_named_first_by_slice_segment_and_gate() -> None:
     """1,000 rows had 56 counts expected and none observed, and no fault was named."""
     n, rng = 4000, np.random.default_rng(1)
