@@ -276,6 +276,7 @@ class Segment:
         mixed: mean PIT scores that its rows and all others would have together if either were normal, (4,), their
             spread score by their shifts alone; of versions that are read by these.
         rest: the fault of all other rows as "", and of those of a place, by its name, where they have one.
+        without: the fault of its rows but those of a place, by its name, where they have one.
     """
 
     name: str
@@ -287,6 +288,7 @@ class Segment:
     places: tuple[str, ...] = ()
     mixed: Array | None = None
     rest: Mapping[str, Finding] = field(default_factory=dict)
+    without: Mapping[str, Finding] = field(default_factory=dict)
 
     @property
     def place(self) -> str:

@@ -113,9 +113,11 @@ def read_what_is_wrong(
         return found.assign(pit=said) if kind is SCORES else found
 
     def others(found: Sequence[Segment], first: Finding, place: str) -> Finding | None:
-        of_segment = [each.rest for each in found if each.name == first.place]
-        if of_segment:
-            return of_segment[0].get(place)
+        by_name = {each.name: each for each in found}
+        if first.place in by_name:
+            return by_name[first.place].rest.get(place)
+        if place in by_name:
+            return by_name[place].without.get(first.place)
         return kind.fault_beside(rows, groups[first.place], groups[place] if place else None)
 
     def beside(found: Sequence[Segment]) -> list[Finding]:
@@ -345,10 +347,7 @@ def weak_segments(
             mixed = _mixed(rows, chosen) if isinstance(reading, GroupReading) else None
             found.append(Segment(name, finding, segment.p_value, excess, _ranges(segment), gain, mixed=mixed))
             held[name] = chosen
-    found = [
-        replace(each, places=_places_in(each.name, held, len(rows)), rest=_beside(rows, each.name, held))
-        for each in found
-    ]
+    found = [_beside(replace(each, places=_places_in(each.name, held, len(rows))), rows, held) for each in found]
     return sorted(found, key=lambda segment: -segment.finding.weight)
 
 
@@ -362,11 +361,14 @@ def _mixed(rows: RowsRead, chosen: Array) -> Array:
     return mixed
 
 
-def _beside(rows: RowsRead, place: str, places: Mapping[str, Array]) -> dict[str, Finding]:
-    """See ``Segment.rest``."""
-    fault = partial(rows.kind.fault_beside, rows, places[place])
-    others = {name: fault(own) for name, own in places.items() if name != place}
-    return {name: found for name, found in {"": fault(), **others}.items() if found is not None}
+def _beside(segment: Segment, rows: RowsRead, places: Mapping[str, Array]) -> Segment:
+    """The segment with ``rest`` and ``without``."""
+    own, fault = places[segment.name], partial(rows.kind.fault_beside, rows)
+    others = {name: chosen for name, chosen in places.items() if name != segment.name}
+    rest = {"": fault(own), **{name: fault(own, chosen) for name, chosen in others.items()}}
+    without = {name: fault(chosen, own) for name, chosen in others.items()}
+    known = [{name: found for name, found in each.items() if found is not None} for each in (rest, without)]
+    return replace(segment, rest=known[0], without=known[1])
 
 
 def _places_in(place: str, places: Mapping[str, Array], rows: int) -> tuple[str, ...]:

@@ -268,21 +268,16 @@ def _amount(reading: GroupReading, sizes: TargetRows | None) -> float:
 
 
 def _spread(reading: GroupReading, sizes: TargetRows) -> str:
-    if (none := float(np.mean(sizes.std <= _ROUNDING * np.abs(sizes.mean)))) > 0.5 and reading.strength > 0:
-        where, apart = (
-            "all" if none == 1.0 else percent(none),
-            significant(float(np.mean(np.abs(sizes.y - sizes.mean)))),
-        )
+    none = float(np.mean(sizes.std <= _ROUNDING * np.abs(sizes.mean)))
+    if none > 0.5 and reading.strength > 0:
+        where = "all" if none == 1.0 else percent(none)
+        apart = significant(float(np.mean(np.abs(sizes.y - sizes.mean))))
         return f"the predicted spread is 0 in {where} of the rows, and the targets lie {apart} away on average"
     factor, low, high = _factor(reading, sizes)
     if reading.strength < 0:
         factor, low, high = 1.0 / factor, 1.0 / high, 1.0 / low
     size = "small" if reading.strength > 0 else "large"
-    told = (
-        f"{_times(factor)} ({_times(low)} to {_times(high)})"
-        if factor < FACTORS[1] - 0.01
-        else f"{_times(factor)} or more"
-    )
+    told = f"{_times(factor)} " + (f"({_times(low)} to {_times(high)})" if factor < FACTORS[1] - 0.01 else "or more")
     return f"the predicted spread is too {size} by a factor of {told}{_unit(factor, _UNIT_OF_SPREAD)}"
 
 

@@ -404,6 +404,22 @@ def test_targets_that_may_be_negative_have_no_factor_where_none_is() -> None:
     assert TargetRows(y[above], rows.mean[above], rows.std[above], rows.pit[above]).ratio is not None
 
 
+@pytest.mark.parametrize(("moved", "spread", "order"), [(0.6, 1.6, ["site", "load"]), (0.3, 0.4, ["load", "site"])])
+def test_a_slice_and_a_range_are_told_beside_each_other_whichever_comes_first(
+    moved: float, spread: float, order: list[str]
+) -> None:
+    """Each is read without the other's rows, and the search alone knows those of the range."""
+    rng = np.random.default_rng(0)
+    x, site = rng.normal(size=(3000, 3)), rng.choice(list("xyz"), 3000)
+    y = x[:, 0] + np.where(x[:, 2] < -0.8, spread, 1.0) * rng.normal(size=3000) + np.where(site == "x", moved, 0.0)
+    features = pd.DataFrame(x, columns=["age", "dose", "load"]).assign(site=site)
+    version = {"v": Normal(x[:, 0], np.ones(3000))}
+    said = read_versions(x, y, version, slices=features[["site"]], features=features)["v"].wrong.sentences
+    starts = {"site": "Where site is x (", "load": "Where load is up to -0."}
+    assert said[0].startswith(starts[order[0]])
+    assert any(each.startswith(starts[order[1]]) for each in said[1:])
+
+
 def test_a_second_fault_is_one_that_the_targets_themselves_have() -> None:
     """Of overdispersed counts the PIT values lie low for their skew, and the predicted mean is right."""
     rng = np.random.default_rng(2)
