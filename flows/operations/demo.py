@@ -36,7 +36,7 @@ from congruence.kernels.rng import stream
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits import hourly, registered_kinds
 from congruence.tasks.digits.dataset import write_digits
-from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, register_versions
+from congruence.tasks.digits.training import DESCRIPTIONS, MODEL_NAME, register_versions
 from congruence.tasks.mlflow.connection import point_mlflow_at
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.runtime.files import tracking_uri, whole_file

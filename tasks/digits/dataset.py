@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.runtime.files import whole_file
@@ -104,6 +103,8 @@ SplitName = Literal["train", "test"]
 
 @cache
 def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    from sklearn.datasets import load_digits  # seconds, which a process that predicts need not take
+
     bunch = load_digits()
     return np.asarray(bunch.images, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
 

@@ -377,7 +377,8 @@ def _preloaded(folder: Path) -> list[str]:
         said = (folder / "requirements.txt").read_text(encoding="utf-8")
     except OSError:
         return _OF_ALL
-    return _OF_ALL + [module for package, module in _OF_PACKAGES.items() if f"{package}==" in said]
+    named = {re.split(r"[^\w.-]", line, maxsplit=1)[0].lower() for line in said.splitlines()}
+    return _OF_ALL + [module for package, module in _OF_PACKAGES.items() if package in named]
 
 
 def _kill(end: socket.socket) -> None:
