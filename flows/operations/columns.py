@@ -56,6 +56,7 @@ class Roles:
     key: str | None
     slices: list[str]
     more_slices: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     design: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -90,7 +91,8 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     slices = [name for name in left if _groups(first.column(name))]
     slices.sort(key=lambda name: name not in asked)  # what the model reads first: there it can be wrong in its own way
     shown, more = slices[:MOST_SLICES], slices[MOST_SLICES:]
-    return Roles(chosen, kind, given, model_inputs, key, shown, more, design)  # type: ignore[arg-type]
+    unused = [name for name in rest if name not in {*read, *slices, *asked}]
+    return Roles(chosen, kind, given, model_inputs, key, shown, more, unused, design)  # type: ignore[arg-type]
 
 
 def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:

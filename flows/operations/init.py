@@ -79,7 +79,7 @@ def write_evaluation(
     # Read as the commands will read it.
     checked(EvaluationSettings, yaml.safe_load(text), str(output))
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text)
+    output.write_text(text, encoding="utf-8")
     return text
 
 
@@ -170,8 +170,9 @@ def _entry(name: str, value: Any, example: str, comment: str, indent: int = 4) -
 
 
 def _inputs(roles: Roles) -> list[str]:
+    unused = f"; without {in_yaml(roles.left_out)[1:-1]}" if roles.left_out else ""
     return [
-        f"    input: {in_yaml(roles.input)}    # what the encoder reads",
+        f"    input: {in_yaml(roles.input)}    # what the encoder reads{unused}",
         f"    input_kind: {roles.input_kind}    # image, text or features",
     ]
 
@@ -329,4 +330,4 @@ def relative_address(data: str, output: Path) -> str:
 
 def in_yaml(value: Any) -> str:
     """One YAML value on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+    return yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000).removesuffix("...\n").strip()

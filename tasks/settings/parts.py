@@ -68,7 +68,7 @@ def read_keys(path: Path, source: str, kind: str, keys: str, *, where_it_is_data
     import yaml  # a report in a notebook has settings of its own and reads no file
 
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except IsADirectoryError as error:
         raise SettingsError(f"{source}: is a folder; give the path of {kind} file") from error
     except OSError as error:

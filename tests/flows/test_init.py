@@ -52,6 +52,12 @@ def test_the_file_is_read_as_it_was_meant(tmp_path: Path) -> None:
     assert output.read_text().count("#") > 10
 
 
+def test_names_stand_as_they_are_and_unused_columns_are_named(tmp_path: Path) -> None:
+    rest = {"Größe in m²": np.arange(ROWS), "age": ["unknown" if row % 9 == 0 else str(row) for row in range(ROWS)]}
+    text = written(tmp_path, frame(**rest), target="price").read_text(encoding="utf-8")
+    assert "input: [rooms, area, Größe in m²]    # what the encoder reads; without age" in text
+
+
 def test_no_slice_is_proposed_of_the_name_of_a_score(tmp_path: Path) -> None:
     data = frame(reason=np.where(np.arange(ROWS) % 2, "sold", "let"))
     assert load_settings(written(tmp_path, data, target="price")).splits[0].slices == ["city"]
