@@ -261,9 +261,9 @@ def require_parameter(valid: Array, values: Array, name: str, family: str, expec
     if bool(np.all(valid)):
         return
     row = int(np.argmin(valid))
+    share = f" ({int(np.sum(~valid))} of {len(values)} rows are not)" if len(values) > 1 else ""
     raise InvalidInputError(
-        f"{family}.{name}: row {row} is {values[row]:g}, expected {expected} "
-        f"({int(np.sum(~valid))} of {len(values)} rows are not); check the model's output column"
+        f"{family}.{name}: row {row} is {values[row]:g}, expected {expected}{share}; check the model's output column"
     )
 
 

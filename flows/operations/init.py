@@ -330,4 +330,5 @@ def relative_address(data: str, output: Path) -> str:
 
 def in_yaml(value: Any) -> str:
     """One YAML value on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000).removesuffix("...\n").strip()
+    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000)
+    return text.removesuffix("...\n").strip()

@@ -122,18 +122,18 @@ class StoredTable:
         """How many rows there are, how many are evaluated, and why others are not."""
         rows, kept = len(self.keys), int(self.chosen.sum())
         reasons = {
-            "have no label yet": int((~self.labelled).sum()),
-            "have a label and no prediction": int((self.labelled & ~self.usable).sum()),
-            "name no version": int((self.labelled & self.usable & (self.versions < 0)).sum()),
+            ("has", "have", "no label yet"): int((~self.labelled).sum()),
+            ("has", "have", "a label and no prediction"): int((self.labelled & ~self.usable).sum()),
+            ("names", "name", "no version"): int((self.labelled & self.usable & (self.versions < 0)).sum()),
         }
-        reasons["are repeated for their key and version, of which the latest counts"] = (
-            rows - kept - sum(reasons.values())
-        )
-        parts = [f"{count:,} {why}" for why, count in reasons.items() if count]
+        repeated = rows - kept - sum(reasons.values())
+        reasons["is", "are", "repeated for the same key and version, of which the latest counts"] = repeated
+        parts = [f"{n:,} {one if n == 1 else many} {why}" for (one, many, why), n in reasons.items() if n]
         line = f"{self.source.split.name}: {kept:,} of {rows:,} stored predictions are evaluated"
         line += f"; {', '.join(parts)}" if parts else ""
         if self.corrected:
-            line += f". {self.corrected:,} keys have several labels that differ: the latest counts"
+            keys = "key has" if self.corrected == 1 else "keys have"
+            line += f". {self.corrected:,} {keys} several labels that differ: the latest counts"
         return line
 
     def rows_of(self, since: Any = None, until: Any = None) -> dict[str, Rows]:

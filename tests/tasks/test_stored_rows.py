@@ -41,7 +41,7 @@ def test_the_latest_label_of_a_key_counts_and_equal_ones_are_one(tmp_path: Path)
     assert found.labels[:, 0].tolist()[:3] == [11.0, 20.0, 30.0]
     assert (found.corrected, found.repeated) == (1, 1)
     assert found.said() == (
-        "p: 3 of 4 stored predictions are evaluated; 1 have no label yet. 1 keys have several labels that differ: the "
+        "p: 3 of 4 stored predictions are evaluated; 1 has no label yet. 1 key has several labels that differ: the "
         "latest counts"
     )
     by_time = table(tmp_path, ROWS, labels | {"at": [f"2026-01-0{n}" for n in (9, 1, 2, 3, 1, 1)]}, label_time="at")
@@ -59,8 +59,8 @@ def test_of_rows_of_one_key_and_version_the_latest_with_label_and_prediction_cou
     found = table(tmp_path, rows)
     assert {name: own.tolist() for name, own in found.rows_of().items()} == {"a": [1], "b": [4]}
     assert found.said() == (
-        "p: 2 of 6 stored predictions are evaluated; 1 have no label yet, 1 have a label and no prediction, 1 name no "
-        "version, 1 are repeated for their key and version, of which the latest counts"
+        "p: 2 of 6 stored predictions are evaluated; 1 has no label yet, 1 has a label and no prediction, 1 names no "
+        "version, 1 is repeated for the same key and version, of which the latest counts"
     )
     at = {"t": pd.to_datetime([f"2026-01-0{n}" for n in (5, 4, 3, 2, 2, 2)])}
     assert table(tmp_path, rows | at, time="t").rows_of()["a"].tolist() == [0]
