@@ -399,6 +399,10 @@ def test_places_share_the_fault_of_all_other_rows_and_none_is_said_to_be_right_b
     said, _ = sentences_of(whole, [oslo, mixed], 3, others=lambda *_: None)
     assert said[1:] == ["In all other rows no fault was found.", "1 place differs only by rows named above."]
     assert sentences_of(rest, [], 3)[0][1:] == ["In 3 of 3 places no fault was found by their rows alone."]
+    mass = fault("", 900, "mass", 2.0)
+    assert sentences_of(None, [], 3, [mass, oslo])[0][2:] == [
+        "In 3 of 3 places no fault was found by their rows alone."
+    ]
 
 
 def test_where_one_range_is_wrong_alone_nothing_is_said_to_share_an_overall_fault() -> None:
