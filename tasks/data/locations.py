@@ -170,7 +170,7 @@ class Location:
         elif self.filesystem.exists(self.path):
             return [self.path]
         else:
-            raise SplitError(f"{self.uri}: no such file or folder; check the split's uri")
+            raise SplitError(f"{self.uri}: no such file or folder; check the path")
         if not found:
             raise SplitError(f"{self.uri}: holds no file that ends in {' or '.join(suffixes)}; check uri and format")
         return sorted(found)

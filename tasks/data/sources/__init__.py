@@ -266,7 +266,7 @@ def _detected(location: Location) -> Source:
             return source
     if not location.is_folder():
         if not location.is_glob and not location.filesystem.exists(location.path):
-            raise SplitError(f"{location.uri}: no such file or folder; check the split's uri")
+            raise SplitError(f"{location.uri}: no such file or folder; check the path")
         raise SplitError(
             f"{location.uri}: the format does not show in the name; set format, for example to parquet or csv"
         )

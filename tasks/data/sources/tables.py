@@ -176,7 +176,7 @@ def read_zarr(file: SourceFile) -> Iterator[pa.RecordBatch]:
         at, options = (location.path, None) if location.is_local else (location.uri, dict(location.options))
         group = zarr.open_group(at, mode="r", storage_options=options)
     except (FileNotFoundError, ValueError, TypeError) as error:
-        raise SplitError(f"{location.uri}: there is no Zarr group here ({error}); check the split's uri") from error
+        raise SplitError(f"{location.uri}: there is no Zarr group here ({error}); check the path") from error
     yield from _side_by_side(file, {name: _chunked(array) for name, array in group.arrays()})
 
 

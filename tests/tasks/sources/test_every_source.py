@@ -160,7 +160,7 @@ def test_a_damaged_container_is_named_with_its_place(name: str, content: str, me
 
 
 def test_a_missing_split_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SplitError, match=r"no such file or folder; check the split's uri"):
+    with pytest.raises(SplitError, match=r"no such file or folder; check the path"):
         open_split(SplitSettings(uri=str(tmp_path / "nowhere"), input="image", target="angle"))
 
 
