@@ -95,8 +95,8 @@ class NullFeatures:
         if is_discrete:
             low, high = float(np.floor(low)), float(np.ceil(high))
         step = 1.0 if is_discrete and high - low < TABLE_ENTRIES else max(high - low, 1e-300) / TABLE_ENTRIES
-        grid = low + step * np.arange(int(np.ceil((high - low) / step)) + 2)
-        return cls(features, directions, features.along(grid, directions).astype(np.float32), low, step)
+        table = features.on_grid(low, step, int(np.ceil((high - low) / step)) + 2, directions)
+        return cls(features, directions, table.astype(np.float32), low, step)
 
     def __call__(self, y: Array) -> Array:
         """Returns psi in the kept directions, (..., r), of targets (...) or (..., q), in single precision."""
