@@ -63,8 +63,11 @@ def table_width(predictive: Distribution) -> int:
 
 
 def _spans(predictive: Distribution) -> Array:
-    """The first and the last count of the table of each distribution, (n, 2)."""
-    return predictive.quantile(np.array([[TAIL, 1.0 - TAIL]]))
+    """The first and the last count of the table of each distribution, (n, 2), which it keeps."""
+    kept = vars(predictive)
+    if "spans" not in kept:
+        kept["spans"] = predictive.quantile(np.array([[TAIL, 1.0 - TAIL]]))
+    return np.asarray(kept["spans"])
 
 
 def _width(spans: Array) -> int:

@@ -139,16 +139,10 @@ class BasisHypotheses:
 
     def evidence(self, coefficients: Array) -> Array:
         """The same of coefficients (k, 4, D) whose covariance is I: by the moments that their forms then have."""
-        forms, orders = self.forms(coefficients), len(ORDERS)
-        total, square = np.sum(self.weights, axis=1), np.sum(self.weights**2, axis=1)
+        total, square = np.sum(self.weights, axis=1)[:, None, None], np.sum(self.weights**2, axis=1)[:, None, None]
         scale = square / total  # of the gamma distribution: variance / mean / 2, so that forms / scale is chi-squared
-        freedom = total**2 / square
-        for choice in range(len(self.weights)):
-            for count, rows in ((1, slice(0, orders)), (orders, slice(orders, None))):
-                forms[choice, rows] = -log_gamma_tail(
-                    0.5 * count * freedom[choice], 0.5 * forms[choice, rows] / scale[choice]
-                )
-        return self._most(forms)
+        count = np.array([1] * len(ORDERS) + [len(ORDERS)])[:, None]
+        return self._most(-log_gamma_tail(0.5 * count * (total**2 / square), 0.5 * self.forms(coefficients) / scale))
 
     def _most(self, evidence: Array) -> Array:
         single = (1.0 - JOINT_PRIOR) / len(ORDERS)
@@ -167,16 +161,16 @@ def evidence_by_others(forms: Array) -> Array:
     mean = (total - forms) / others
     variance = (np.sum(apart**2, axis=-1, keepdims=True) - apart**2) / others - (apart / others) ** 2
     found = np.zeros_like(forms)
-    for place in zip(*np.nonzero(np.min(variance, axis=-1) > 0.0), strict=True):
-        m, v = mean[place], variance[place]
-        found[place] = -log_gamma_tail(m**2 / v, forms[place] * m / v)
+    varies = np.min(variance, axis=-1) > 0.0
+    m, v = mean[varies], variance[varies]
+    found[varies] = -log_gamma_tail(m**2 / v, forms[varies] * m / v)
     return found
 
 
 def log_gamma_tail(shape: float | Array, z: Array) -> Array:
     """log Q(shape, z) of the regularised upper incomplete gamma function, also where Q underflows.
 
-    ``shape`` is one number, or one for each z.
+    ``shape`` is of the shape of z, or broadcast to it.
     """
     tail = _gamma_tail(shape, z)
     far = tail < _SMALLEST

@@ -263,7 +263,7 @@ def tested_versions(
         sums |= run("calibration scores", scores_pass, bases, some) if some else {}
     scored = {version.name: ScoredVersion.of(bases, version, sums[version.name]) for version in versions}
     evidence = _evidence_by_shared_null(run, bases, scored, known)
-    smoothings = {name: each.smoothing for name, each in scored.items()}
+    smoothings = {name: None if places is None else each.smoothing for name, each in scored.items()}
     regressions = {name: each.regression for name, each in scored.items()}
     effects = run("calibration reading", reading_pass, bases, versions, regressions, smoothings, places, write)
     medoids, tested = None if places is None else bases.vectors(places.points), {}

@@ -7,6 +7,7 @@ where that of the libraries fails at parameters that models predict.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -41,21 +42,19 @@ class ScipyFamily(Parametric):
 
     _in_scipy: ClassVar[str]
 
-    def _scipy(self, *parameters: Any) -> Any:
-        return getattr(scipy.stats, self._in_scipy)(**dict(zip(self.parameters(), parameters, strict=True)))
-
-    @property
-    def _frozen(self) -> Any:
-        return self._scipy(*self._columns)
+    def _scipy(self, what: str, parameters: Sequence[Array], *given: Any, **options: Any) -> Array:
+        """A function of scipy's distribution with ``parameters``: a frozen one would write its documentation anew."""
+        named = dict(zip(self.parameters(), parameters, strict=True))
+        return np.asarray(getattr(getattr(scipy.stats, self._in_scipy), what)(*given, **named, **options))
 
     def _log_prob(self, y: Array) -> Array:
-        return np.asarray(self._frozen.logpdf(y))
+        return self._scipy("logpdf", self._columns, y)
 
     def _cdf(self, y: Array) -> Array:
-        return np.asarray(self._frozen.cdf(y))
+        return self._scipy("cdf", self._columns, y)
 
     def _quantile(self, q: Array) -> Array:
-        return np.asarray(self._frozen.ppf(q))
+        return self._scipy("ppf", self._columns, q)
 
     def _crps(self, y: Array) -> Array:
         """In closed form, and by quadrature in rows where that is not finite."""
@@ -71,13 +70,14 @@ class ScipyFamily(Parametric):
         """The CRPS of y (n, k), which may fail to be finite."""
 
     def mean(self) -> Array:
-        return np.asarray(self._scipy(*self._law).mean())
+        return self._scipy("mean", self._law)
 
     def std(self) -> Array:
-        return np.asarray(self._scipy(*self._law).std())
+        return self._scipy("std", self._law)
 
     def sample(self, size: int, seed: Seed = 0) -> Array:
-        return np.asarray(self._frozen.rvs(size=(len(self), size), random_state=stream(seed, "samples")))
+        rng = stream(seed, "samples")
+        return self._scipy("rvs", self._columns, size=(len(self), size), random_state=rng)
 
 
 class LocationScale(ScipyFamily):

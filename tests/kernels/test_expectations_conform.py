@@ -92,9 +92,9 @@ def inner_products(name, kernel):
     y = targets_of(law)
     at_targets = law.kernel_expectation(kernel, y)[ROWS]
     own = np.empty((2, 2))
-    for row in range(2):
+    for row, others in ((0, slice(0, 2)), (1, slice(1, 2))):
         values, weights = rule_of(name, row)
-        own[:, row] = law.kernel_expectation(kernel, values) @ weights
+        own[row, others] = own[others, row] = law[others].kernel_expectation(kernel, values) @ weights
     return values_at(kernel, y, y) - at_targets - at_targets.T + own[np.ix_(ROWS, ROWS)]
 
 
