@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +20,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.concurrency.sync import concurrency
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.testing.cli import invoke_and_assert
 
 from congruence.flows.deployed import (
     UnevaluatedError,
@@ -60,12 +58,10 @@ async def read(name: str) -> tuple[DeploymentResponse, list[Any]]:
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger() -> None:
+def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(create_pools())
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", "prefect.yaml"]
-    environment = os.environ | {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
-    done = subprocess.run(command, env=environment, cwd=INFRA, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout + done.stderr
+    monkeypatch.chdir(INFRA)
+    invoke_and_assert(["--no-prompt", "deploy", "--all", "--prefect-file", "prefect.yaml"], expected_code=0)
     watch, _ = asyncio.run(read("watch-registry/watch"))
     assert watch.entrypoint == "congruence.flows.deployed.watch_registry"
     assert [str(item.schedule.cron) for item in watch.schedules] == ["*/15 * * * *"]

@@ -24,9 +24,13 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from prefect.settings import PREFECT_API_URL
 
+from congruence.tasks.evaluate.evaluation import evaluate
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer
+from congruence.tasks.evaluate.plan import Plan
 from congruence.tasks.mlflow.identity import run_metrics
 from congruence.tasks.mlflow.reading import list_evaluations
 from congruence.tasks.runtime.files import ENDING
+from congruence.tasks.settings.evaluation import load_settings
 from congruence.tasks.settings.sections import TrackingSettings
 
 SHARDS = 6
@@ -71,8 +75,10 @@ def server(registry: Any) -> Iterator[MlflowServer]:
 
 @pytest.fixture(scope="module")
 def undisturbed(registry: Any, server: MlflowServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    uri = registry.register()
-    assert command(registry, uri, tmp_path_factory.mktemp("undisturbed"), "congruence", server).wait(timeout=250) == 0
+    """In this process, which has loaded everything: what is compared are its numbers."""
+    registry.register()
+    settings = load_settings(written(registry, tmp_path_factory.mktemp("undisturbed"), "congruence", server))
+    assert [outcome.status for outcome in evaluate(Plan(settings), LocalExecutor, Observer())] == ["evaluated"]
     return metrics_of_runs("congruence")
 
 
@@ -91,7 +97,8 @@ def test_a_command_ends_at_once_and_the_next_one_ends_as_if_undisturbed(
     cluster: str,
 ) -> None:
     experiment = f"{stage}-{number.name}-{mlflow_server}-{cluster}"
-    ended = command(registry, "models:/angle/1", tmp_path, experiment, server, cluster)
+    file = written(registry, tmp_path, experiment, server, cluster)
+    ended = command(file)
     wait_for(lambda: MOMENTS[stage](tmp_path, experiment), ended)
     tree = psutil.Process(ended.pid).children(recursive=True)
     assert server.running is not None
@@ -116,25 +123,27 @@ def test_a_command_ends_at_once_and_the_next_one_ends_as_if_undisturbed(
         assert run.info.status in ("FAILED", "FINISHED")
 
     done = {path: path.stat().st_mtime_ns for path in shards(tmp_path)}
-    assert command(registry, "models:/angle/1", tmp_path, experiment, server, cluster).wait(timeout=250) == 0
+    assert command(file).wait(timeout=250) == 0
     assert {path: path.stat().st_mtime_ns for path in shards(tmp_path) if path in done} == done
     assert metrics_of_runs(experiment) == undisturbed
     assert stale(experiment, server) == []
     assert list((registry.folder / "temporary").glob("process-*")) == []
 
 
-def command(
-    registry: Any, uri: str, store: Path, experiment: str, server: MlflowServer, cluster: str = "threads"
-) -> subprocess.Popen[bytes]:
-    # One Prefect server for all runs, and mostly workers that are threads: a run is up in seconds.
+def written(registry: Any, store: Path, experiment: str, server: MlflowServer, cluster: str = "threads") -> Path:
+    """An evaluation file, mostly with workers that are threads: a run is up in seconds."""
     (split,) = registry.content()["splits"]
-    file = registry.file(
-        models=[uri],
+    return registry.file(
+        models=["models:/angle/1"],
         splits=[split | {"shard_rows": 27}],
         store={"uri": str(store)},
         tracking={"experiment": experiment, "uri": server.uri},
         cluster={"kind": cluster, "workers": 1},
     )
+
+
+def command(file: Path) -> subprocess.Popen[bytes]:
+    # One Prefect server for all runs.
     arguments = [sys.executable, "-m", "congruence.flows.cli.main", "evaluate", str(file)]
     return subprocess.Popen(
         arguments, start_new_session=True, env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
