@@ -143,12 +143,12 @@ def test_targets_of_counts_that_are_no_whole_numbers_are_told_first() -> None:
 def test_weights_are_said_to_be_of_scores_alone() -> None:
     frame = table()
     asked = {"X": frame[["a", "b", "c"]], "y": frame["y"], "predicted": narrow(frame)}
-    found = congruence.evaluate(**asked, weights=frame["weight"])
-    assert found.sentences == congruence.evaluate(**asked).sentences
+    found, plain = congruence.evaluate(**asked, weights=frame["weight"]), congruence.evaluate(**asked)
+    assert found.sentences == plain.sentences
     said = "Scores are weighted; tests, sentences and their shares of the rows count every row once."
     assert said in repr(found).splitlines()
     assert said in found.page
-    assert "weighted" not in repr(congruence.evaluate(**asked))
+    assert "weighted" not in repr(plain)
 
 
 def test_sentences_name_sizes_in_the_unit_of_the_targets() -> None:

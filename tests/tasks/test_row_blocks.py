@@ -94,7 +94,7 @@ def _workers_find_the_tests(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def threads():
     with dask_client(ClusterSettings(kind="threads", workers=1)) as client:
         yield client
