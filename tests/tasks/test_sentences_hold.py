@@ -75,6 +75,15 @@ def test_a_segment_within_another_with_the_same_fault_is_not_told_again() -> Non
     assert len(ends) == len({round(end, 1) for end in ends}) <= 2, said
 
 
+def test_a_slice_of_whole_numbers_is_not_told_again_as_a_range_of_one_of_them() -> None:
+    rng = np.random.default_rng(0)
+    digit, x = rng.integers(0, 5, 1500), rng.standard_normal(1500)
+    predicted = Normal(x, np.where(digit == 1, 1.0 / 1.3, 1.0 / 2.1))
+    given = pd.DataFrame({"x": x, "digit": digit}), x + rng.standard_normal(1500), predicted
+    found = congruence.evaluate(*given, slices=["digit"], metrics=SENTENCES, progress=False)
+    assert [each.startswith("Where digit is 1 (") for each in found.sentences] == [False, True, False], found.sentences
+
+
 def test_a_fault_of_half_of_the_rows_is_told_there_whatever_the_mean_over_all_rows_has() -> None:
     """All rows have half of it: that the predicted spread is 1.31 times too large was all that was said."""
     draws = Samples(MEAN[:, None] + WIDE[:, None] * RNG.normal(size=(ROWS, 200)))
