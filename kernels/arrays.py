@@ -172,8 +172,9 @@ def mean_one(weights: Any, n: int) -> Array:
 
 
 def mean_over(values: Array, weights: Array | None) -> float:
-    """The mean of values (n,), weighted where there are weights."""
-    return float(np.mean(values) if weights is None else np.average(values, weights=weights))
+    """The mean of values (n,), weighted where there are weights; NaN where some are infinite of either sign."""
+    with np.errstate(invalid="ignore"):
+        return float(np.mean(values) if weights is None else np.average(values, weights=weights))
 
 
 def root_and_square_means(

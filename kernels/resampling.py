@@ -130,8 +130,13 @@ class ScoreStatistics:
         return float(np.max(self.counts) / np.sum(self.counts))
 
     def means(self) -> dict[str, float]:
-        """The mean of every score."""
-        return dict(zip(self.names, (self.sums.sum(axis=0) / self.counts.sum()).tolist(), strict=True))
+        """The mean of every score; NaN where some are infinite of either sign."""
+        return dict(zip(self.names, (self._sum / self.counts.sum()).tolist(), strict=True))
+
+    @property
+    def _sum(self) -> Array:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.sums.sum(axis=0))
 
     def too_few(self, blocks: DependentBlocks | None = None) -> str:
         """Why these rows have no interval; "" where they do. See ``weights.too_few_rows``."""
@@ -242,7 +247,7 @@ class ScoreStatistics:
         infinite = np.isinf(self.sums).any(axis=0)
         sums = np.where(infinite, 0.0, self.sums[filled])
         means = without_each(sums, self.counts[filled])
-        means[:, infinite] = self.sums.sum(axis=0)[infinite]
+        means[:, infinite] = self._sum[infinite]
         return dict(zip(self.names, means.T, strict=True))
 
     def _require_rows(self, level: float) -> None:

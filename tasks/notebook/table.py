@@ -95,7 +95,8 @@ def rows_of(given: Given) -> MemoryRows:
     valid[list(left_out)] = False
     _require_some(valid, targets[valid], names)
     if left_out:
-        notes.append(f"{len(left_out)} of {len(frame)} rows are left out: {_first(left_out)}.")
+        are = "is" if len(left_out) == 1 else "are"
+        notes.append(f"{len(left_out)} of {len(frame)} rows {are} left out: {_first(left_out)}.")
     if given.embeddings is None and np.all(np.ptp(matrix[valid], axis=0) == 0.0):
         raise InvalidInputError(
             f"X: {_list(used)}: each has one value in all rows, which does not say which rows are near; add columns on "

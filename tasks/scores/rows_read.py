@@ -32,7 +32,7 @@ from congruence.kernels.marginal_calibration import CountFrequencies, count_freq
 from congruence.kernels.scores import resolution
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, finite_metrics
 from congruence.tasks.scores.metrics.metric import COVERAGE_LEVELS
-from congruence.tasks.sentences.calibration import LEVEL, NEGLIGIBLE, is_off, short_name
+from congruence.tasks.sentences.calibration import LEVEL, is_off, is_worth_naming, short_name
 from congruence.tasks.sentences.counts import (
     MOST_NAMED,
     count_fault,
@@ -211,7 +211,7 @@ def _of_counts(reading: CountReading) -> dict[str, float]:
 SCORES: Kind[GroupReading] = Kind(
     _read_scores,
     lambda rows, groups: group_readings(rows.scores, groups, rows.blocks, rows.members),
-    lambda reading: abs(reading.strength) >= NEGLIGIBLE,
+    is_worth_naming,
     lambda reading: reading.strength**2 * reading.share,
     lambda reading: short_name(reading.dominant, reading.strength),
     group_finding,

@@ -91,12 +91,22 @@ def no_fault(rows: int, p_value: float) -> str:
 
 def is_off(reading: GroupReading, level: float = LEVEL) -> bool:
     """Whether the rows of a reading have a fault together, beyond chance and worth naming."""
-    return reading.p_value <= level and abs(reading.strength) >= NEGLIGIBLE
+    return reading.p_value <= level and is_worth_naming(reading)
 
 
 def is_named(region: Place, level: float) -> bool:
     """Whether the fault of a place that is read is beyond chance over all places, and worth naming."""
-    return region.q_value <= level and abs(region.reading.strength) >= NEGLIGIBLE
+    return region.q_value <= level and is_worth_naming(region.reading)
+
+
+def is_worth_naming(reading: GroupReading) -> bool:
+    """Whether the dominant fault is large enough, and itself beyond chance.
+
+    Scores may be beyond chance by tails that are no fault, as of places that are too narrow and too wide; what is then
+    nearest to them may be small.
+    """
+    error = float(reading.score_errors[ORDERS.index(reading.dominant)])
+    return abs(reading.strength) >= max(NEGLIGIBLE, 2.0 * error)
 
 
 def inference_sentence(inference: BlocksInference) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.stats
 from scipy.special import ndtr, ndtri
 
+from congruence.kernels.arrays import mean_over
 from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.kernels.distributions import Normal, Poisson
 from congruence.kernels.errors import InvalidInputError
@@ -65,6 +68,11 @@ def test_an_infinite_score_makes_its_mean_infinite_and_no_other() -> None:
     estimates = ScoreStatistics.of({"nll": [1.0, np.inf, 2.0], "crps": [1.0, 2.0, 3.0]}).estimates()
     assert estimates["nll"].value == estimates["nll"].low == np.inf
     assert np.isfinite(estimates["crps"].high)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both = ScoreStatistics.of({"nll": [1.0, np.inf, -np.inf]}).estimates()
+        assert np.isnan(both["nll"].value)
+        assert np.isnan(mean_over(np.array([np.inf, -np.inf]), None))
 
 
 def test_what_cannot_be_aggregated_is_refused() -> None:

@@ -269,7 +269,7 @@ def test_missing_values_are_left_out_or_stay_and_a_model_is_asked_for_the_rows_t
     found = congruence.evaluate(frame[["a", "b"]], frame["y"], _fitted(table(120)), **FEW)
     assert (found.evaluation.split.rows, found.evaluation.split.valid_rows) == (120, 119)
     assert len(found.evaluation.predictive) == 119
-    assert "1 of 120 rows are left out: row 3: feature 'b' is missing" in repr(found)
+    assert "1 of 120 rows is left out: row 3: feature 'b' is missing" in repr(found)
 
 
 REFUSED = [

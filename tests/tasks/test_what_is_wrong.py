@@ -24,6 +24,7 @@ from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Sampl
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.reading import Place, group_reading, group_readings
 from congruence.kernels.pit import pit_values
+from congruence.kernels.resampling import ScoreStatistics
 from congruence.kernels.rng import hashed_keys
 from congruence.kernels.verdict import NO_FAULT
 from congruence.tasks.comparison.gate import apply_gate
@@ -48,8 +49,8 @@ from congruence.tasks.scores.metrics.registry import metric_names, metric_of
 from congruence.tasks.scores.points import features_of_inputs, named_features, over_all_rows
 from congruence.tasks.scores.reading import read_vector_targets, read_what_is_wrong, weak_segments
 from congruence.tasks.scores.rows_read import RowsRead
-from congruence.tasks.scores.summary import calibration_metrics
-from congruence.tasks.sentences.calibration import significant
+from congruence.tasks.scores.summary import _value, calibration_metrics
+from congruence.tasks.sentences.calibration import is_off, significant
 from congruence.tasks.sentences.findings import Finding, group_finding, sentences_of, what_is_wrong
 from congruence.tasks.sentences.target_rows import TargetRows
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
@@ -484,3 +485,19 @@ def test_targets_that_are_cut_off_are_not_said_to_reach_further_there() -> None:
     skewed = group_finding(replace(reading, strength=0.4), "", "", sizes)
     assert skewed.clause.startswith("the targets are skewed to the right of the predictions: ")
     assert skewed.short == "skewed to the right"
+
+
+def test_a_bias_that_is_within_chance_is_not_named_because_other_scores_are_off() -> None:
+    """Targets at one value in a slice make tails of all rows that are no fault; a small bias is what is nearest."""
+    reading = group_reading(np.concatenate([np.full(60, 0.5), np.random.default_rng(197).uniform(size=340)]))
+    assert (reading.dominant, reading.p_value < 0.05, reading.order_p_values[0] > 0.1) == ("bias", True, True)
+    assert not is_off(reading)
+    assert is_off(group_reading(stats.norm.cdf(stats.norm.ppf((np.arange(340) + 0.5) / 340) + 0.3)))
+
+
+def test_no_score_that_cannot_be_below_0_has_an_interval_that_is() -> None:
+    draws = np.random.default_rng(3).lognormal(0.0, 4.0, 60)
+    found = ScoreStatistics.of({"crps": draws}).estimates()["crps"]
+    assert found.low < 0.0
+    for name in ("crps_mean", "mae", "rmse"):
+        assert _value(metric_of(name), found).low == 0.0

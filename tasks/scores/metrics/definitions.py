@@ -256,7 +256,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "Mean continuous ranked probability score, a proper score. Of predicted quantiles and bins, with our "
         "interpolation between them; of draws the fair one, that of the distribution they are drawn from.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="crps", column="crps", column_label="CRPS",
-        margin="5 % of skill", marginal=_mean_marginal_crps,
+        bounds=(0.0, math.inf), margin="5 % of skill", marginal=_mean_marginal_crps,
         shown={"headlines": 7, "mlflow": 2, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},
     ),
     Metric(
