@@ -91,3 +91,7 @@ def test_a_wrong_parameter_is_counted_among_rows_and_not_in_a_row_by_itself() ->
         families.Normal([0.0, 0.0], [1.0, -1.0])
     with pytest.raises(InvalidInputError, match="row 0 is -1, expected a positive standard deviation; check"):
         families.Normal([0.0], [-1.0])
+    with pytest.raises(InvalidInputError, match=r"1 of 2 values are not finite, the first at row 1 \(inf\); drop"):
+        families.Normal([0.0, np.inf], [1.0, 1.0])
+    with pytest.raises(InvalidInputError, match=r"Normal.loc: is not finite at row 0 \(inf\); drop"):
+        families.Normal([np.inf], [1.0])
