@@ -37,8 +37,8 @@ from congruence.tasks.sentences.calibration import (
 )
 
 _PERCENT = 0.02
-FEWEST = 30
-"""Rows of a place below which its coverage says little."""
+FEWEST = 10
+"""Rows of a place below which its coverage says nothing, whatever it is."""
 
 
 @dataclass(frozen=True)
@@ -90,20 +90,21 @@ def coverage_if_true(evaluation: Evaluation) -> float:
 
 
 def worst_coverage(evaluation: Evaluation) -> tuple[str, float] | None:
-    """The slice, or region where there are none, whose 90 % intervals hold the share that is farthest from .9."""
-    slices, held = evaluation.slices, dict[str, float]()
+    """The slice, or region where there are none, whose 90 % intervals hold the share farthest from .9 beyond chance."""
+    slices, held = evaluation.slices, dict[str, tuple[float, int]]()
     if "coverage_90" in slices:
-        some = slices[slices["rows"] >= FEWEST]
-        names = some["slice"].astype(str) + " is " + some["value"].astype(str)
-        held = {f"where {name}": float(share) for name, share in zip(names, some["coverage_90"], strict=True)}
+        names = "where " + slices["slice"].astype(str) + " is " + slices["value"].astype(str)
+        held = dict(zip(names, zip(slices["coverage_90"], slices["rows"], strict=True), strict=True))
     elif {"pit", REGION} <= set(evaluation.scores.columns) and not getattr(evaluation.predictive, "has_steps", True):
         scores = evaluation.valid_scores
         inside = (scores["pit"] - 0.5).abs() <= 0.45
         groups = inside.groupby(scores[REGION], observed=True).agg(["mean", "size"])
-        shares = groups.loc[groups["size"] >= FEWEST, "mean"]
-        held = {place_in_words(str(name)): float(share) for name, share in shares.items()}
+        held = {place_in_words(str(name)): (share, size) for name, share, size in groups.itertuples()}
     right = coverage_if_true(evaluation)
-    return max(held.items(), key=lambda each: abs(each[1] - right), default=None)
+    chance = 1.96 * (right * (1.0 - right)) ** 0.5
+    told = [(abs(share - right) - chance / size**0.5, name) for name, (share, size) in held.items() if size >= FEWEST]
+    worst = max(told, default=(0.0, ""))[1]
+    return (worst, float(held[worst][0])) if worst else None
 
 
 def _in_percent(metric: MetricValue) -> tuple[str, str]:

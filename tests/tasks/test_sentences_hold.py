@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from congruence.kernels import Normal, Poisson, Samples
 from congruence.kernels.conditional_calibration.rare import extremes
 from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.conditional_calibration.segments import Feature, SearchedRows, faulty_segments
-from congruence.tasks.report.evaluation import headlines
+from congruence.tasks.report.evaluation import headlines, worst_coverage
 from congruence.tasks.scores.correction import _range
 from congruence.tasks.sentences.calibration import p_value_in_words
 from congruence.tasks.sentences.findings import Finding
@@ -134,6 +135,11 @@ def test_what_counts_should_hold_is_said_beside_what_they_hold() -> None:
     found = congruence.evaluate(TABLE, Y, Normal(MEAN, 3.0 * SPREAD), progress=False)
     (card,) = (each for each in headlines(found.evaluation) if each.name == "coverage_90")
     assert card.comment.startswith("90 % is right; worst: ")
+    slices = {"slice": ["site", "site", "site"], "value": ["Bern", "Oslo", "Rome"], "rows": [27, 541, 132]}
+    table = pd.DataFrame(slices | {"coverage_90": [0.11, 0.85, 0.83]})
+    assert worst_coverage(replace(found.evaluation, slices=table)) == ("where site is Bern", 0.11)
+    by_chance = table.assign(rows=[12, 541, 132], coverage_90=[0.8, 0.85, 0.83])
+    assert worst_coverage(replace(found.evaluation, slices=by_chance)) == ("where site is Oslo", 0.85)
     assert (
         "Once the model is registered, <code>congruence recalibrate FILE --version models:/NAME/1</code>" in found.page
     )
