@@ -79,9 +79,9 @@ def require_finite(array: Any, name: str) -> None:
         return
     bad = to_numpy(xp.argwhere(~finite))
     index = tuple(int(i) for i in bad[0])
-    many = f"{len(bad)} of {array.size} values are not finite, the first" if array.size > 1 else "is not finite"
+    many = f"{len(bad)} of {array.size} values are not finite, the first at" if array.size > 1 else "is not finite at"
     raise InvalidInputError(
-        f"{name}: {many} at {_place(index)} ({array[index]}); drop or repair these rows before the evaluation"
+        f"{name}: {many} {_place(index)} ({array[index]}); drop or repair these rows before the evaluation"
     )
 
 
