@@ -253,10 +253,12 @@ def _bias(reading: GroupReading, sizes: TargetRows) -> str:
 
 def _factor(reading: GroupReading, sizes: TargetRows) -> tuple[float, float, float]:
     """The targets' spread over the predicted one, with its interval."""
-    own, factor = sizes.factor, reading.factor
-    if own is not None and not 1.0 / _SATURATED < factor < _SATURATED and (own.value > 1) == (factor > 1):
-        return own.value, own.low, own.high
-    return factor, *reading.factor_interval
+    own, factor, (low, high) = sizes.factor, reading.factor, reading.factor_interval
+    if own is not None and (own.value > 1) == (factor > 1):
+        shows = low > 1 or high < 1 or own.low <= 1 <= own.high  # bounded scores tell a spread that few rows make last
+        if not (shows and 1.0 / _SATURATED < factor < _SATURATED):
+            return own.value, own.low, own.high
+    return factor, low, high
 
 
 def _amount(reading: GroupReading, sizes: TargetRows | None) -> float:

@@ -85,6 +85,20 @@ def test_a_slice_of_whole_numbers_is_not_told_again_as_a_range_of_one_of_them() 
     assert [each.startswith("Where digit is 1 (") for each in found.sentences] == [False, True, False], found.sentences
 
 
+def test_a_spread_that_is_called_wrong_has_no_interval_that_calls_it_right() -> None:
+    """Of all rows but a range a sixth are too narrow: "too small by a factor of 1.04 (0.993 to 1.09)" was said."""
+    rng = np.random.default_rng(0)
+    place, x = rng.integers(0, 6, 1500), rng.standard_normal(1500)
+    rng.random(1500), rng.choice(3, 1500)
+    predicted = Normal(x - 0.8 * (x > 1.0), np.where(place == 0, 0.6, 1.0))
+    given = pd.DataFrame({"x": x, "place": place}), x + rng.standard_normal(1500), predicted
+    found = congruence.evaluate(*given, slices=["place"], metrics=SENTENCES, progress=False)
+    (said,) = (each for each in found.sentences if each.startswith("In all other rows, the predicted spread is too"))
+    low, high = map(float, re.findall(r"\(([\d.]+) to ([\d.]+)\)", said)[0])
+    assert low > 1.0, said
+    assert high > low
+
+
 def test_a_fault_of_half_of_the_rows_is_told_there_whatever_the_mean_over_all_rows_has() -> None:
     """All rows have half of it: that the predicted spread is 1.31 times too large was all that was said."""
     draws = Samples(MEAN[:, None] + WIDE[:, None] * RNG.normal(size=(ROWS, 200)))
