@@ -304,10 +304,9 @@ class Segment:
     def repeats(self, place: Finding) -> bool:
         """Whether it is a slice, or all of a region, that is named with its fault, or a part of one with the same."""
         name = place.place.replace(" is ", " ", 1)  # of a region: "area is c"
-        has_its_rows = (
-            place.place in self.places and place.rows == self.finding.rows
-        )  # a whole number is a range of one
-        is_it = place.place == self.name or name == self.place or has_its_rows
+        if place.place in self.places and place.rows == self.finding.rows:  # "digit is 1", a range of whole numbers
+            return True
+        is_it = place.place == self.name or name == self.place
         return is_it or (name in self.lies_in and self.finding.repeats(place))
 
 
