@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from congruence.flows.cli.console import say
@@ -85,14 +86,12 @@ def prefect_server() -> Iterator[None]:
     """
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    if given := PREFECT_API_URL.value():
-        _require(given)
-        yield
-        return
-    _require_sound_database()
-    port = _free_port()
-    url = f"http://127.0.0.1:{port}/api"
-    with _process(port) as server:
+    with server_on_its_way() as started:
+        if started is None:
+            _require(PREFECT_API_URL.value())
+            yield
+            return
+        server, url = started
         # What loading makes stays, so the collector need not look through it again and again: a sixth of the time.
         with collector_paused():
             from congruence.flows.evaluate import without_limits
@@ -104,6 +103,34 @@ def prefect_server() -> Iterator[None]:
                 _send_what_is_queued()
                 raise
             _send_what_is_queued()
+
+
+_Started = tuple[subprocess.Popen[bytes], str]
+_started: ContextVar[_Started | None] = ContextVar("_started", default=None)
+
+
+@contextmanager
+def server_on_its_way() -> Iterator[_Started | None]:
+    """A server of our own and its address, which starts beside what is done inside; flows inside wait for it.
+
+    None where the environment or Prefect's profile names a server.
+
+    Raises:
+        SurroundingsError: the database of our own is damaged.
+    """
+    from prefect.settings import PREFECT_API_URL
+
+    if PREFECT_API_URL.value() or _started.get() is not None:
+        yield _started.get()
+        return
+    _require_sound_database()
+    port = _free_port()
+    with _process(port) as server:
+        token = _started.set((server, f"http://127.0.0.1:{port}/api"))
+        try:
+            yield _started.get()
+        finally:
+            _started.reset(token)
 
 
 @contextmanager

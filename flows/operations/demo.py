@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -28,7 +29,7 @@ import yaml
 from mlflow import MlflowClient
 
 from congruence.flows.cli.console import console, print_outcomes
-from congruence.flows.cli.session import run_evaluation
+from congruence.flows.cli.session import run_evaluation, server_on_its_way
 from congruence.flows.operations.listing import over_time_address
 from congruence.flows.operations.watch import check_once
 from congruence.kernels.errors import CongruenceError
@@ -96,12 +97,14 @@ class Demo:
         console.print(f"{self.said}; all is written to {home}")
         point_mlflow_at(tracking_uri(home))
         folder.mkdir(parents=True, exist_ok=True)
-        self.write(folder)
-        if missing := set(self.kinds) - registered_kinds(self.model):
-            console.print(f"training and registering {len(missing)} versions of {self.model}")
-            self.register(folder)
-        file = evaluation_file(folder, self.evaluation)
-        outcomes = run_evaluation(load_settings(file, {"home": str(home)}))
+        missing, file = set(self.kinds) - registered_kinds(self.model), evaluation_file(folder, self.evaluation)
+        # Beside the work of one core that comes first, the server starts on another.
+        with server_on_its_way() if missing else nullcontext():
+            self.write(folder)
+            if missing:
+                console.print(f"training and registering {len(missing)} versions of {self.model}")
+                self.register(folder)
+            outcomes = run_evaluation(load_settings(file, {"home": str(home)}))
         print_outcomes(outcomes, {each.label: each.tags.get("what", "") for each in list_versions(self.model)})
         if self.closing:
             console.print(self.closing)
