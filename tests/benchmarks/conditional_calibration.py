@@ -180,7 +180,8 @@ def power(splits: range, n: int, cases: list[str], draws: int, without: list[str
     for split in splits:
         x, mean, spread = problem(n, seed=split)
         inputs = prepare(x, input_kernel=EXACT.input_kernel)
-        prepared = prepare_calibration(inputs, settings=CalibrationSettings(draws=draws), seed=split)
+        settings = CalibrationSettings(draws=draws)
+        prepared = prepare_calibration(x, input_kernel=EXACT.input_kernel, settings=settings, seed=split)
         for name, y, model in faults(x, mean, spread, np.random.default_rng([100, split])):
             if cases and name not in cases:
                 continue
