@@ -89,7 +89,7 @@ def test_a_spread_that_is_called_wrong_has_no_interval_that_calls_it_right() -> 
     """Of all rows but a range a sixth are too narrow: "too small by a factor of 1.04 (0.993 to 1.09)" was said."""
     rng = np.random.default_rng(0)
     place, x = rng.integers(0, 6, 1500), rng.standard_normal(1500)
-    rng.random(1500), rng.choice(3, 1500)
+    rng.random(1500), rng.choice(3, 1500)  # of columns that played no part when it was said
     predicted = Normal(x - 0.8 * (x > 1.0), np.where(place == 0, 0.6, 1.0))
     given = pd.DataFrame({"x": x, "place": place}), x + rng.standard_normal(1500), predicted
     found = congruence.evaluate(*given, slices=["place"], metrics=SENTENCES, progress=False)
