@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from congruence.kernels.engine.congruence_test import simulated_errors
 from congruence.kernels.engine.plan import PlannedVersion
 from congruence.kernels.engine.results import BoundKind, CongruenceUncertainty, ErrorBounds
 from congruence.kernels.engine.system import (
+    TILE_ROWS,
     System,
     SystemInputs,
     product,
@@ -295,7 +297,8 @@ class _Reference:
         self.positions = np.arange(self._first + rows.start, self._first + rows.stop)
         self._roots = None if system.roots is None else system.roots[self.positions]
         if self._residual is not None:  # that of an exact system needs no pass
-            self._at_residual = system.kernel(system.placed(double[rows]), self._residual)
+            make = partial(system.kernel, system.placed(double[rows]), self._residual)
+            self._at_residual = system.between_passes(self._first + rows.start, TILE_ROWS, make, asked=0)
 
     def sides(self, answer: VersionAnswer, rows: slice) -> tuple[TargetErrors, Array]:
         """Returns the errors of the tile's rows, and [Delta, probes] of them."""

@@ -120,6 +120,7 @@ class Driver:
         self.looks: Pass = {}
         self.dependent: dict[str, FoundBlocks] = {}
         self._systems: dict[Any, System] = {} if systems is None else systems
+        self._kept: dict[tuple[int, ...], Array] | None = {} if isinstance(run, LocalPasses) else None
         self._last: Any = None
 
     def look_at(self, versions: Sequence[str]) -> SeenSplit:
@@ -165,6 +166,7 @@ class Driver:
                 with_targets=needs_targets,
                 factorize=self.factorize,
                 gpu=self.gpu,
+                kept=self._kept,
             )
             read = self._systems[key].inputs.residual
             warn_if_nearly_constant(kernel_variation(read, self.protocol.input_kernel), stacklevel=4)

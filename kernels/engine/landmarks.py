@@ -42,6 +42,9 @@ MOST_EXACT_ROWS = 10_000
 """That one process factors: larger matrices end a threaded LAPACK, and are factored by tiles."""
 RESIDUAL_ROWS = {8: 1024, 4: 512}  # on which the residual is read, in double precision; by the bytes of a tile's number
 JITTER = 1e-12
+KEPT_BYTES = 2**27
+"""Of tiles that one process keeps between passes of a split, over all tries of landmarks."""
+
 SCALE_FEATURES = "scale the features (each to a standard deviation of 1, or every row to norm 1)"
 NEARLY_CONSTANT = 0.01
 VARIATION_POINTS = 46  # with 1,035 pairs
@@ -266,6 +269,7 @@ def prepare_system(
     with_targets: bool = False,
     factorize: Factorize = local_factor,
     gpu: bool = False,
+    kept: dict[tuple[int, ...], Array] | None = None,
 ) -> System:
     """Returns the system of a split, exact where ``landmarks`` are as many as its rows.
 
@@ -280,13 +284,19 @@ def prepare_system(
         with_targets: whether the targets' variance given x will be asked for.
         factorize: makes the factor of an exact system.
         gpu: whether tiles are made on the cards of the processes that have the blocks.
+        kept: tiles between passes of this process; None where others have the blocks.
 
     Raises:
         InvalidInputError: k(x, x) is too large for the arithmetic.
         ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
     """
     inputs, positions = _chosen_inputs(run, protocol, landmarks, dtype, seed, points, roots)
-    inputs = replace(inputs, gpu=gpu)
+    if kept is not None:
+        size = sum(tile.nbytes for tile in kept.values()) + inputs.n * (
+            4 * len(inputs.landmarks) + 8 * RESIDUAL_ROWS[4]
+        )
+        kept = kept if points is None and not inputs.is_exact and not gpu and size <= KEPT_BYTES else None
+    inputs = replace(inputs, gpu=gpu, asked=landmarks, kept=kept)
     sums = run("inputs", inputs_pass, inputs, with_targets)[""]
     maximum, n = sums.largest["diagonal"], inputs.n
     if points is not None:

@@ -15,9 +15,9 @@ fills its registers (a multiple of 8: 13 columns cost more than 16) and the tran
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,9 +38,10 @@ TILE_ROWS = 1024
 
 @dataclass(frozen=True)
 class TilePoints:
-    """Points (n, d) with their squared norms, from which tiles are cut."""
+    """Points (n, d) with their squared norms, from which tiles are cut; ``first``: the number of the first one."""
 
     x: Any = field(repr=False)
+    first: int = 0
 
     @cached_property
     def norms(self) -> Any:
@@ -185,6 +186,9 @@ class SystemInputs:
         basis: U = K[:, leading landmarks] basis, (l, k), once it is known.
         filters: e / (e + n lambda), (k,).
         gpu: whether tiles are made, and multiplied, on the card of the process that has the block.
+        asked: how many landmarks were asked for: with the precision, it tells one system of a split from another.
+        kept: tiles of k_X between passes, for all systems of a split; None where each pass makes them anew: they are
+            large, or other processes have the blocks.
     """
 
     protocol: EvaluationProtocol
@@ -199,6 +203,8 @@ class SystemInputs:
     basis: Array = field(default_factory=lambda: np.empty((0, 0)), repr=False)
     filters: Array = field(default_factory=lambda: np.empty(0), repr=False)
     gpu: bool = False
+    asked: int = 0
+    kept: dict[tuple[int, ...], Array] | None = field(default=None, repr=False, compare=False)
 
     @property
     def kernel(self) -> Kernel:
@@ -226,8 +232,8 @@ class SystemInputs:
         x = protocol_inputs(self.protocol, rows.inputs(), rows.first, self.dtype)
         double = x.astype(np.float64)
         if self.center is None:
-            return TilePoints(self.placed(x)), double
-        return TilePoints(self.placed(x - self.center.astype(x.dtype))), double - self.center
+            return TilePoints(self.placed(x), rows.first), double
+        return TilePoints(self.placed(x - self.center.astype(x.dtype)), rows.first), double - self.center
 
     def tiles(
         self, points: TilePoints, tile_rows: int = TILE_ROWS, *, whole: bool = True
@@ -238,13 +244,27 @@ class SystemInputs:
         """
         some = None if whole else self.leading
         others = TilePoints(self.placed(self.landmarks if some is None else self.landmarks[some].copy()))
-        maker, basis = TileMaker(self.kernel, int(self.landmarks.shape[1])), self.basis.astype(points.x.dtype)
-        everyone, kept = len(self.leading) == len(others.x), self.placed(basis)
+        basis = self.basis.astype(points.x.dtype)
+        everyone, directions = len(self.leading) == len(others.x), self.placed(basis)
+        maker = TileMaker(self.kernel, int(self.landmarks.shape[1]))
         for rows in tile_slices(points.all, tile_rows):
-            columns = maker.tile(points, rows, others, others.all)
+            make = partial(maker.tile, points, rows, others, others.all)
+            columns = make() if some is not None else self.between_passes(points.first + rows.start, tile_rows, make)
             leading = columns if everyone or not basis.size else columns[:, self.leading]
-            vectors = to_numpy(leading @ kept) if basis.size else np.empty((len(columns), 0))
+            vectors = to_numpy(leading @ directions) if basis.size else np.empty((len(columns), 0))
             yield rows, columns, vectors.astype(np.float32, copy=False)
+
+    def between_passes(self, row: int, tile_rows: int, make: Callable[[], Any], *, asked: int | None = None) -> Any:
+        """Returns a tile of the rows from ``row`` on as an earlier pass made it, where tiles are kept.
+
+        ``asked``: 0 for a tile that does not depend on the landmarks.
+        """
+        if self.kept is None:
+            return make()
+        place = row, tile_rows, self.asked if asked is None else asked, self.dtype.itemsize
+        if place not in self.kept:
+            self.kept[place] = make().copy()  # the memory it was made in is used again
+        return self.kept[place]
 
     def scaled(self, values: Any, first: int, rows: slice) -> Any:
         """Returns what reference rows have, (r, c), times their roots."""

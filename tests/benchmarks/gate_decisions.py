@@ -54,8 +54,8 @@ class Split:
 
     def squared_error(self, shift: float) -> float:
         """Mean squared CCE without noise: of the expected Delta."""
-        smoothed, _ = self.prepared.smooth(self.truth - self.features.expectation(self.version(shift)))
-        return float(np.mean(np.sum(smoothed**2, axis=1)))
+        smoothed = self.prepared.smooth(self.truth - self.features.expectation(self.version(shift)))
+        return float(np.mean(np.sum(smoothed.values**2, axis=1)))
 
     def noise_floor(self) -> float:
         y = self.version(0.0).sample(1, seed=1)[:, 0]

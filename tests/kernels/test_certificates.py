@@ -1,11 +1,18 @@
 """What is stated about the error of a CCE holds against the definition in extended precision, rounding included."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from certified import SMALL, evaluated, exact_values, large_problem, random_problem
 
 from congruence.kernels import RBF, Laplacian, Matern, Normal, Polynomial, maximum_conditional_mean_discrepancy, prepare
+from congruence.kernels.engine import landmarks as engine_landmarks
+from congruence.kernels.engine.driver import HeldSplit
+from congruence.kernels.engine.measure import measure_held
+from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.errors import ConvergenceError
+from congruence.kernels.protocol import EXACT
 
 REFUSED = ()  # k(x, x) / lambda of 1e11 and more in single precision
 
@@ -88,3 +95,24 @@ def test_the_discrepancy_of_two_samples_is_within_its_certificate():
         found = maximum_conditional_mean_discrepancy(x, y, x_prime, y_prime, **settings, landmarks=landmarks)
         error = np.max(np.abs(found.values - exact.values))
         assert 0.0 < error <= found.error_bound < 1e5 * error
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.5), Polynomial()])  # which try again with more, and in double precision
+def test_tiles_that_are_kept_between_passes_change_nothing(kernel, monkeypatch):
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((700, 3))
+    y, protocol = x[:, 0] + rng.standard_normal(700), replace(EXACT, input_kernel=kernel, normalize=False)
+    versions = {"a": Normal(x[:, 0], np.ones(700)), "b": Normal(x[:, 1], np.ones(700))}
+    accuracy = Accuracy(share=1e-6, first=32, largest=256, exact_rows=0)
+
+    def means():
+        split = HeldSplit(x.astype(np.float32), y)
+        return [measure_held(split, protocol, {n: v}, Ask([n]), accuracy)[n].values for n, v in versions.items()], split
+
+    kept, split = means()
+    assert len(split.systems) > 1
+    assert all(system.inputs.kept for system in split.systems.values())
+    monkeypatch.setattr(engine_landmarks, "KEPT_BYTES", 0)
+    made, split = means()
+    assert not any(system.inputs.kept for system in split.systems.values())
+    np.testing.assert_array_equal(kept, made)
