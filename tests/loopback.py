@@ -107,6 +107,26 @@ class MlflowServer(HttpServer):
         super().__init__(command, folder / "mlflow.log", allowed | key | quiet)
 
 
+class PrefectServer(HttpServer):
+    """Prefect's server on SQLite in ``folder``, for several processes, each of which holds a shared lock on ``users``.
+
+    It ends, and ``address`` goes, once none of them does, however they ended.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        self.users, self.address = folder / "prefect-users", folder / "prefect-address"
+        self.uri = f"http://127.0.0.1:{port}/api"
+        self.url = f"{self.uri}/health"
+        lasts = '(flock "$0" rm "$1"; kill -KILL $$) & shift; exec "$@"'
+        command = ["sh", "-c", lasts, str(self.users), str(self.address), sys.executable, "-m", "uvicorn", "--factory"]
+        command += ["prefect.server.api.server:create_app", "--port", str(port), "--log-level", "error"]
+        database = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / 'prefect.db'}"}
+        # As Prefect's client starts its own.
+        marks = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+        super().__init__(command, folder / "prefect.log", database | marks)
+
+
 class PostgreSQL:
     """A cluster of its own, with a password, in a temporary folder; ``uri`` is what MLflow's stores take."""
 

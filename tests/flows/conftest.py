@@ -1,14 +1,12 @@
-"""A real Prefect server for the session, a real SQLite MLflow per test, and a small evaluation on digits."""
+"""A real Prefect server for the run, a real SQLite MLflow per test, and a small evaluation on digits."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
+from fcntl import LOCK_SH, flock
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import cloudpickle
@@ -17,8 +15,9 @@ import pandas as pd
 import pytest
 from databases import mlflow_database
 from filelock import FileLock
-from prefect.settings import PREFECT_SERVER_DATABASE_CONNECTION_URL
-from prefect.testing import utilities
+from loopback import PrefectServer
+from prefect.context import _temporary_global_settings_context, get_settings_context
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from congruence.flows.evaluate import without_limits
 from congruence.tasks.contract import log_predictive_model
@@ -38,24 +37,18 @@ def functions_travel(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A server for each worker; half of a start are migrations, which the first one's database has behind it."""
+    """One server for all processes of a run: the first that asks starts it, and it ends after the last."""
     base = tmp_path_factory.getbasetemp()
-    migrated = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "prefect.db"
-
-    def folder() -> str:
-        made = mkdtemp()
-        if migrated.exists():
-            shutil.copyfile(migrated, Path(made) / "prefect-test.db")
-        return made
-
-    with ExitStack() as stack:
-        with pytest.MonkeyPatch.context() as patched, FileLock(f"{migrated}.lock"):
-            patched.setattr(utilities, "mkdtemp", folder)
-            stack.enter_context(utilities.prefect_test_harness(server_startup_timeout=180))
-            if not migrated.exists():
-                own = PREFECT_SERVER_DATABASE_CONNECTION_URL.value().partition(":///")[2]
-                with closing(sqlite3.connect(own)) as made, closing(sqlite3.connect(migrated)) as copy:
-                    made.backup(copy)
+    server = PrefectServer(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    with server.users.open("a") as used, ExitStack() as stack:
+        with FileLock(f"{server.address}.lock"):
+            flock(used, LOCK_SH)
+            if not server.address.exists():
+                server.start()
+                server.address.write_text(server.uri)
+        stack.enter_context(temporary_settings({PREFECT_API_URL: server.address.read_text()}))
+        # Threads that tests start have a context of their own.
+        stack.enter_context(_temporary_global_settings_context(get_settings_context()))
         stack.enter_context(without_limits())
         yield
 
