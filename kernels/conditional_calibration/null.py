@@ -17,8 +17,9 @@ it. Of rows that depend on each other it is their scores times one random sign a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import pairwise, repeat
 
 import numpy as np
 import scipy.special
@@ -215,11 +216,18 @@ def null_pit_values(first: int, rows: int, block: int, seed: int) -> Array:
 
 
 def projected_draws(
-    vectors: Array, first: int, block: int, draws: int, seed: int, jumps: JumpScores | None = None
+    vectors: Array,
+    first: int,
+    block: int,
+    draws: int,
+    seed: int,
+    jumps: JumpScores | None = None,
+    apart: Sequence[int] = (),
 ) -> Array:
     """U'Phi of a block of draws over rows from position ``first`` on, (k, 4, D), for U (rows, k).
 
-    Of a version whose scores have ``jumps`` they are those of the jumps that hold the same PIT values.
+    Of a version whose scores have ``jumps`` they are those of the jumps that hold the same PIT values. Directions from
+    each of the numbers ``apart`` on are multiplied by themselves: their last digits do not depend on those before.
     """
     count, (n, k) = min(DRAWS_AT_ONCE, draws - block), vectors.shape
     total = np.zeros((k, len(ORDERS) * count), dtype=np.float32)
@@ -227,7 +235,8 @@ def projected_draws(
     for rows, part in zip(row_slices(n, ROWS_AT_ONCE), parts, strict=False):
         u = null_pit_values(first + rows.start, rows.stop - rows.start, block, seed)[:, :count]
         drawn = monomials_in_place(u) if part is None else part.drawn(u)
-        total += vectors[rows].T @ drawn.reshape(len(drawn), -1)
+        for start, stop in pairwise((0, *apart, k)):
+            total[start:stop] += vectors[rows, start:stop].T @ drawn.reshape(len(drawn), -1)
     projected = total.reshape(k, len(ORDERS), count)
     if jumps is not None:
         return projected

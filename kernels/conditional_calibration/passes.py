@@ -174,10 +174,11 @@ def null_pass(rows: BlockRows, bases: Bases, versions: Sequence[Version], draws:
         columns = version.own_columns(rows, bases, predictive)
         if version.own is not None and columns is not None:
             beside.append((columns, version.own.coordinates))
-    sums, blocks = BlockSums(), draw_blocks(draws)
+    widths = [bases.directions if with_shared else 0, *(coordinates.shape[1] for _, coordinates in beside)]
+    sums, blocks, apart = BlockSums(), draw_blocks(draws), np.cumsum(widths)[:-1].tolist()
     for at, vectors in _strips(rows, bases, beside, with_shared=with_shared):
         here, first = None if jumps is None else jumps[at], rows.first + at.start
-        draw = partial(projected_draws, vectors, first, draws=draws, seed=bases.seed, jumps=here)
+        draw = partial(projected_draws, vectors, first, draws=draws, seed=bases.seed, jumps=here, apart=apart)
         for block, part in zip(blocks, map_on_threads(draw, blocks), strict=True):
             sums.add(f"draws from {block}", part)
     return {"": sums}

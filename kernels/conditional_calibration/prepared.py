@@ -205,6 +205,7 @@ def calibrate(
     dtype: Any,
     settings: CalibrationSettings | None = None,
     dependent: Mapping[str, DependentBlocks | None] | None = None,
+    known: dict[int, Array] | None = None,
 ) -> dict[str, VersionCalibration]:
     """Tests and reads every version of a split; none of fewer than ``FEWEST_ROWS`` rows.
 
@@ -222,12 +223,14 @@ def calibrate(
         dtype: of the arithmetic inside a tile.
         settings: of the test.
         dependent: blocks of rows that depend on each other, by version.
+        known: the null by the number of draws, where it was drawn before for the same inputs, protocol, settings and
+            seed, whatever the targets; it is kept there.
     """
     if n < FEWEST_ROWS or not versions:
         return {}
     if is_scalar:
         prepared = PreparedCalibration.of(run, n, protocol, settings=settings, seed=seed, dtype=dtype)
-        return prepared.calibrate(run, versions, write, dependent)
+        return replace(prepared, known={} if known is None else known).calibrate(run, versions, write, dependent)
     rows = vector_rows(n, seed)
     kept, blocks = held(run("calibration sample", whole_rows, list(versions), rows), versions), dependent or {}
     settings = settings or CalibrationSettings(draws=VECTOR_DRAWS)

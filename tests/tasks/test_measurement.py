@@ -17,7 +17,9 @@ from congruence.kernels import (
     Normal,
     prepare,
 )
+from congruence.kernels.conditional_calibration import score_test
 from congruence.kernels.conditional_calibration.local_reading import local_reading
+from congruence.kernels.conditional_calibration.passes import null_pass
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother
 from congruence.kernels.engine.targets import model_output_kernel
@@ -28,7 +30,7 @@ from congruence.tasks.dask.clusters import dask_client
 from congruence.tasks.scores import correction
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.parts import ClusterSettings
-from congruence.tasks.solving import solve
+from congruence.tasks.solving import measurement, solve
 from congruence.tasks.solving.measurement import VersionMeasurement, measure
 from congruence.tasks.solving.solve import MeasurementAddress, from_bytes, to_bytes
 from congruence.tasks.store.embeddings import StoreError
@@ -62,6 +64,29 @@ def with_calibration(found: dict[str, VersionMeasurement]) -> set[str]:
 def beyond_noise(result) -> float:
     """The root mean square of CCE less that of the noise, whose expectation does not depend on the size of a split."""
     return float(np.sqrt(max(0.0, np.mean(result.squared_values) - np.mean(result.noise_floor_values**2))))
+
+
+def test_other_targets_on_the_same_inputs_share_the_null_that_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def counted(rows: Any, bases: Any, versions: Any, draws: int, with_shared: bool) -> Any:
+        asked.append(with_shared)
+        return null_pass(rows, bases, versions, draws, with_shared)
+
+    monkeypatch.setattr(score_test, "null_pass", counted)
+
+    def tests(y: np.ndarray, x: np.ndarray = X) -> list[tuple[float, bytes]]:
+        found = measure(OnlyCongruence(), EXACT, x, y, VERSIONS).values()
+        tested = [version.calibration.test for version in found if version.calibration is not None]
+        return [(each.p_value, each.null_statistics.tobytes()) for each in tested]
+
+    measurement._known_null.cache_clear()
+    alone = tests(Y + 1.0)
+    measurement._known_null.cache_clear()
+    tests(Y)
+    assert tests(Y + 1.0) == alone
+    tests(Y, X + 1.0)
+    assert asked == [True, True, False, True]
 
 
 def test_a_downsampled_reference_still_scores_and_tests_every_point() -> None:
