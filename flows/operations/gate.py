@@ -18,7 +18,7 @@ from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.connection import TrackingError, use_tracking
 from congruence.tasks.mlflow.pages import alias_holder, place_of, set_alias
-from congruence.tasks.mlflow.reading import comparable_versions, gate_baseline, read_version
+from congruence.tasks.mlflow.reading import comparable_versions, gate_baseline, read_version, with_rows
 from congruence.tasks.models.registry import baseline_version
 from congruence.tasks.monitor.account import MayBeBest, best_on_split, read_account
 from congruence.tasks.runtime.errors import SettingsError
@@ -279,7 +279,8 @@ def _decide(candidate: Candidate, settings: EvaluationSettings, rules: GateSetti
         if part.new_dates_only or (version in alone and not apart):
             own = rules.without_baseline()
         first, elsewhere = rules.first_version, version.is_stored and apart
-        baseline = gate_baseline(version, own.baseline, settings.tracking, first_version=first, on_other_rows=elsewhere)
+        found = gate_baseline(version, own.baseline, settings.tracking, first_version=first, on_other_rows=elsewhere)
+        baseline = None if found is None else with_rows(found, settings.tracking)
         decided = apply_gate(version, baseline, own, seed=settings.seed)
         checks = list(decided.checks)
         if rules.not_changed and (not version.is_stored or split == settings.splits[0].name):

@@ -308,7 +308,7 @@ def _evaluate(
             when = str(int(1000 * time.time()))
             tag_run("logging a look", str(outcome.run_id), FOUND_AGAIN, when, settings.tracking)
     names = {version.label: name for name, version in versions.items()}
-    accounts = read_accounts(versions.values(), settings.splits[0], settings)
+    accounts, says_more = read_accounts(versions.values(), settings.splits[0], settings), False
     for outcome in outcomes:
         looks, name = accounts[outcome.label].looks, names[outcome.label]
         look = next((each for each in looks if each.run_id == outcome.run_id), None)
@@ -327,7 +327,8 @@ def _evaluate(
             change = inputs_change(asked, *(open_split(each, settings.plans_folder) for each in (own, earlier)))
             what = "logging whether inputs changed"
             tag_run(what, look.run_id, INPUTS, change.sentence, settings.tracking)
-    return read_accounts(versions.values(), settings.splits[0], settings)
+            says_more = True
+    return read_accounts(versions.values(), settings.splits[0], settings) if says_more else accounts
 
 
 def _with_kept_statistics(settings: EvaluationSettings) -> EvaluationSettings:

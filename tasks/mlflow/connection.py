@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,9 @@ import requests
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.artifact_repo import ArtifactRepository
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.runtime.errors import chain, mask_text, require_database, trouble
@@ -226,7 +230,9 @@ def _first_line(error: Exception) -> str:
         return "it refuses connections"
     text = str(error).strip()
     text = mask_text(text.partition("(Caused by ")[2] or text)  # before it stands the request that MLflow's client made
-    return text.splitlines()[0][:400] if text else type(error).__name__
+    # Of a file that MLflow could not fetch it says why below folder and file.
+    told = -1 if text.startswith("The following failures") else 0
+    return text.splitlines()[told][:400] if text else type(error).__name__
 
 
 def fetched_artifact(run_id: str, path: str, folder: str | Path, settings: TrackingSettings) -> Path:
@@ -235,15 +241,33 @@ def fetched_artifact(run_id: str, path: str, folder: str | Path, settings: Track
     Raises:
         TrackingError: MLflow does not answer, or has none.
     """
-    return Path(
-        with_retries(
-            f"reading {path}",
-            lambda: mlflow.artifacts.download_artifacts(
-                run_id=run_id, artifact_path=path, dst_path=str(folder), tracking_uri=settings.uri
-            ),
-            settings,
-        )
-    )
+
+    def fetch() -> Path:
+        return Path(_files_of(run_id, settings).download_artifacts(path, str(folder)))  # type: ignore[no-untyped-call]
+
+    return with_retries(f"reading {path}", fetch, settings)
+
+
+def files_of_run(run_id: str, settings: TrackingSettings) -> set[str]:
+    """The names of the files and folders of a run.
+
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    held = with_retries("looking for tables", lambda: _files_of(run_id, settings).list_artifacts(), settings)
+    return {str(item.path) for item in held}
+
+
+def _files_of(run_id: str, settings: TrackingSettings) -> ArtifactRepository:
+    address = tracking_address(settings)
+    return get_artifact_repository(_place_of_files(run_id, address), tracking_uri=address)
+
+
+@lru_cache(maxsize=4096)
+def _place_of_files(run_id: str, address: str) -> str:
+    """Where a run keeps its files, which never changes: MLflow asks for it three times for each file."""
+    place = MlflowClient(tracking_uri=address).get_run(run_id).info.artifact_uri
+    return str(add_databricks_profile_info_to_artifact_uri(place, address))  # type: ignore[no-untyped-call]
 
 
 def of_deleted_run(error: TrackingError) -> bool:

@@ -23,6 +23,7 @@ from congruence.tasks.mlflow.connection import (
     TrackingError,
     connect,
     fetched_artifact,
+    files_of_run,
     with_retries,
 )
 from congruence.tasks.mlflow.identity import (
@@ -91,7 +92,7 @@ class LoggedTable:
             try:
                 fetched_artifact(self.run_id, self.path, folder.name, self.settings)
             except TrackingError as error:
-                if self.path in _files(self.run_id, self.settings):
+                if self.path in files_of_run(self.run_id, self.settings):
                     raise
                 raise TrackingError(
                     f"run {self.run_id}: holds no {self.path}, as a former release logged it{_REMEDY}"
@@ -162,7 +163,7 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
 def with_rows(found: ComparedVersion, settings: TrackingSettings) -> ComparedVersion:
     """A logged evaluation with its scores, what its reference rows contribute, and its metrics at all digits."""
     run_id = found.run_id
-    files = _files(run_id, settings)
+    files = files_of_run(run_id, settings)
     recorded = _recorded(run_id, settings) if PROVENANCE_FILE in files else {}
     noise = recorded.get("influence_noise")
     if noise is None and _FORMER_NOISE in files:
@@ -176,12 +177,6 @@ def with_rows(found: ComparedVersion, settings: TrackingSettings) -> ComparedVer
         slices=tuple(recorded.get("slices", found.slices) or ()),
         wrong_places=wrong_places(recorded["wrong_places"]) if "wrong_places" in recorded else found.wrong_places,
     )
-
-
-def _files(run_id: str, settings: TrackingSettings) -> set[str]:
-    """The files of a run that lie in no folder."""
-    held = with_retries("looking for tables", lambda: connect(settings).list_artifacts(run_id), settings)
-    return {str(item.path) for item in held}
 
 
 def _recorded(run_id: str, settings: TrackingSettings) -> dict[str, Any]:
@@ -304,7 +299,7 @@ def gate_baseline(
     first_version: FirstVersion = "refuse",
     on_other_rows: bool = False,
 ) -> ComparedVersion | None:
-    """The logged evaluation of the version that ``candidate`` would replace; see ``baseline_version``.
+    """The logged evaluation of the version that ``candidate`` would replace, see ``baseline_version``; without scores.
 
     Of its evaluations on the candidate's split under the candidate's protocol that under the same settings, else the
     latest; of stored predictions also ``on_other_rows`` of a split of that name.
@@ -325,7 +320,7 @@ def gate_baseline(
             f"evaluate FILE -m {version.uri}"
         )
     same = (each for each in fitting if each.settings_digest == candidate.settings_digest)
-    return with_rows(next(same, fitting[0]), settings)
+    return next(same, fitting[0])
 
 
 _UNDER_WAY = f"tags.`{STATE}` = '{OPEN}' and tags.`{PREFIX}kind` = 'evaluation' and attributes.status = 'RUNNING'"

@@ -185,8 +185,8 @@ def log_params(client: MlflowClient, run: Run, params: Mapping[str, object]) -> 
     wanted = {key: mask_text(str(value))[:_LONGEST_PARAM] for key, value in params.items() if value is not None}
     if any(key in present and present[key] != value for key, value in wanted.items()):
         return False
-    missing = [Param(key, value) for key, value in wanted.items() if key not in present]
-    client.log_batch(run.info.run_id, params=missing)
+    if missing := [Param(key, value) for key, value in wanted.items() if key not in present]:
+        client.log_batch(run.info.run_id, params=missing)
     return True
 
 

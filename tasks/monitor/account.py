@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -54,7 +55,11 @@ def read_account(version: ModelVersion, split: SplitSettings, settings: Evaluati
     Raises:
         TrackingError: MLflow does not answer.
     """
-    finished = finished_evaluations(settings.tracking, split.name, version)
+    return _account(finished_evaluations(settings.tracking, split.name, version), split, settings)
+
+
+def _account(finished: Iterable[ComparedVersion], split: SplitSettings, settings: EvaluationSettings) -> Account:
+    """The account of a version by all its finished evaluations on a split."""
     logged = sorted((each for each in finished if each.split.period), key=lambda look: (look.made, look.run_id))
     latest = {look.split.period: look for look in logged if look.is_stored}
     looks = _disjoint([*latest.values(), *(look for look in logged if not look.is_stored)])
@@ -77,8 +82,14 @@ def read_account(version: ModelVersion, split: SplitSettings, settings: Evaluati
 def read_accounts(
     versions: Iterable[ModelVersion], split: SplitSettings, settings: EvaluationSettings
 ) -> dict[str, Account]:
-    """The account of each version, by its label; see ``read_account``."""
-    return {version.label: read_account(version, split, settings) for version in versions}
+    """The account of each version, by its label; see ``read_account``. MLflow is asked once for all of several."""
+    versions = list(versions)
+    if len(versions) == 1:
+        return {version.label: read_account(version, split, settings) for version in versions}
+    finished: dict[tuple[str, str], list[ComparedVersion]] = defaultdict(list)
+    for found in finished_evaluations(settings.tracking, split.name) if versions else []:
+        finished[found.model.name, found.model.version].append(found)
+    return {each.label: _account(finished[each.name, each.version], split, settings) for each in versions}
 
 
 def counted_keys(account: Account, settings: EvaluationSettings) -> Array:

@@ -22,7 +22,7 @@ from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import best_of
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.evaluations import log_evaluation
-from congruence.tasks.mlflow.reading import gate_baseline, logged_versions
+from congruence.tasks.mlflow.reading import gate_baseline, logged_versions, with_rows
 from congruence.tasks.models.registry import RegistryError
 from congruence.tasks.scores.evaluation import INFLUENCE, MetricValue
 from congruence.tasks.scores.metrics.definitions import EFFECTS
@@ -307,13 +307,13 @@ def test_a_baseline_is_written_in_every_way_and_a_wrong_one_is_named(logged):
 def test_decisions_in_mlflow(logged, tmp_path):
     (first, second), settings, client = logged
     gate = GateSettings(baseline="champion", not_worse_on=["cce_mean", "nll_mean"], better_on=["cce_mean"])
-    decision = apply_gate(second, gate_baseline(second, "1", settings), gate)
+    decision = apply_gate(second, with_rows(gate_baseline(second, "1", settings), settings), gate)
     assert decision.passed
     decided = log_decision(decision, settings)
     assert log_decision(decision, settings) == decided
     client.set_registered_model_alias("angle", "champion", "2")
     assert client.get_model_version("angle", "2").tags["cce_gate"] == "passed"
-    worse = apply_gate(first, gate_baseline(first, "champion", settings), gate)
+    worse = apply_gate(first, with_rows(gate_baseline(first, "champion", settings), settings), gate)
     log_decision(worse, settings)
     tags = client.get_model_version("angle", "1").tags
     assert tags["cce_gate"] == "failed"
