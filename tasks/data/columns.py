@@ -71,6 +71,9 @@ def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Sche
                 "numbers in columns"
             )
             raise _no_numbers(source, path, name, "input", types[name], remedy)
+    for name, role in _roles(settings):
+        if name in settings.target_columns and role not in ("target", "model_inputs", "key"):
+            raise SplitError(f"{where}: column {name!r} ({role}) is the target; name another column, or leave it out")
     for name in settings.slices:
         if pa.types.is_nested(types[name]):
             raise SplitError(
@@ -79,8 +82,6 @@ def checked_inputs(settings: SplitSettings, source: SplitSource, schema: pa.Sche
             )
     for role, name in settings.design_columns.items():
         problem = None if pa.types.is_null(types[name]) else design_type_problem(role, types[name])
-        if name in settings.target_columns:
-            problem = "is the target; name another column"
         if problem is not None:
             raise SplitError(f"{where}: column {name!r} ({role}) {problem}")
     folder, can_stay = image_folder(settings, source), source.source.seeks

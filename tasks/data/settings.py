@@ -122,6 +122,15 @@ class SplitSettings(Strict):
         return self
 
     @model_validator(mode="after")
+    def _a_column_is_named_once(self) -> Self:
+        for role in ("input", "target", "model_inputs", "slices"):
+            named = getattr(self, role)
+            twice = [name for name in named if named.count(name) > 1] if isinstance(named, list) else []
+            if twice:
+                raise ValueError(f"{role}: names the column {twice[0]!r} twice; name it once")
+        return self
+
+    @model_validator(mode="after")
     def _a_window_has_dates(self) -> Self:
         named = [key for key in WINDOW_KEYS if getattr(self, key)]
         if named and "{date" not in self.uri and not self.stored:

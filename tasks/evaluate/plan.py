@@ -218,6 +218,13 @@ def with_statistics(settings: EncoderSettings, *splits: Split) -> EncoderSetting
     moments = [each.facts.present if settings.takes_missing else each.facts.complete for each in splits]
     known = [each for each in moments if each is not None]
     found = reduce(add, known) if known else None
+    facts = splits[0].facts
+    lacking = sorted([*facts.inputs.first, *facts.missing.first, *facts.targets.first])
+    if lacking and (found is None or not found.count.any()):
+        raise SplitError(
+            f"split {splits[0].name!r}: no row has all its features and a finite target, the first of them "
+            f"({splits[0].place(lacking[0][0])}) because {lacking[0][1]}; repair these columns or name others"
+        )
     try:
         mean, scale = statistics(found, settings.dimension)
     except InvalidInputError as error:

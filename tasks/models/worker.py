@@ -251,17 +251,20 @@ def model_frame(split: Split, shard: Shard) -> pd.DataFrame:
 def contract_rows(split: Split, most: int, *, missing: bool = False) -> tuple[pd.DataFrame, Array | None]:
     """Model inputs and targets of the first rows that will be evaluated, as far as one can tell: at most ``most``.
 
-    Left out are rows that lack a finite target or what the encoder reads (unless rows may be ``missing`` features), and
-    rows whose image cannot be decoded: they will have no embedding, so no version is asked for them. Targets are None
-    where the split has none.
+    Left out are rows without a finite target, or whose input cannot be read (rows may be ``missing`` features): they
+    will have no embedding, so no version is asked for them. Targets are None where the split has none.
     """
     first = split.shards[0]
     frame = model_frame(split, first)
     targets = split.targets(first) if split.settings.target_columns else None
-    needed = [] if missing else [name for name in frame.columns if name in split.settings.input_columns]
-    usable = frame[needed].notna().all(axis=1).to_numpy()
+    if split.settings.input_kind == "features":
+        usable = np.ones(len(frame), dtype=bool)
+        usable[list(split.features(first, missing=missing)[1])] = False
+    else:
+        needed = [name for name in frame.columns if name in split.settings.input_columns]
+        usable = frame[needed].notna().all(axis=1).to_numpy()
     if targets is not None:
-        usable = usable & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
+        usable &= np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
     rows = np.flatnonzero(usable)[:most]
     if split.settings.input_kind == "image":
         rows = np.array(list(_with_image(split, first, usable, most)) or rows, dtype=np.int64)

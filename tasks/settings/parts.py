@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +94,19 @@ def checked(model: type[Model], content: Mapping[str, Any], source: str) -> Mode
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise SettingsError("\n".join(_described(model, source, item) for item in error.errors())) from error
+        problems: dict[str, list[Any]] = {}
+        for item in error.errors():
+            item["loc"] = tuple(part for part in item["loc"] if not _KIND_TRIED.fullmatch(str(part)))
+            problems.setdefault(".".join(map(str, item["loc"])), []).append(item)
+        lines = [
+            _described(model, source, items[-1] | {"msg": ", or ".join(item["msg"] for item in items)})
+            for items in problems.values()
+        ]
+        raise SettingsError("\n".join(lines)) from error
+
+
+_KIND_TRIED = re.compile(r"str|int|float|bool|constrained-\w+|(list|dict|literal|union)\[.*\]")
+"""How pydantic names one of several kinds of value that a key may have, in the place of a problem."""
 
 
 def _described(model: type[BaseModel], source: str, problem: Any) -> str:

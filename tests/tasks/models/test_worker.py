@@ -328,6 +328,17 @@ def test_the_contract_is_tried_on_images_that_can_be_decoded(tmp_path: Path) -> 
     assert set(frame["photo"]) == {whole.getvalue()}
 
 
+def test_the_contract_is_tried_on_rows_whose_features_are_finite(tmp_path: Path) -> None:
+    """An infinite feature is left out by an evaluation: the version was asked for it all the same, and failed."""
+    rows = pd.DataFrame({"a": np.arange(9.0), "b": 1.0, "y": np.arange(9.0)})
+    rows.loc[[2, 4], "a"], rows.loc[5, "b"] = [np.inf, -np.inf], np.nan
+    rows.to_parquet(tmp_path / "rows.parquet")
+    given = {"uri": str(tmp_path / "rows.parquet"), "input": ["a", "b"], "input_kind": "features", "target": "y"}
+    split = open_split(SplitSettings.model_validate(given))
+    assert contract_rows(split, 5)[0].index.tolist() == [0, 1, 3, 6, 7]
+    assert contract_rows(split, 5, missing=True)[0].index.tolist() == [0, 1, 3, 5, 6]
+
+
 def test_the_contract_is_known_before_anything_is_loaded(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     log(registry, lambda frame: pd.DataFrame({"mu": frame["a"], "var": frame["b"]}), family="normal",
         columns={"loc": "mu", "scale": "var"}, transforms={"scale": "sqrt"})  # fmt: skip

@@ -116,6 +116,8 @@ def test_columns_that_cannot_be_what_they_are_named_are_refused(tmp_path: Path) 
         ({"weight": "none"}, "column 'none' (weight) is 0 in all 60 rows; at least one row must count"),
         ({"weight": "patient"}, "column 'patient' (weight) holds "),
         ({"exposure": "y"}, "column 'y' (exposure) is the target; name another column"),
+        ({"slices": ["patient", "y"]}, "column 'y' (slices) is the target; name another column"),
+        ({"input": ["x", "y"]}, "column 'y' (input) is the target; name another column"),
         ({"groups": "patiens"}, "there is no column 'patiens' (groups); did you mean 'patient'?"),
         ({"time": "patient"}, "column 'patient' (time) is 'p0', no ISO 8601 time such as 2024-05-31"),
     ):

@@ -14,7 +14,9 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.evaluate.evaluation import require_measurable
+from congruence.tasks.evaluate.plan import with_statistics
 from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError
+from congruence.tasks.settings.sections import EncoderSettings
 
 ROWS = 600
 
@@ -56,6 +58,15 @@ def test_rows_that_lack_a_feature_or_a_target_are_left_out_alike_and_said(tmp_pa
     }
     assert of_shards == invalid
     assert require_measurable(opened(tmp_path / "whole", frame())) is None
+
+
+@pytest.mark.parametrize(("column", "why"), [("y", "target 'y' is nan"), ("b", "feature 'b' is nan")])
+def test_a_column_without_any_value_is_named_before_features_are_standardised(
+    tmp_path: Path, column: str, why: str
+) -> None:
+    split = opened(tmp_path / "split", frame().assign(**{column: np.nan}))
+    with pytest.raises(SplitError, match=rf"no row has all its features and a finite target, .*because {why}"):
+        with_statistics(EncoderSettings(kind="identity"), split)
 
 
 def test_a_target_that_is_repaired_gives_its_shard_another_digest(tmp_path: Path) -> None:
