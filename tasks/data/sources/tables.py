@@ -190,26 +190,25 @@ class _Array:
 
 
 def _streamed(stream: Any, where: str) -> _Array:
-    """The array of a .npy stream, in which its rows follow one another."""
+    """The array of a .npy stream; one that is stored by columns, as those of a frame are, is read as a whole."""
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, by_columns, dtype = read(stream)
-    if dtype.hasobject:
-        raise SplitError(f"{where}: holds Python objects, which are never unpickled; save plain numbers or strings")
-    if by_columns and len(shape) > 1:
-        raise SplitError(f"{where}: is stored by columns; save numpy.ascontiguousarray(array)")
     width = dtype.itemsize * prod(shape[1:])
+    whole = by_columns and len(shape) > 1
 
     def blocks(size: int) -> Iterator[Array]:
-        for begin in range(0, shape[0], size):
-            rows = min(size, shape[0] - begin)
+        most = max(1, shape[0]) if whole else size
+        for begin in range(0, shape[0], most):
+            rows = min(most, shape[0] - begin)
             try:
                 data = stream.read(rows * width)
             except (zipfile.BadZipFile, zlib.error, EOFError) as error:
                 raise SplitError(f"{where}: is damaged ({error}); fetch or save it again") from error
             if len(data) < rows * width:
                 raise SplitError(f"{where}: ends at row {begin + len(data) // max(width, 1)}; the file is cut off")
-            yield np.frombuffer(data, dtype).reshape(rows, *shape[1:])
+            held = np.frombuffer(data, dtype).reshape(rows, *shape[1:], order="F" if whole else "C")
+            yield from (held[row : row + size] for row in range(0, rows, size))
 
     return _Array(shape, dtype, blocks)
 
@@ -231,13 +230,18 @@ def _side_by_side(file: SourceFile, arrays: Mapping[str, _Array]) -> Iterator[pa
     uri = file.location.uri
     if not arrays:
         raise SplitError(f"{uri}: holds no arrays")
-    lengths = {name: array.shape[0] if array.shape else 0 for name, array in arrays.items()}
+    types = {}
+    for name in file.wanted(list(arrays)):
+        try:
+            types[name] = _arrow_type(arrays[name], name, uri)
+        except SplitError:
+            if file.columns is not None:  # else what there is is listed, and this is no column
+                raise
+    yield pa.RecordBatch.from_pylist([], pa.schema(list(types.items())))
+    names, lengths = list(types), {name: arrays[name].shape[0] for name in types}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name}: {rows}" for name, rows in lengths.items())
         raise SplitError(f"{uri}: the arrays differ in rows ({listed}); row i of each must be the same row")
-    names = file.wanted(list(arrays))
-    types = {name: _arrow_type(arrays[name], name, uri) for name in names}
-    yield pa.RecordBatch.from_pylist([], pa.schema(list(types.items())))
     taken = sum(arrays[name].dtype.itemsize * prod(arrays[name].shape[1:]) for name in names)
     for blocks in zip(*(arrays[name].blocks(batch_rows(taken)) for name in names), strict=True):
         columns = [_column(block, types[name]) for name, block in zip(names, blocks, strict=True)]
@@ -246,6 +250,10 @@ def _side_by_side(file: SourceFile, arrays: Mapping[str, _Array]) -> Iterator[pa
 
 def _arrow_type(array: _Array, name: str, uri: str) -> Any:
     kind, rank = array.dtype.kind, len(array.shape)
+    if array.dtype.hasobject and kind != "T":
+        raise SplitError(
+            f"{uri}: array {name!r} holds Python objects, which are never unpickled; save plain numbers or strings"
+        )
     if rank == 1 and kind in "biuf":
         return pa.from_numpy_dtype(array.dtype.newbyteorder("="))
     if rank == 1 and kind in "UST":

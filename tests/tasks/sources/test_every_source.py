@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,6 +168,21 @@ def test_pickled_objects_in_arrays_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object), y=np.zeros(1))
     with pytest.raises(SplitError, match="holds Python objects, which are never unpickled"):
         open_split(SplitSettings(uri=str(tmp_path / "objects.npz"), input="x", input_kind="features", target="y"))
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_beside_those_of_the_split_may_be_anything(tmp_path: Path, save: Callable[..., None]) -> None:
+    """A frame's numbers lie by columns; training rows, names as objects and a date are no part of the split."""
+    x = np.random.default_rng(0).normal(size=(3000, 4))
+    others = {"x_train": np.zeros((7, 4)), "names": np.array(["a", None], dtype=object), "made": np.float64(2026)}
+    save(tmp_path / "split.npz", **others, x=np.asfortranarray(x), y=x[:, 0])
+    settings = SplitSettings(uri=str(tmp_path / "split.npz"), input="x", input_kind="features", target="y")
+    split = open_split(settings)
+    np.testing.assert_array_equal(np.concatenate([split.features(shard)[0] for shard in split.shards]), x)
+    with pytest.raises(SplitError, match=r"no column 'X' \(input\); did you mean 'x'\?|the columns are: x_train, x, y$"):
+        open_split(settings.model_copy(update={"input": "X"}))
+    with pytest.raises(SplitError, match="the arrays differ in rows"):
+        open_split(settings.model_copy(update={"input": "x_train"}))
 
 
 def test_damaged_bytes_of_an_array_are_named(tmp_path: Path) -> None:
