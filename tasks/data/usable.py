@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError
 from congruence.tasks.runtime.files import whole_file, write_whole
+
+Shown = TypeVar("Shown")
 
 
 def new_inputs(labelled: SplitSettings, uri: str, *, name: str = "inputs") -> SplitSettings:
@@ -143,21 +145,29 @@ def measured_picture(picture: Image.Image) -> Array:
     return picture_statistics(np.asarray(scaled))
 
 
+LETTERS = 1_000
+
+
 def thumbnails(split: Split) -> Callable[[Sequence[int]], list[Image.Image]]:
     """A function from row numbers to pictures of at most 96 pixels a side; a row without a picture is grey."""
+    return lambda rows: _shown(split, rows, _picture)
 
-    def draw(rows: Sequence[int]) -> list[Image.Image]:
-        wanted = set(rows)
-        pictures: dict[int, Image.Image] = {}
-        for shard in split.shards:
-            if not wanted.intersection(range(shard.start, shard.stop)):
-                continue
-            for row, read in enumerate(split.input_readers(shard), shard.start):
-                if row in wanted:
-                    pictures[row] = _picture(read)
-        return [pictures[row] for row in rows]
 
-    return draw
+def beginnings(split: Split) -> Callable[[Sequence[int]], list[str]]:
+    """A function from the numbers of rows that have a text to its first 1,000 letters."""
+    return lambda rows: _shown(split, rows, lambda read: str(read())[:LETTERS])
+
+
+def _shown(split: Split, rows: Sequence[int], show: Callable[[Reader], Shown]) -> list[Shown]:
+    wanted = set(rows)
+    found: dict[int, Shown] = {}
+    for shard in split.shards:
+        if not wanted.intersection(range(shard.start, shard.stop)):
+            continue
+        for row, read in enumerate(split.input_readers(shard), shard.start):
+            if row in wanted:
+                found[row] = show(read)
+    return [found[row] for row in rows]
 
 
 def _picture(read: Reader) -> Image.Image:

@@ -72,7 +72,7 @@ def rows_of(given: Given) -> MemoryRows:
     taken: dict[str, str] = {}
     targets, names = _targets(given, frame, taken)
     design = _design(given, frame, taken)
-    slices = _slices(given.slices, frame, given.index)
+    slices = _slices(given.slices, frame, given.index, targets)
     features = frame.drop(columns=list(taken), errors="ignore")
     if "y" in taken.values():
         as_given = frame.drop(columns=[name for name, role in taken.items() if role == "y"])
@@ -200,7 +200,11 @@ def _targets(given: Given, frame: pd.DataFrame, taken: dict[str, str]) -> tuple[
         columns = [y.iloc[:, place].reset_index(drop=True) for place in range(y.shape[1])]
         names = [str(name) for name in y.columns]
     else:
-        found = y if isinstance(y, pd.Series) else np.asarray(y)
+        try:
+            found = y if isinstance(y, pd.Series) else np.asarray(y)
+        except ValueError as error:  # of parts of various lengths
+            said = f"y: a {type(y).__name__} of parts of various lengths, expected one target a row"
+            raise InvalidInputError(f"{said}; the order is (X, y, predicted)") from error
         if getattr(found, "ndim", 1) == 2 and found.shape[1] > 1:
             columns = [pd.Series(found[:, place]) for place in range(found.shape[1])]
             names = [f"{given.target_name or 'y'} {place + 1}" for place in range(found.shape[1])]
@@ -279,8 +283,8 @@ def _times(column: pd.Series[Any]) -> Array:
     return moments.dt.tz_localize(None).to_numpy().astype("datetime64[us]").astype(np.int64)
 
 
-def _slices(asked: Any, frame: pd.DataFrame, index: pd.Index | None) -> dict[str, Any]:
-    """The columns by whose values parts of the rows are reported."""
+def _slices(asked: Any, frame: pd.DataFrame, index: pd.Index | None, targets: Array) -> dict[str, Any]:
+    """The columns by whose values parts of the rows are reported: none by the targets, where a right version is off."""
     if asked is None:
         return {}
     if isinstance(asked, str):
@@ -293,7 +297,13 @@ def _slices(asked: Any, frame: pd.DataFrame, index: pd.Index | None) -> dict[str
     for name in named:
         if is_taken(name):
             raise InvalidInputError(f"slices: {name!r} is the name of a column of scores; rename it in the data")
-    return {str(name): _column(values, frame, f"slices: {name!r}", index) for name, values in named.items()}
+    found = {str(name): _column(values, frame, f"slices: {name!r}", index) for name, values in named.items()}
+    for name, column in found.items():
+        if any(
+            _is_number(column) and np.array_equal(column, each, equal_nan=True) for each in np.atleast_2d(targets.T)
+        ):
+            raise InvalidInputError(f"slices: {name!r} is the target; name another column, or leave it out")
+    return found
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
@@ -372,7 +382,7 @@ def _left_out(
 
 def _require_some(valid: Array, targets: Array, names: Sequence[str]) -> None:
     if valid.sum() < 2:
-        raise InvalidInputError(f"X, y: {int(valid.sum())} rows can be used; give at least two, better hundreds")
+        raise InvalidInputError(f"X, y: {valid.sum() or 'no'} row can be used; give at least two, better hundreds")
     if np.ptp(targets, axis=0).max() == 0.0:
         raise InvalidInputError(
             f"y: {_list(names)} is {np.ravel(targets)[0]:g} in every row, so that there is nothing to predict"

@@ -238,8 +238,17 @@ def as_plain(values: Any) -> Array:
 
 
 def broadcast(value: Any, rows: int) -> Array:
-    """Returns one value per row."""
-    return np.broadcast_to(as_array(value), (rows,)).copy()
+    """Returns one value per row.
+
+    Raises:
+        UnreadableOutputError: it holds another number of values.
+    """
+    values = as_array(value)
+    if values.shape not in ((), (1,), (rows,)):
+        raise UnreadableOutputError(
+            f"a parameter has shape {values.shape}, expected one value for each of the {rows} rows, or one for all"
+        )
+    return np.broadcast_to(values, (rows,)).copy()
 
 
 def as_matrix(output: Any, rows: int) -> Array | None:

@@ -273,7 +273,8 @@ def _described(output: Any, rows: int, model: Any) -> tuple[str, list[str]]:
     if shape is not None and len(shape) >= 1 and _is_numeric(output):
         return f"its output is a {_class(output)} of shape {shape} for {rows} rows", _for_arrays(shape, rows, model)
     public = [name for name in dir(output) if not name.startswith("_")]
-    return f"its output is a {_class(output)} with attributes {_list(public)}", [
+    attributes = "" if type(output).__module__ == "builtins" else f" with attributes {_list(public)}"
+    return f"its output is a {_class(output)}{attributes}", [
         "predictions: {method: ...} with another method of the model, whose answer is a scipy.stats, torch, skpro or "
         "NGBoost distribution, an array or a DataFrame",
         "return columns that spell it, and give predictions: {family: normal, columns: {loc: ..., scale: ...}}",

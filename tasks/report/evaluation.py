@@ -193,7 +193,7 @@ CERTIFICATE_KINDS = {
 }
 """What the run's parameter ``certificate_kind`` says of ``cce_error_bound``."""
 
-_PICTURES = 36
+_PICTURES, _TEXTS = 36, 300
 _MOST_PLACES = 300
 
 
@@ -335,14 +335,19 @@ def _plain_places(places: Any) -> Any:
 
 
 def _pictures(evaluation: Evaluation, rows: list[int]) -> dict[int, str]:
-    """Thumbnails of the worst of ``rows``, of the best, and of some between, as data addresses by position."""
-    if evaluation.thumbnails is None or not rows:
+    """Thumbnails or texts of the worst of ``rows``, of the best, and of some between, by position; pictures as data
+    addresses."""
+    read = evaluation.thumbnails or evaluation.texts
+    if read is None or not rows:
         return {}
-    each = _PICTURES // 3
+    each = (_PICTURES if evaluation.thumbnails else _TEXTS) // 3
     places = sorted({*range(min(each, len(rows))), *np.linspace(0, len(rows) - 1, each).astype(int).tolist(),
                      *range(max(0, len(rows) - each), len(rows))})  # fmt: skip
     found = {}
-    for place, image in zip(places, evaluation.thumbnails([rows[place] for place in places]), strict=True):
+    for place, image in zip(places, read([rows[place] for place in places]), strict=True):
+        if isinstance(image, str):
+            found[place] = image
+            continue
         buffer = io.BytesIO()
         image.convert("RGB").save(buffer, "JPEG", quality=80)
         found[place] = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -125,6 +125,7 @@ class Evaluation:
         embedding_map: principal components of the embeddings, at least two, of the valid rows that are looked at; the
             index is the row number in the split.
         thumbnails: small images for a list of row numbers of the split, for image inputs.
+        texts: their beginnings, for text inputs.
         provenance: encoder, seeds, package versions, solver, certificate, settings: plain values.
         seconds: wall time by stage.
         metric_list: the metrics that were asked for, by which the evaluation is found again; by default those present.
@@ -150,6 +151,7 @@ class Evaluation:
     slices: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     embedding_map: pd.DataFrame | None = field(default=None, repr=False)
     thumbnails: Callable[[Sequence[int]], Sequence[Image]] | None = field(default=None, repr=False)
+    texts: Callable[[Sequence[int]], Sequence[str]] | None = field(default=None, repr=False)
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     seconds: dict[str, float] = field(default_factory=dict, repr=False)
     metric_list: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ them any more. Texts of all rows come last.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -80,7 +80,7 @@ from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    pass
 
 HONEST_ROWS = 10_000
 """Rows at the most on which a version's own recalibration is tried."""
@@ -233,7 +233,7 @@ def score_version(
         targets=targets,
         slices=slices,
         embedding_map=picture,
-        thumbnails=_thumbnails(split) if encoder.input_kind == "image" else None,
+        **_shown_inputs(split, encoder.input_kind),
         provenance=provenance,
         seconds=seconds,
         metric_list=requested,
@@ -245,10 +245,12 @@ def score_version(
     )
 
 
-def _thumbnails(split: Any) -> Callable[[Sequence[int]], Sequence[Image]]:
-    from congruence.tasks.data.usable import thumbnails  # reads files by Arrow, which rows in memory need not
+def _shown_inputs(split: Any, input_kind: str) -> dict[str, Any]:
+    if input_kind == "features":
+        return {}
+    from congruence.tasks.data.usable import beginnings, thumbnails  # by Arrow, which rows in memory need not
 
-    return thumbnails(split)
+    return {"thumbnails": thumbnails(split)} if input_kind == "image" else {"texts": beginnings(split)}
 
 
 def _named_regions(

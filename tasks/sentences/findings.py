@@ -178,10 +178,13 @@ def sentences_of(
     if without is not None and rest is None and len(told) == 1 and not left:
         sentences.append("In all other rows no fault was found.")
         right = 0
-    return [*sentences, *_rest(total, left, shared, part, beside, right, alone)], first.label
+    among = ("for", "target") if first.words.startswith("for ") else ("in", "place")
+    return [*sentences, *_rest(total, left, shared, part, beside, right, alone, among)], first.label
 
 
-def _rest(total: int, further: int, same: int, part: int, beside: int, right: int, alone: bool) -> list[str]:
+def _rest(
+    total: int, further: int, same: int, part: int, beside: int, right: int, alone: bool, among: tuple[str, str]
+) -> list[str]:
     """The last sentence, if there is one, on the places that no other speaks of.
 
     Args:
@@ -192,10 +195,11 @@ def _rest(total: int, further: int, same: int, part: int, beside: int, right: in
         beside: those that have the fault of all rows but the first place's.
         right: those in which no fault was found.
         alone: whether a fault was told of rows that these hold, which too few of them may show.
+        among: what they are, with its preposition: places, or targets of the same rows.
     """
-    parts = []
+    parts, (of, one) = [], among
     if further:
-        parts.append("1 more place differs" if further == 1 else f"{further} more places differ")
+        parts.append(f"1 more {one} differs" if further == 1 else f"{further} more {one}s differ")
     if same:
         few = "1 place shares" if same == 1 else f"{same} of {total} places share"
         parts.append(f"{'all places share' if same == total else few} the overall fault")
@@ -204,7 +208,7 @@ def _rest(total: int, further: int, same: int, part: int, beside: int, right: in
     if part:
         parts.append(f"{'1 place differs' if part == 1 else f'{part} places differ'} only by rows named above")
     if right:
-        parts.append(f"in {right} of {total} places no fault was found{' by their rows alone' if alone else ''}")
+        parts.append(f"{of} {right} of {total} {one}s no fault was found{' by their rows alone' if alone else ''}")
     return [capital("; ".join(parts)) + "."] if parts else []
 
 

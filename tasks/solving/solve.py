@@ -124,7 +124,8 @@ def _solve_held(
 ) -> None:
     """Each worker measures some versions, and makes the system for them."""
     groups = np.array_split(labels, min(len(labels), max(1, len(client.nthreads()))))
-    announce(f"{sum(work.reference.sizes):,} rows in memory, {len(labels)} versions by {len(groups)} workers")
+    said = f"{len(labels)} version{'s' * (len(labels) > 1)} by {len(groups)} worker{'s' * (len(groups) > 1)}"
+    announce(f"{sum(work.reference.sizes):,} rows in memory, {said}")
     parts = [work.of_versions([str(label) for label in group]) for group in groups]
     client.gather(client.map(partial(measure_group, settings), parts, pure=False))
 

@@ -120,6 +120,19 @@ def test_predictions_and_slices_in_another_order_and_columns_of_one_value_are_re
         congruence.evaluate(x.assign(a=1.0, b=2), y, (frame["a"], spread))
 
 
+def test_what_stands_in_the_wrong_place_or_has_the_wrong_length_is_told_as_that() -> None:
+    frame = table()
+    x, y, spread = frame[["a", "b"]], frame["y"], np.ones(ROWS)
+    for given, said in (
+        ({"y": (frame["a"], 1.0), "predicted": y}, r"y: a tuple of parts .* the order is \(X, y, predicted\)"),
+        ({"predicted": stats.norm(frame["a"][:9], 1.0)}, rf"shape \(9,\), expected one value for .* {ROWS} rows"),
+        ({"predicted": "ridge"}, r"model: it is a str; give a distribution"),
+        ({"predicted": (frame["a"], spread), "slices": {"level": y}}, "slices: 'level' is the target; name another"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            congruence.evaluate(**{"X": x, "y": y} | given)
+
+
 def test_a_protocol_that_is_misspelled_is_told_by_its_key() -> None:
     frame = table()
     with pytest.raises(

@@ -118,6 +118,26 @@ def test_printed_nothing_is_cut_and_dark_is_light(browser: Browser, pages: dict[
     browser.call("Emulation.setEmulatedMedia", media="", features=[])
 
 
+def test_a_row_of_text_shows_its_text_and_a_year_is_no_amount(
+    browser: Browser, make_evaluation: Any, tmp_path: Path
+) -> None:
+    evaluation = make_evaluation(rows=90)
+    index = evaluation.valid_scores.index
+    features = pd.DataFrame({"year": 2021.0, "price": np.arange(len(index)) + 20_000.0}, index=index)
+    texts = replace(
+        evaluation, thumbnails=None, texts=lambda rows: [f"<b>text</b> {r}" for r in rows], features=features
+    )
+    page = tmp_path / "texts.html"
+    page.write_text(evaluation_report(texts))
+    look(browser, page)
+    worst = int(evaluation.valid_scores["cce"].idxmax())
+    assert said(browser, "#row-text") == f"<b>text</b> {worst}"
+    values = said(browser, "#row-values")
+    assert "year2021" in values
+    assert "price20," in values
+    assert browser.evaluate("errors.join()") == ""
+
+
 def test_the_map_is_drawn_once_it_has_a_width_and_follows_it(browser: Browser, pages: dict[str, Path]) -> None:
     """A sandboxed frame may be given its size after its scripts ran, and no window is resized then."""
     hide = "const main = document.querySelector('main'); if (main) { main.hidden = true; seen.disconnect(); }"

@@ -227,6 +227,7 @@ def test_vector_targets_are_tested_and_each_target_is_read() -> None:
     assert said["right"].sentences[0].startswith("No fault found")
     assert said["members"].sentences[0].startswith("No fault found")
     assert said["narrow"].sentences[0].startswith("For height the predicted spread is too small by a factor of")
+    assert said["narrow"].sentences[1] == "For 1 of 2 targets no fault was found."
     assert said["narrow"].places["place"].tolist() == ["height", "width"]
     assert "199 simulations" in said["narrow"].method
     kept = from_bytes(to_bytes(found["narrow"]))

@@ -30,7 +30,7 @@ function openRow(row) {
   if (row < 0 || row >= rows) return;
   opened.row = map.cursor = row;
   const difference = columns.get("difference").at[row], winner = difference < 0 ? data.label : everything.baseline;
-  byId("row-title").textContent = `Row ${whole(data.numbers[row])}: ${data.keys[row]}`;
+  byId("row-title").textContent = `Row ${data.numbers[row]}: ${data.keys[row]}`;
   byId("row-winner").textContent = difference === 0 ? "Both score the same." : `${winner} scores better, by ${number(Math.abs(difference), 3)} (${data.score}).`;
   byId("row-values").replaceChildren(
     ...[...columns.values()].map((column) => {

@@ -30,7 +30,7 @@ function number(value, digits = 4) {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "-∞";
   const size = Math.abs(value);
   if (size !== 0 && (size < 1e-4 || size >= 1e7)) return value.toExponential(digits - 2);
-  return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 8 });
+  return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 8, useGrouping: "min2" });
 }
 const whole = (value) => Math.round(value).toLocaleString("en-US");
 function share(part, all) {

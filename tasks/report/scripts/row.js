@@ -86,8 +86,9 @@ function drawLaw(box, row) {
 function openRow(row) {
   if (row < 0 || row >= rows) return;
   opened.row = map.cursor = row;
-  byId("row-title").textContent = `Row ${whole(data.numbers[row])}: ${data.keys[row]}`;
-  const panel = byId("row"), picture = data.pictures[row];
+  byId("row-title").textContent = `Row ${data.numbers[row]}: ${data.keys[row]}`;
+  const panel = byId("row"), shown = data.pictures[row], picture = data.images && shown;
+  byId("row-text").textContent = data.images ? "" : shown || "";
   panel.classList.toggle("pictured", Boolean(picture));
   const image = byId("row-picture");
   image.hidden = !picture;

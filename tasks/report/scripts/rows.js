@@ -24,7 +24,7 @@ function drawRows() {
     const line = document.createElement("tr"), first = document.createElement("td"), button = document.createElement("button");
     button.type = "button";
     button.className = "link";
-    button.textContent = whole(data.numbers[row]);
+    button.textContent = String(data.numbers[row]);
     button.setAttribute("aria-label", `Open row ${data.numbers[row]}`);
     button.addEventListener("click", () => {
       openRow(row);

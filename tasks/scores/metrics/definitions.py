@@ -254,7 +254,8 @@ DEFINITIONS: tuple[Metric, ...] = (
     Metric(
         "crps_mean", "CRPS",
         "Mean continuous ranked probability score, a proper score. Of predicted quantiles and bins, with our "
-        "interpolation between them; of draws the fair one, that of the distribution they are drawn from.",
+        "interpolation between them; of draws the fair one, that of the distribution they are drawn from; of several "
+        "targets the energy score.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="crps", column="crps", column_label="CRPS",
         bounds=(0.0, math.inf), margin="5 % of skill", marginal=_mean_marginal_crps,
         shown={"headlines": 7, "mlflow": 2, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},
@@ -301,7 +302,7 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "mae", "MAE",
-        "Mean absolute error of the predictive mean.",
+        "Mean absolute error of the predictive mean; of several targets the mean distance from it.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="mae", column="absolute_error",
         column_label="absolute error", bounds=(0.0, math.inf), margin="5 % of skill",
         marginal=lambda y: float(np.mean(np.abs(y - np.mean(y)))),
@@ -309,7 +310,7 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "rmse", "RMSE",
-        "Root mean squared error of the predictive mean.",
+        "Root mean squared error of the predictive mean; of several targets that of the distance from it.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="rmse", column="squared_error",
         reduction=root_of, bounds=(0.0, math.inf), margin="5 % of skill", marginal=lambda y: float(np.std(y)),
         shown={"slices": 10, "compared": 6},
@@ -361,7 +362,8 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "sharpness", "sharpness",
-        "How wide the predictive distributions are; to be judged with coverage.",
+        "How wide the predictive distributions are; to be judged with coverage. Of several targets the root of "
+        "the sum of their variances.",
         unit=TARGET, group="Sharpness", asked="sharpness", value=_sharpness,
     ),
     Metric(

@@ -14,8 +14,9 @@ from PIL import Image
 from congruence.flows.operations import score_inputs
 from congruence.flows.operations.score_inputs import pictures_of
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, picture_statistics
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.data.usable import measured_picture, picture_table, thumbnails
+from congruence.tasks.data.usable import beginnings, measured_picture, picture_table, thumbnails
 from congruence.tasks.store.embeddings import StoreError
 from congruence.tasks.store.objects import ObjectStore
 
@@ -42,6 +43,12 @@ def test_thumbnails_show_what_the_encoder_sees(image_split: Any, rows: Any) -> N
     assert none.getpixel((0, 0)) == (211, 211, 211)
     picture = Image.open(io.BytesIO(frame["image"][0])).convert("RGB")
     np.testing.assert_array_equal(np.asarray(first), np.asarray(picture))
+
+
+def test_texts_are_shown_by_their_beginnings(tmp_path: Path) -> None:
+    pd.DataFrame({"text": ["a", "b" * 3000, "c"], "y": [1.0, 2.0, 3.0]}).to_csv(tmp_path / "t.csv", index=False)
+    split = open_split(SplitSettings(uri=str(tmp_path / "t.csv"), input="text", input_kind="text", target="y"))
+    assert beginnings(split)([1, 0]) == ["b" * 1000, "a"]
 
 
 def test_pictures_above_the_limit_are_not_decoded(image_split: Any) -> None:

@@ -179,7 +179,7 @@ def test_arrays_beside_those_of_the_split_may_be_anything(tmp_path: Path, save: 
     settings = SplitSettings(uri=str(tmp_path / "split.npz"), input="x", input_kind="features", target="y")
     split = open_split(settings)
     np.testing.assert_array_equal(np.concatenate([split.features(shard)[0] for shard in split.shards]), x)
-    with pytest.raises(SplitError, match=r"no column 'X' \(input\); did you mean 'x'\?|the columns are: x_train, x, y$"):
+    with pytest.raises(SplitError, match=r"no column 'X' \(input\); .*the columns are: x_train, x, y$"):
         open_split(settings.model_copy(update={"input": "X"}))
     with pytest.raises(SplitError, match="the arrays differ in rows"):
         open_split(settings.model_copy(update={"input": "x_train"}))
