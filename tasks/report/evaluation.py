@@ -6,9 +6,9 @@ import base64
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from congruence.tasks.sentences.calibration import (
     share_of,
     significant,
 )
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 _PERCENT = 0.02
 FEWEST = 10
@@ -337,7 +340,7 @@ def _plain_places(places: Any) -> Any:
 def _pictures(evaluation: Evaluation, rows: list[int]) -> dict[int, str]:
     """Thumbnails or texts of the worst of ``rows``, of the best, and of some between, by position; pictures as data
     addresses."""
-    read = evaluation.thumbnails or evaluation.texts
+    read: Callable[[Sequence[int]], Sequence[Image | str]] | None = evaluation.thumbnails or evaluation.texts
     if read is None or not rows:
         return {}
     each = (_PICTURES if evaluation.thumbnails else _TEXTS) // 3

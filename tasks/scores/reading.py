@@ -198,13 +198,18 @@ def method_of(calibration: VersionCalibration) -> str:
     )
 
 
+def not_read(*sentences: str) -> WhatIsWrong:
+    """What is said of a version of which no place was read."""
+    return WhatIsWrong(sentences, pd.DataFrame(columns=_PLACES))
+
+
 def with_inference(
     wrong: WhatIsWrong | None, inference: BlocksInference | None, correlation: Correlation | None
 ) -> WhatIsWrong | None:
     """The reading with how its p-values are known: by blocks of rows; first of all that they do not hold, if so."""
     if inference is None and correlation is None:
         return wrong
-    found = wrong or WhatIsWrong((), pd.DataFrame(columns=_PLACES))
+    found = wrong or not_read()
     if correlation is not None:
         return replace(found, sentences=(f"{capital(correlation_clause(correlation))}.", *found.sentences))
     if inference is not None and inference.refused:

@@ -66,6 +66,7 @@ from congruence.tasks.scores.points import (
 )
 from congruence.tasks.scores.reading import (
     WEIGHTED,
+    not_read,
     read_vector_targets,
     read_what_is_wrong,
     weak_segments,
@@ -73,7 +74,7 @@ from congruence.tasks.scores.reading import (
 )
 from congruence.tasks.scores.rows_read import RareTargets, RowsRead
 from congruence.tasks.scores.summary import coverage_risk, floor_share, remarks, version_metrics
-from congruence.tasks.sentences.calibration import is_off
+from congruence.tasks.sentences.calibration import is_off, no_fault
 from congruence.tasks.sentences.counts import crossing_finding, fraction_finding, power_finding
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
@@ -300,10 +301,16 @@ def _what_is_wrong(
     features: pd.DataFrame,
     rare: RareTargets,
 ) -> WhatIsWrong | None:
-    """What calibration given the input says; None where it was not measured."""
+    """What calibration given the input says; None where it was not measured of enough rows."""
     calibration, predictive, targets = measurement.calibration, given.predictive, given.targets
     if calibration is None:
-        return None
+        verdict = verdict_of(metrics, rows=len(targets))
+        if len(targets) >= FEWEST_ROWS or verdict.p_value is None:
+            return None
+        if not verdict.is_wrong:
+            return not_read(no_fault(len(targets), verdict.p_value))
+        few = f"{len(targets)} rows show that the predictions are wrong, and not how or where"
+        return not_read(f"{few}; bring {FEWEST_ROWS} or more.")
     if regions is None:
         names = target_names(given.split, targets.shape[1])
         vectors = calibration, predictive, targets, names, metrics, given.keys, given.seed

@@ -133,6 +133,18 @@ def test_what_stands_in_the_wrong_place_or_has_the_wrong_length_is_told_as_that(
             congruence.evaluate(**{"X": x, "y": y} | given)
 
 
+def test_few_rows_are_said_to_be_too_few_for_a_reason() -> None:
+    frame = table()[:12]
+    x, y = frame[["a", "b"]], frame["y"]
+    far = congruence.evaluate(x, y, (frame["a"] + 30.0, 1.0))
+    assert far.verdict == "wrong"
+    assert far.sentences == ("12 rows show that the predictions are wrong, and not how or where; bring 30 or more.",)
+    assert far.sentences[0] in far.page
+    right = congruence.evaluate(x, y, (y + 0.5 * (-1.0) ** np.arange(12), 1.0))
+    assert right.verdict == "no fault found"
+    assert right.sentences[0].startswith("No fault found in 12 rows: ")
+
+
 def test_a_protocol_that_is_misspelled_is_told_by_its_key() -> None:
     frame = table()
     with pytest.raises(
