@@ -264,7 +264,7 @@ def contract_rows(split: Split, most: int, *, missing: bool = False) -> tuple[pd
         needed = [name for name in frame.columns if name in split.settings.input_columns]
         usable = frame[needed].notna().all(axis=1).to_numpy()
     if targets is not None:
-        usable &= np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
+        usable = usable & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
     rows = np.flatnonzero(usable)[:most]
     if split.settings.input_kind == "image":
         rows = np.array(list(_with_image(split, first, usable, most)) or rows, dtype=np.int64)

@@ -263,6 +263,8 @@ def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
         finite = np.isfinite(values.to_numpy(float, na_value=np.nan))
         cut = pd.qcut(values.where(finite), 10, duplicates="drop")
         codes, distinct = cut.cat.codes.to_numpy(), cut.cat.categories
+    elif distinct.dtype.kind == "f" and np.all(np.abs(distinct) < 2**53) and np.all(distinct == np.rint(distinct)):
+        distinct = distinct.astype(np.int64)  # whole numbers, of which a missing one makes floats
     names = pd.Series(distinct).astype("string").fillna("missing").to_numpy(dtype=object)
     if len(names) > SLICE_VALUES:
         rows = np.bincount(codes[codes >= 0], minlength=len(names))

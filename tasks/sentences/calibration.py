@@ -72,13 +72,14 @@ def reading_clause(reading: GroupReading) -> str:
     clause = fault_clause(reading.dominant, reading.strength, reading.shift, reading.factor)
     clause += _interval(reading)
     second = reading.second()
-    return clause if second is None else clause + second_clause(reading, second)
+    if second is None:
+        return clause
+    return clause + second_clause(second, bool(reading.unexplained[ORDERS.index(second)] > 0))
 
 
-def second_clause(reading: GroupReading, second: str) -> str:
+def second_clause(second: str, above: bool) -> str:
     """Another fault of the same rows, after the first."""
-    left = float(reading.unexplained[ORDERS.index(second)])
-    return f"; the targets {_SECOND[second][left > 0]}"
+    return f"; the targets {_SECOND[second][above]}"
 
 
 def no_fault(rows: int, p_value: float) -> str:

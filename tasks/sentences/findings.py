@@ -6,7 +6,7 @@ How much is said in the unit of the targets, where it can be.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -41,6 +41,9 @@ _ROUNDING = 1e-12
 _MOST = 1.5
 """Of a size, whose largest is 3: beyond it nothing else can be read from bounded scores."""
 
+_APART = 1.25
+"""A factor of the spread from which it is told beside such a shift: one that varies by itself makes some of it."""
+
 _MOST_OF = 0.75
 """Share of the rows up to which what is found in the others is told from what is found in all."""
 
@@ -63,7 +66,8 @@ class Finding:
         size: its square in score units: the share of the scores' variance that it makes there.
         kind: faults of one kind and one size differ in nothing that is worth a sentence.
         amount: of the fault, positive, to compare faults of one kind.
-        also: kinds and amounts of others that the clause tells beside it.
+        also: kinds and amounts of others that say the same.
+        second: kind and amount of another that the clause tells beside it, where it has an amount.
         lies_in: names of places of which this one is a part.
         sample: where not all rows of a long split were looked through: of how many ``rows`` are so many.
     """
@@ -78,6 +82,7 @@ class Finding:
     kind: str = ""
     amount: float = 0.0
     also: Mapping[str, float] = field(default_factory=dict)
+    second: Mapping[str, float] = field(default_factory=dict)
     lies_in: tuple[str, ...] = ()
     sample: int | None = None
 
@@ -111,16 +116,25 @@ class Finding:
         """Whether its place is a cluster of rows, which other faults than its own make what it is."""
         return self.words.startswith("in ")
 
+    @property
+    def main(self) -> Finding:
+        """Without what its clause tells beside it."""
+        return replace(self, second={})
+
     def repeats(self, other: Finding) -> bool:
-        """Whether it tells nothing beside ``other``: a kind that it tells, too, and neither half nor twice of it.
+        """Whether it tells nothing beside ``other``: kinds that it tells, too, and neither half nor twice of them.
 
         Nor is it what makes ``other``, with less than a third of it in the other rows: of a fault in half of the rows
         the mean over all rows is half.
         """
-        amount = {**other.also, other.kind: other.amount}.get(self.kind, 0.0)
+        told = {**other.also, **other.second, other.kind: other.amount}
         part = min(self.share / other.share, _MOST_OF)
-        beside = (amount - part * self.amount) / (1.0 - part)
-        return 0.5 * amount < self.amount < min(2.0 * amount, 3.0 * beside)
+
+        def is_told(kind: str, own: float) -> bool:
+            amount = told.get(kind, 0.0)
+            return 0.5 * amount < own < min(2.0 * amount, 3.0 * (amount - part * own) / (1.0 - part))
+
+        return all(is_told(*each) for each in ((self.kind, self.amount), *self.second.items()))
 
 
 def sentences_of(
@@ -145,7 +159,10 @@ def sentences_of(
         return ["The predictions are wrong somewhere, but in no place by enough to name it."], ""
     same = [] if overall is None else [each for each in ordered if each.repeats(overall)]
     apart = [each for each in ordered if each not in same]
-    first = overall if overall is not None and all(overall.weight >= each.weight for each in apart) else apart[0]
+    first = apart[0] if apart else overall
+    if overall is not None and all(overall.weight >= each.weight or each.main.repeats(overall) for each in apart):
+        first = overall
+    assert first is not None
     sentences = [first.sentence]
     without = others if first.place and not first.is_of_cluster else None
     rest = None if without is None else without(first, "")
@@ -154,16 +171,14 @@ def sentences_of(
     elif without is None and overall is not None and first is not overall:
         sentences.append(f"Over all rows, {overall.clause}{overall.stop}")
 
-    def is_of_first(each: Finding) -> bool:
-        return without is not None and bool(each.place) and without(first, each.place) is None
-
     # Of a range and all other rows, what both make together is not told: a place may have it from the range's rows.
     told, parts = [first], [each for each in (apart if without is None else ordered) if each is not first]
     left = part = beside = 0
     for each in parts:
-        if rest is not None and each in places and each.repeats(rest):
-            beside += 1
-        elif is_of_first(each) or any(other.place in each.lies_in and each.repeats(other) for other in told):
+        left_of_it = without(first, each.place) if without is not None and each.place else each
+        if rest is not None and any(one is not None and one.repeats(rest) for one in (each, left_of_it)):
+            beside += each in places
+        elif left_of_it is None or any(other.place in each.lies_in and each.repeats(other) for other in told):
             part += each in places
         elif each.is_of_cluster and any(other.place and not other.is_of_cluster for other in told):
             left += 1  # a range, whose fault the cluster may have from the rows that lie in it
@@ -216,9 +231,14 @@ def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes
     """The finding of a reading of PIT scores: in the unit of the targets where ``sizes`` of its rows are known."""
     kind = reading.dominant
     clause = _CLAUSES[kind](reading, sizes) if sizes is not None and kind in _CLAUSES else reading_clause(reading)
-    second = reading.second()
-    if sizes is not None and kind in _CLAUSES and second is not None and reading.strength**2 < _MOST:
-        clause += second_clause(reading, second) if _shows(reading, second, sizes) else ""
+    second, above = (None, False) if sizes is None or kind not in _CLAUSES else _second(reading, sizes)
+    size = {}
+    if second is not None and not clause.endswith("?"):
+        clause += second_clause(second, above)
+        if second == "spread" and sizes is not None and sizes.factor is not None:
+            apart = abs(float(np.log(sizes.factor.value)))
+            size = {f"spread{'+' if above else '-'}": apart}
+            clause += f", by a factor of {_times(float(np.exp(apart)))}" if reading.strength**2 >= _MOST else ""
     sign = "+" if reading.strength > 0 else "-"
     is_cut = sizes is not None and _crowded(reading, sizes) is not None
     return Finding(
@@ -231,6 +251,7 @@ def group_finding(reading: GroupReading, place: str = "", words: str = "", sizes
         reading.strength**2,
         kind + sign,
         _amount(reading, sizes),
+        second=size,
     )
 
 
@@ -328,6 +349,19 @@ _CLAUSES: dict[str, Callable[[GroupReading, TargetRows], str]] = {
     "skew": _skew,
     "tails": _tails,
 }
+
+
+def _second(reading: GroupReading, sizes: TargetRows) -> tuple[str | None, bool]:
+    """Another fault of the same rows that the targets show, and on which side; of a large shift their distances do."""
+    if reading.strength**2 < _MOST:
+        second = reading.second()
+        if second is None or not _shows(reading, second, sizes):
+            return None, False
+        return second, bool(reading.unexplained[ORDERS.index(second)] > 0)
+    factor = sizes.factor if reading.dominant == "bias" else None
+    if factor is None or (factor.high > 1.0 / _APART and factor.low < _APART):
+        return None, False
+    return "spread", factor.value > 1.0
 
 
 def _shows(reading: GroupReading, second: str, sizes: TargetRows) -> bool:

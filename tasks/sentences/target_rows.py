@@ -58,11 +58,13 @@ class TargetRows:
 
     @property
     def factor(self) -> Estimate | None:
-        """The spread of the targets about the predicted means, the mean of it taken out, over the predicted one."""
+        """The spread of the targets about the predicted means over the predicted one, a shift taken out: of one size
+        in their unit or in predicted spreads, whichever leaves less."""
         if not np.all(self.std > 0.0):
             return None
-        z = (self.y - self.mean) / np.maximum(self.std, _TINY)
-        found = self._mean((z - np.mean(z)) ** 2)
+        std, apart = np.maximum(self.std, _TINY), self.y - self.mean
+        left = ((apart - np.mean(apart)) / std, apart / std - np.mean(apart / std))
+        found = self._mean(min(left, key=lambda z: float(np.mean(z**2))) ** 2)
         if found is None or found.value <= 0.0:
             return None
         spread = (found.high - found.value) / found.value

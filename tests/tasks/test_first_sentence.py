@@ -434,6 +434,25 @@ def test_a_second_fault_is_one_that_the_targets_themselves_have() -> None:
     assert "lie below" not in clause
 
 
+def test_a_slice_whose_spread_is_wrong_is_told_beside_a_large_shift_of_all_rows() -> None:
+    """The mean of bounded scores is the shift alone there: "all places share the overall fault" stood for it."""
+    rng = np.random.default_rng(3)
+    x, city = rng.normal(size=(1500, 2)), rng.choice(["a", "b", "c"], 1500)
+    spread, slices = np.where(city == "b", 0.5, 1.0), pd.DataFrame({"city": city})
+    y = x[:, 0] + rng.normal(size=1500)
+    found = read_versions(x, y, {"v": Normal(x[:, 0] + 1.6, spread)}, slices=slices, features=slices)["v"]
+    said = found.wrong.sentences
+    assert re.match(r"Predictions are 1\.[56]\d* too high on average \(", said[0])
+    second = next(each for each in said[1:] if each.startswith("Where city is b ("))
+    factor = re.search(r"; the targets also spread wider than predicted, by a factor of ([\d.]+)\.$", second)
+    assert factor is not None
+    assert float(factor[1]) == pytest.approx(2.0, rel=0.1)
+    assert said[-1] == "2 of 3 places share the overall fault."
+    right = read_versions(x, y, {"v": Normal(x[:, 0] + 1.6, np.ones(1500))}, slices=slices, features=slices)["v"]
+    assert right.wrong.sentences[1:] == ("All places share the overall fault.",)
+    assert "also" not in right.wrong.sentences[0]
+
+
 def test_values_of_a_slice_that_lie_in_a_named_range_with_its_fault_are_counted() -> None:
     """Where digit is 8 or more the spread is too small: so it is where it is 8, and where it is 9."""
     rng = np.random.default_rng(4)
