@@ -305,7 +305,9 @@ def _spread(reading: GroupReading, sizes: TargetRows) -> str:
     if reading.strength < 0:
         factor, low, high = 1.0 / factor, 1.0 / high, 1.0 / low
     size = "small" if reading.strength > 0 else "large"
-    told = f"{_times(factor)} " + (f"({_times(low)} to {_times(high)})" if factor < FACTORS[1] - 0.01 else "or more")
+    told = f"{_times(factor)} " + (
+        f"({_times(low)} to {_times(high)})" if abs(factor - FACTORS[1]) > 0.01 else "or more"
+    )
     return f"the predicted spread is too {size} by a factor of {told}{_unit(factor, _UNIT_OF_SPREAD)}"
 
 

@@ -59,11 +59,12 @@ class TargetRows:
     @property
     def factor(self) -> Estimate | None:
         """The spread of the targets about the predicted means over the predicted one, a shift taken out: of one size
-        in their unit or in predicted spreads, whichever leaves less."""
+        in their unit, in predicted spreads or as a factor of the mean, whichever leaves the least."""
         if not np.all(self.std > 0.0):
             return None
         std, apart = np.maximum(self.std, _TINY), self.y - self.mean
-        left = ((apart - np.mean(apart)) / std, apart / std - np.mean(apart / std))
+        of_mean = np.mean(apart * self.mean) / max(float(np.mean(self.mean**2)), _TINY)
+        left = (apart - np.mean(apart)) / std, apart / std - np.mean(apart / std), (apart - of_mean * self.mean) / std
         found = self._mean(min(left, key=lambda z: float(np.mean(z**2))) ** 2)
         if found is None or found.value <= 0.0:
             return None

@@ -139,7 +139,8 @@ def test_a_missing_slice_value_is_a_group_of_its_own_and_rare_ones_are_gathered(
         return [str(name) for name in names[codes]]
 
     assert shown(["a", None, "a"]) == ["a", "missing", "a"]
-    assert shown([2.0, np.nan, 10.0]) == ["2.0", "missing", "10.0"]
+    assert shown([2.0, np.nan, 10.0]) == ["2", "missing", "10"]  # whole numbers, of which one is missing
+    assert shown([0.5, 1.0, 5.0]) == ["0.5", "1.0", "5.0"]
     assert shown([1, "1", "missing", None]) == ["1", "1", "missing", "missing"]
     many = shown([*(f"v{i}" for i in range(100)), *(["v1"] * 5), *(["v2"] * 5), None])
     assert len(set(many)) == 31

@@ -577,9 +577,3 @@ def test_groups_of_a_slice_column_take_four_bytes_a_row() -> None:
     codes, names = slice_groups(pd.Series(["b", None, "a", "b", "missing"]))
     assert codes.dtype == np.int32
     assert names[codes].tolist() == ["b", "missing", "a", "b", "missing"]
-
-
-def test_whole_numbers_of_a_slice_are_named_as_that_where_one_is_missing() -> None:
-    for values, expected in (([5.0, None, 10.0], ["5", "missing", "10"]), ([0.5, 1.0, 5.0], ["0.5", "1.0", "5.0"])):
-        codes, names = slice_groups(pd.Series(values))
-        assert names[codes].tolist() == expected
