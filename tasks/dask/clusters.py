@@ -185,7 +185,11 @@ def cuda_cluster_options(settings: ClusterSettings, cards: list[str]) -> dict[st
 def _on_this_machine(settings: ClusterSettings) -> dict[str, Any]:
     """Nobody else reaches scheduler, workers or dashboards."""
     dashboard = {"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"}
-    return {"host": "127.0.0.1", "scheduler_kwargs": dashboard, "worker_dashboard_address": "127.0.0.1:0"}
+    # A worker's, which links to it lead to, makes each load Bokeh: half a second. One of threads, which names no host,
+    # would listen everywhere without it.
+    asked = settings.dashboard or settings.kind == "threads"
+    beside = {"worker_dashboard_address": "127.0.0.1:0"} if asked else {}
+    return {"host": "127.0.0.1", "scheduler_kwargs": dashboard, **beside}
 
 
 def _require(kind: str, what: str, module: str, extra: str) -> None:

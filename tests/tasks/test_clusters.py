@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import dask
+import psutil
 import pytest
 import yaml
 from cryptography import x509
@@ -369,6 +370,18 @@ def test_a_worker_leaves_it_to_the_client_to_say_that_the_scheduler_went() -> No
 
     with dask_client(ClusterSettings(kind="local", workers=1)) as client:
         assert list(client.run(written).values()) == [["of the work"]]
+
+
+@pytest.mark.parametrize("kind", ["local", "threads"])
+def test_workers_listen_on_loopback_alone_and_no_process_loads_a_dashboard(kind: Literal["local", "threads"]) -> None:
+    def seen() -> tuple[set[str], bool]:
+        heard = [each.laddr.ip for each in psutil.Process().net_connections() if each.status == psutil.CONN_LISTEN]
+        return set(heard), "bokeh" in sys.modules
+
+    with dask_client(ClusterSettings(kind=kind, workers=1)) as client:
+        ((heard, loads),) = client.run(seen).values()
+    assert heard == {"127.0.0.1"}
+    assert kind == "threads" or not loads
 
 
 def test_a_nanny_does_not_tell_of_a_worker_that_is_slow_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
