@@ -37,7 +37,7 @@ from congruence.kernels.rng import stream
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits import hourly, registered_kinds
 from congruence.tasks.digits.dataset import write_digits
-from congruence.tasks.digits.training import DESCRIPTIONS, MODEL_NAME, register_versions
+from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME
 from congruence.tasks.mlflow.connection import point_mlflow_at
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.runtime.files import tracking_uri, whole_file
@@ -126,6 +126,7 @@ def _write_data(folder: Path) -> None:
 
 
 def _register(folder: Path) -> None:
+    from congruence.tasks.digits.training import register_versions  # PyTorch, seconds that the server starts beside
 
     register_versions(folder / "train")
 

@@ -19,6 +19,16 @@ from congruence.tasks.contract.predictors import FramePredictor
 from congruence.tasks.digits.dataset import noise_scale
 
 REDUCTION = 4
+MODEL_NAME = "digit-angle"
+DESCRIPTIONS = {
+    "truth": "the true distribution",
+    "trained": "trained, normal with its own scale per image",
+    "overconfident": "version 2 with its scale halved",
+    "homoscedastic": "trained, one scale for all images",
+    "mixture": "trained, mixture of two normals",
+    "marginal": "ignores the image, right on average",
+}
+"""What each version is, by its alias, in the order of registration."""
 UNIT = 40.0  # degrees: the network sees targets of about unit size
 
 Frame = pd.DataFrame

@@ -20,6 +20,8 @@ from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.contract.predictors import FramePredictor
 from congruence.tasks.digits import describe_version, registered_kinds
 from congruence.tasks.digits.models import (
+    DESCRIPTIONS,
+    MODEL_NAME,
     UNIT,
     Frame,
     MarginalLaw,
@@ -33,7 +35,6 @@ from congruence.tasks.mlflow.connection import connect, experiment_id
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
-MODEL_NAME = "digit-angle"
 TRAINING_EXPERIMENT = "digit-angle training"
 COMPONENTS = 2
 
@@ -41,16 +42,6 @@ DESCRIPTION = (
     "The angle of a rotated handwritten digit, in degrees, seen through noise that grows with the digit. "
     "Version 1 is the distribution that generated the data: it shows what a perfect model scores."
 )
-
-DESCRIPTIONS = {
-    "truth": "the true distribution",
-    "trained": "trained, normal with its own scale per image",
-    "overconfident": "version 2 with its scale halved",
-    "homoscedastic": "trained, one scale for all images",
-    "mixture": "trained, mixture of two normals",
-    "marginal": "ignores the image, right on average",
-}
-"""What each version is, by its alias, in the order of registration."""
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -37,8 +37,8 @@ from congruence.tasks.compact_clip import WEIGHTS, model_name
 from congruence.tasks.contract import PredictiveModel, check_contract, load_predictive_model
 from congruence.tasks.digits.dataset import base_images, digit_rows, draw, labels, noise_scale, write_digits
 from congruence.tasks.digits.hourly import CORRELATION, INPUTS, hourly_counts, poisson, true_law, weekday
-from congruence.tasks.digits.models import pixels
-from congruence.tasks.digits.training import DESCRIPTIONS, MODEL_NAME, normal_nll, register_versions, train
+from congruence.tasks.digits.models import DESCRIPTIONS, MODEL_NAME, pixels
+from congruence.tasks.digits.training import normal_nll, register_versions, train
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.encoders.open_clip_import import open_clip
 from congruence.tasks.models.registry import list_versions, resolve
@@ -177,8 +177,9 @@ def test_every_version_keeps_the_contract(models: dict[str, PredictiveModel], te
         assert model.input_columns == ("image", "angle", "digit")
 
 
-def test_what_loads_a_version_takes_nothing_that_trained_it() -> None:
-    code = "import sys, congruence.tasks.digits.models as _; print(*{'torch', 'sklearn'} & set(sys.modules))"
+@pytest.mark.parametrize("module", ["tasks.digits.models", "flows.operations.demo"])
+def test_what_loads_or_shows_versions_takes_nothing_that_trains_them(module: str) -> None:
+    code = f"import sys, congruence.{module} as _; print(*{{'torch', 'sklearn'}} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []
 
 
