@@ -224,7 +224,16 @@ class MetricDifference:
     @property
     def side(self) -> Literal["better", "worse", ""]:
         """Where ``first`` stands; "" where the interval holds 0."""
-        return "better" if self.high < 0.0 else "worse" if self.low > 0.0 else ""
+        return self.side_among(1)
+
+    def side_among(self, looks: int) -> Literal["better", "worse", ""]:
+        """Where ``first`` stands as one of so many differences, of which, were none true, 1 in 20 splits shows any.
+
+        Bonferroni's, by the interval made wider as a normal one would be.
+        """
+        wider = float(ndtri(1.0 - (1.0 - LEVEL) / (2.0 * looks))) / REACH
+        low, high = (self.difference + wider * (end - self.difference) for end in (self.low, self.high))
+        return "better" if high < 0.0 else "worse" if low > 0.0 else ""
 
     @property
     def standard_error(self) -> float:

@@ -206,8 +206,11 @@ def named_parts(parts: ScoreParts) -> dict[str, Part]:
     return named | {"gain_of_baseline": parts.gains[1], "recalibrated_against_baseline": parts.corrected}
 
 
-def who_won(pair: Pair) -> WhoWon | None:
-    """Returns why one version's scores are lower; None where an evaluation does not hold what that takes."""
+def who_won(pair: Pair, looks: int = 1) -> WhoWon | None:
+    """Returns why one version's scores are lower; None where an evaluation does not hold what that takes.
+
+    ``looks``: differences that are told beside this one, of which all together name one of equals in 1 of 20 splits.
+    """
     first, second = pair.first, pair.second
     scores: dict[str, dict[str, ScoreParts]] = {}
     means: dict[str, float] = {}
@@ -232,7 +235,7 @@ def who_won(pair: Pair) -> WhoWon | None:
                     scores[score][f"{name} = {value}"] = within
     if _SCORE not in scores:
         return None
-    sentence = _sentence(first.label, second.label, scores[_SCORE][ALL_ROWS], means[_SCORE])
+    sentence = _sentence(first.label, second.label, scores[_SCORE][ALL_ROWS], means[_SCORE], _LEAST / looks)
     return WhoWon(scores, means, sentence)
 
 
@@ -288,34 +291,29 @@ def _within(
     )
 
 
-def _sentence(first: str, second: str, parts: ScoreParts, scale: float) -> str:
-    """The parts in words: who is better, by what share of the CRPS, what of it is knowledge and what honesty."""
-    if not _is_clear(parts.total) and not _is_clear(parts.honesty) and not _is_clear(parts.knowledge):
-        return f"{first} and {second} have the same CRPS within chance, and know as much and are as honest."
+def _sentence(first: str, second: str, parts: ScoreParts, scale: float, level: float) -> str:
+    """The parts in words: who is better, by what share of the CRPS, what of it is knowledge and what honesty.
+
+    Where the whole shows at ``level``, its parts are told by their own intervals; else a part must show like the whole.
+    """
 
     def share(part: Part, of: float = scale) -> str:
         percent = 100.0 * abs(part.value) / of
         return f"{percent:.0f} %" if percent >= 10.0 else f"{percent:.2g} %"
 
-    if _is_clear(parts.total):
+    is_clear = parts.total.p_value <= level
+    named = ((parts.knowledge, ("knows more", "knows less")), (parts.honesty, ("is more honest", "is less honest")))
+    shown = [(part, words) for part, words in named if part.p_value <= (_LEAST if is_clear else level)]
+    reasons = " and ".join(f"{words[part.value > 0.0]} ({share(part)})" for part, words in shown)
+    if is_clear:
         side = "better" if parts.total.value < 0.0 else "worse"
-        said = f"{first} is {side} than {second} by {share(parts.total)} of its CRPS"
+        said = f"{first} is {side} than {second} by {share(parts.total)} of its CRPS" + (
+            f": it {reasons}" if shown else ""
+        )
     else:
         said = f"{first} and {second} have the same CRPS within chance"
-    reasons = []
-    for part, words in (
-        (parts.knowledge, ("knows more", "knows less")),
-        (parts.honesty, ("is more honest", "is less honest")),
-    ):
-        if _is_clear(part):
-            reasons.append(f"{words[part.value > 0.0]} ({share(part)})")
-    if reasons:
-        said += f": it {' and '.join(reasons)}"
+        said += f": {first} {reasons}" if shown else ", and know as much and are as honest"
     gain, own = parts.gains[0], scale + parts.total.value
     if gain.low > 0.0 and gain.value > 0.01 * scale:
         said += f". Recalibrated by what it states itself, {first} would gain {share(gain, own)} of its own"
     return f"{said}."
-
-
-def _is_clear(part: Part) -> bool:
-    return part.low > 0.0 or part.high < 0.0

@@ -38,7 +38,7 @@ from congruence.tasks.comparison.explored import (
 )
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.scores.evaluation import SplitSummary, ranked
-from congruence.tasks.scores.metrics.registry import mean_columns
+from congruence.tasks.scores.metrics.registry import mean_columns, shown
 
 
 @dataclass(frozen=True)
@@ -233,10 +233,16 @@ def compare_versions(
     pairs: dict[str, PairedComparison] = {}
     for version in ordered:
         if version is not chosen:
-            pairs[version.label] = compare_pair(version, chosen, resamples=resamples, seed=seed)
+            told = looks(len(ordered) - 1)
+            pairs[version.label] = compare_pair(version, chosen, resamples=resamples, seed=seed, told=told)
             version.release()
     chosen.release()
     return Comparison(ordered, chosen, pairs, resamples, seed, best, recalibrated)
+
+
+def looks(versions: int) -> int:
+    """On how many differences it is said who wins, of so many versions that are compared with the baseline."""
+    return len(shown("wins")) * versions
 
 
 def require_comparable(versions: Sequence[ComparedVersion]) -> None:
@@ -250,11 +256,11 @@ def require_comparable(versions: Sequence[ComparedVersion]) -> None:
 
 
 def compare_pair(
-    first: ComparedVersion, second: ComparedVersion, *, resamples: int = PAIRED_RESAMPLES, seed: int = 0
+    first: ComparedVersion, second: ComparedVersion, *, resamples: int = PAIRED_RESAMPLES, seed: int = 0, told: int = 1
 ) -> PairedComparison:
     """Two versions by what their reference rows contribute to CCE, and on the points that are valid in both.
 
-    Stored predictions on other rows are compared without pairs of points, by wider intervals.
+    Stored predictions on other rows are compared without pairs of points, by wider intervals. ``told``: see ``looks``.
 
     Raises:
         ProtocolError: other splits, protocols or rows.
@@ -280,7 +286,7 @@ def compare_pair(
             notes = (str(error),)
         differences |= point_differences(both, resamples=resamples, seed=seed)
         differences |= effect_differences(both)
-        won = who_won(both)
+        won = who_won(both, told)
     except TooFewBlocksError as error:
         differences, refused = {}, str(error)
         notes = (*notes, refused)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.trust.judgement import RejectionCurve
-from congruence.tasks.comparison.versions import Cell, Comparison, PairedComparison
+from congruence.tasks.comparison.versions import Cell, Comparison, PairedComparison, looks
 from congruence.tasks.report.rendering import LETTERS, as_json, category_column, number_column, records, render, rounded
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
@@ -60,13 +60,14 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     metrics = tuple(name for name in names if any(name in version.metrics for version in comparison.versions))
     matrix = comparison.matrix(metrics)
     base = comparison.baseline.label
+    told = {label: _Sides.of(matrix[label], len(comparison.pairs)) for label in comparison.pairs}
     sentences = {
-        label: _sentence(label, base, matrix[label]) if pair.won is None else pair.won.sentence
+        label: _sentence(label, base, told[label]) if pair.won is None else pair.won.sentence
         for label, pair in comparison.pairs.items()
     }
     pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
     page = {"baseline": base, "pairs": [pair for pair in pairs if pair is not None]}
-    summary = _summary(base, {label: matrix[label] for label in sentences})
+    summary = _summary(base, told)
     return ComparisonData(summary, sentences, metrics, matrix, page)
 
 
@@ -89,50 +90,72 @@ def comparison_report(comparison: Comparison) -> str:
     )
 
 
-def _sentence(label: str, baseline: str, cells: dict[str, Cell]) -> str:
+@dataclass(frozen=True)
+class _Sides:
+    """On which metrics a version is better, worse and the same as the baseline, all that a page compares considered.
+
+    Attributes:
+        cells: of the metrics that decide who wins, by name.
+        better, worse, same: their names.
+    """
+
+    cells: dict[str, Cell]
+    better: list[str]
+    worse: list[str]
+    same: list[str]
+
+    @classmethod
+    def of(cls, cells: dict[str, Cell], versions: int) -> _Sides:
+        """Of one of so many ``versions`` that are compared with the baseline."""
+        compared = {name: cells[name] for name in shown("wins") if name in cells and cells[name].difference is not None}
+        sides = {
+            name: cell.difference.side_among(looks(versions)) for name, cell in compared.items() if cell.difference
+        }
+        return cls(compared, *([name for name in sides if sides[name] == side] for side in ("better", "worse", "")))
+
+    def by(self, name: str) -> str:
+        """A metric and by how much the version differs in it from the baseline, whichever is better."""
+        found = self.cells[name].difference
+        assert found is not None
+        low, high = sorted((abs(found.low), abs(found.high)))
+        lead, ends = significant(abs(found.difference)), f"{significant(low)} to {significant(high)}"
+        return f"{metric_of(name).label} by {lead} ({ends})"
+
+    def lead(self, name: str) -> float:
+        """The difference in a metric."""
+        return self.cells[name].lead
+
+
+def _sentence(label: str, baseline: str, sides: _Sides) -> str:
     """On what a version is better and worse than the baseline, by how much, and on what chance explains all."""
-    sides = {side: [_by(name, cells[name]) for name in _on(cells, side)] for side in ("better", "worse")}
-    parts = [f"{side} on {listed(said)}" for side, said in sides.items() if said]
+    named = {"better": sides.better, "worse": sides.worse}
+    parts = [f"{side} on {listed([sides.by(name) for name in names])}" for side, names in named.items() if names]
     if not parts:
         return f"{label} and {baseline} differ on nothing by more than chance explains."
-    same = [metric_of(name).label for name in _on(cells, "")]
+    same = [metric_of(name).label for name in sides.same]
     rest = f"; on {listed(same)} chance explains the difference" if same else ""
     return f"{label} is {', '.join(parts)} than {baseline}{rest}."
 
 
-def _on(cells: dict[str, Cell], side: str) -> list[str]:
-    """The metrics that decide who wins on which a version stands on a side of the baseline."""
-    compared = {name: cells[name] for name in shown("wins") if name in cells and cells[name].difference is not None}
-    return [name for name, cell in compared.items() if cell.side == side]
-
-
-def _summary(baseline: str, matrix: dict[str, dict[str, Cell]]) -> str:
+def _summary(baseline: str, found: dict[str, _Sides]) -> str:
     """Who wins, on what, by how much, or that nobody does."""
-    better, worse = ({label: _on(cells, side) for label, cells in matrix.items()} for side in ("better", "worse"))
-    clear = {label: names for label, names in better.items() if names and not worse[label]}
+    clear = {label: sides for label, sides in found.items() if sides.better and not sides.worse}
     if clear:
-        best = max(clear, key=lambda label: (len(clear[label]), -matrix[label][clear[label][0]].lead))
-        gains = listed([_by(name, matrix[best][name]) for name in clear[best]])
+        best = max(clear, key=lambda label: (len(clear[label].better), -clear[label].lead(clear[label].better[0])))
+        gains = listed([clear[best].by(name) for name in clear[best].better])
         others = len(clear) - 1
         many = "versions are" if others > 1 else "version is"
         more = f" {others} more {many} better and nowhere worse." if others else ""
         return f"{best} wins: better than {baseline} on {gains}, worse on nothing.{more}"
-    if mixed := [label for label, names in better.items() if names]:
+    if mixed := [label for label, sides in found.items() if sides.better]:
         gain, lose = ("gains", "loses") if len(mixed) == 1 else ("gain", "lose")
         return f"Nobody wins on everything: {listed(mixed)} {gain} something on {baseline} and {lose} something else."
-    if all(worse.values()):
-        names = {label: CRPS if CRPS in lost else lost[0] for label, lost in worse.items()}
-        label = min(names, key=lambda each: (names[each] != CRPS, matrix[each][names[each]].lead))
-        near = f" The nearest, {label}, is worse on {_by(names[label], matrix[label][names[label]])}."
+    if all(sides.worse for sides in found.values()):
+        names = {label: CRPS if CRPS in sides.worse else sides.worse[0] for label, sides in found.items()}
+        label = min(names, key=lambda each: (names[each] != CRPS, found[each].lead(names[each])))
+        near = f" The nearest, {label}, is worse on {found[label].by(names[label])}."
         return f"{baseline} wins: every other version is worse on something and better on nothing.{near}"
     return f"Nobody wins: no version is better than {baseline} on anything beyond what chance explains."
-
-
-def _by(name: str, cell: Cell) -> str:
-    """A metric and by how much a version differs in it from the baseline, whichever is better."""
-    assert cell.difference is not None
-    low, high = sorted((abs(cell.difference.low), abs(cell.difference.high)))
-    return f"{metric_of(name).label} by {significant(abs(cell.lead))} ({significant(low)} to {significant(high)})"
 
 
 def _pair(label: str, pair: PairedComparison) -> dict[str, Any] | None:

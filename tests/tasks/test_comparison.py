@@ -18,8 +18,10 @@ from mlflow import MlflowClient
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import EXACT, PREPRINT
+from congruence.kernels.score_parts import Part, ScoreParts
 from congruence.kernels.split import prepare
 from congruence.tasks.comparison.differences import ComparedVersion, Pair, point_differences
+from congruence.tasks.comparison.explored import _sentence
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.evaluations import log_evaluation
@@ -165,6 +167,29 @@ def test_the_page_says_who_wins_on_what_and_its_matrix_holds_the_differences(com
     same = replace(compared[1], model=model("9"))
     even = comparison_data(compare_versions([compared[1], same], resamples=50))
     assert even.summary.startswith("Nobody wins: no version is better than")
+
+
+def test_one_interval_of_many_that_misses_0_by_little_names_no_winner(compared):
+    comparison = compare_versions(compared[:2], baseline="angle/2", resamples=50)
+    (pair,) = comparison.pairs.values()
+    near = {name: replace(each, difference=0.1, low=-0.1, high=0.3) for name, each in pair.differences.items()}
+    near["mae"] = replace(near["mae"], low=0.01, high=0.19)  # p = .03
+    said = comparison_data(replace(comparison, pairs={pair.first.label: replace(pair, differences=near)}))
+    assert said.matrix["angle/1"]["mae"].side == "worse"
+    assert said.summary.startswith("Nobody wins: no version is better than angle/2 on anything beyond")
+    near["mae"] = replace(near["mae"], low=0.04, high=0.16)  # p = .001
+    said = comparison_data(replace(comparison, pairs={pair.first.label: replace(pair, differences=near)}))
+    assert said.summary.startswith("angle/2 wins: every other version is worse on something")
+
+
+@pytest.mark.parametrize(("looks", "words"), [(1, "is better than b by"), (20, "have the same CRPS within chance")])
+def test_what_owes_to_knowledge_and_honesty_is_told_where_it_shows_among_all_that_is_told(looks, words):
+    clear, hardly, none = (Part(-0.1, -0.19, -0.01, p) for p in (0.001, 0.03, 0.5))
+    total = ScoreParts(hardly, hardly, none, (none, none), none, 100)
+    assert words in (said := _sentence("a", "b", total, 1.0, 0.05 / looks))
+    assert ("more honest" in said) == (looks == 1)
+    part = ScoreParts(none, clear, none, (none, none), none, 100)
+    assert "within chance: a is more honest (10 %)." in _sentence("a", "b", part, 1.0, 0.05 / looks)
 
 
 def test_the_rows_of_a_pair_are_those_that_differ_most_with_the_score_of_both(compared):
