@@ -22,7 +22,6 @@ from congruence.kernels.engine.congruence_test import simulated_errors
 from congruence.kernels.engine.plan import PlannedVersion
 from congruence.kernels.engine.results import BoundKind, CongruenceUncertainty, ErrorBounds
 from congruence.kernels.engine.system import (
-    TILE_ROWS,
     System,
     SystemInputs,
     product,
@@ -298,7 +297,7 @@ class _Reference:
         self._roots = None if system.roots is None else system.roots[self.positions]
         if self._residual is not None:  # that of an exact system needs no pass
             make = partial(system.kernel, system.placed(double[rows]), self._residual)
-            self._at_residual = system.between_passes(self._first + rows.start, TILE_ROWS, make, asked=0)
+            self._at_residual = system.between_passes(self._first, rows, make, asked=0)
 
     def sides(self, answer: VersionAnswer, rows: slice) -> tuple[TargetErrors, Array]:
         """Returns the errors of the tile's rows, and [Delta, probes] of them."""

@@ -249,19 +249,19 @@ class SystemInputs:
         maker = TileMaker(self.kernel, int(self.landmarks.shape[1]))
         for rows in tile_slices(points.all, tile_rows):
             make = partial(maker.tile, points, rows, others, others.all)
-            columns = make() if some is not None else self.between_passes(points.first + rows.start, tile_rows, make)
+            columns = make() if some is not None else self.between_passes(points.first, rows, make)
             leading = columns if everyone or not basis.size else columns[:, self.leading]
             vectors = to_numpy(leading @ directions) if basis.size else np.empty((len(columns), 0))
             yield rows, columns, vectors.astype(np.float32, copy=False)
 
-    def between_passes(self, row: int, tile_rows: int, make: Callable[[], Any], *, asked: int | None = None) -> Any:
-        """Returns a tile of the rows from ``row`` on as an earlier pass made it, where tiles are kept.
+    def between_passes(self, first: int, rows: slice, make: Callable[[], Any], *, asked: int | None = None) -> Any:
+        """Returns a tile of rows of the block from row ``first`` on, as an earlier pass made it where tiles are kept.
 
         ``asked``: 0 for a tile that does not depend on the landmarks.
         """
         if self.kept is None:
             return make()
-        place = row, tile_rows, self.asked if asked is None else asked, self.dtype.itemsize
+        place = first + rows.start, first + rows.stop, self.asked if asked is None else asked, self.dtype.itemsize
         if place not in self.kept:
             self.kept[place] = make().copy()  # the memory it was made in is used again
         return self.kept[place]
