@@ -297,7 +297,7 @@ class _Reference:
         self._roots = None if system.roots is None else system.roots[self.positions]
         if self._residual is not None:  # that of an exact system needs no pass
             make = partial(system.kernel, system.placed(double[rows]), self._residual)
-            self._at_residual = system.between_passes(self._first, rows, make, asked=0)
+            self._at_residual = system.between_passes(0, self._first, rows, make)
 
     def sides(self, answer: VersionAnswer, rows: slice) -> tuple[TargetErrors, Array]:
         """Returns the errors of the tile's rows, and [Delta, probes] of them."""

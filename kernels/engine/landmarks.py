@@ -291,12 +291,11 @@ def prepare_system(
         ConvergenceError: the kernel is not positive definite, or lambda is below rounding.
     """
     inputs, positions = _chosen_inputs(run, protocol, landmarks, dtype, seed, points, roots)
-    if kept is not None:
-        size = sum(tile.nbytes for tile in kept.values()) + inputs.n * (
-            4 * len(inputs.landmarks) + 8 * RESIDUAL_ROWS[4]
-        )
-        kept = kept if points is None and not inputs.is_exact and not gpu and size <= KEPT_BYTES else None
-    inputs = replace(inputs, gpu=gpu, asked=landmarks, kept=kept)
+    inputs = replace(inputs, gpu=gpu, asked=landmarks)
+    if kept is not None and points is None and not inputs.is_exact and not gpu:
+        of_others = sum(tile.nbytes for (asked, *_), tile in kept.items() if asked)
+        own = inputs.n * (inputs.dtype.itemsize * len(inputs.landmarks) + 8 * len(inputs.residual))
+        inputs = replace(inputs, kept=kept if of_others + own <= KEPT_BYTES else None)
     sums = run("inputs", inputs_pass, inputs, with_targets)[""]
     maximum, n = sums.largest["diagonal"], inputs.n
     if points is not None:

@@ -187,8 +187,8 @@ class SystemInputs:
         filters: e / (e + n lambda), (k,).
         gpu: whether tiles are made, and multiplied, on the card of the process that has the block.
         asked: how many landmarks were asked for: with the precision, it tells one system of a split from another.
-        kept: tiles of k_X between passes, for all systems of a split; None where each pass makes them anew: they are
-            large, or other processes have the blocks.
+        kept: tiles of k_X between passes, for all systems of a split; None where each pass makes its own, since they
+            are large, or other processes have the blocks.
     """
 
     protocol: EvaluationProtocol
@@ -249,19 +249,19 @@ class SystemInputs:
         maker = TileMaker(self.kernel, int(self.landmarks.shape[1]))
         for rows in tile_slices(points.all, tile_rows):
             make = partial(maker.tile, points, rows, others, others.all)
-            columns = make() if some is not None else self.between_passes(points.first, rows, make)
+            columns = make() if some is not None else self.between_passes(self.asked, points.first, rows, make)
             leading = columns if everyone or not basis.size else columns[:, self.leading]
             vectors = to_numpy(leading @ directions) if basis.size else np.empty((len(columns), 0))
             yield rows, columns, vectors.astype(np.float32, copy=False)
 
-    def between_passes(self, first: int, rows: slice, make: Callable[[], Any], *, asked: int | None = None) -> Any:
+    def between_passes(self, asked: int, first: int, rows: slice, make: Callable[[], Any]) -> Any:
         """Returns a tile of rows of the block from row ``first`` on, as an earlier pass made it where tiles are kept.
 
-        ``asked``: 0 for a tile that does not depend on the landmarks.
+        ``asked``: landmarks that were asked for; 0 for a tile that does not depend on them.
         """
         if self.kept is None:
             return make()
-        place = first + rows.start, first + rows.stop, self.asked if asked is None else asked, self.dtype.itemsize
+        place = asked, self.dtype.itemsize, first + rows.start, first + rows.stop
         if place not in self.kept:
             self.kept[place] = make().copy()  # the memory it was made in is used again
         return self.kept[place]

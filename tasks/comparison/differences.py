@@ -226,12 +226,13 @@ class MetricDifference:
         """Where ``first`` stands; "" where the interval holds 0."""
         return self.side_among(1)
 
-    def side_among(self, looks: int) -> Literal["better", "worse", ""]:
-        """Where ``first`` stands as one of so many differences, of which, were none true, 1 in 20 splits shows any.
+    def side_among(self, differences: int) -> Literal["better", "worse", ""]:
+        """Where ``first`` stands as one of so many differences.
 
-        Bonferroni's, by the interval made wider as a normal one would be.
+        Were all of them 0, any had a side in at most 1 of 20 splits: Bonferroni's, by the interval made wider as a
+        normal one would be.
         """
-        wider = float(ndtri(1.0 - (1.0 - LEVEL) / (2.0 * looks))) / REACH
+        wider = float(ndtri(1.0 - (1.0 - LEVEL) / (2.0 * differences))) / REACH
         low, high = (self.difference + wider * (end - self.difference) for end in (self.low, self.high))
         return "better" if high < 0.0 else "worse" if low > 0.0 else ""
 

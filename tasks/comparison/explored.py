@@ -206,10 +206,10 @@ def named_parts(parts: ScoreParts) -> dict[str, Part]:
     return named | {"gain_of_baseline": parts.gains[1], "recalibrated_against_baseline": parts.corrected}
 
 
-def who_won(pair: Pair, looks: int = 1) -> WhoWon | None:
+def who_won(pair: Pair, among: int = 1) -> WhoWon | None:
     """Returns why one version's scores are lower; None where an evaluation does not hold what that takes.
 
-    ``looks``: differences that are told beside this one, of which all together name one of equals in 1 of 20 splits.
+    ``among``: so many differences, which together name the better one of equal versions in at most 1 of 20 splits.
     """
     first, second = pair.first, pair.second
     scores: dict[str, dict[str, ScoreParts]] = {}
@@ -235,7 +235,7 @@ def who_won(pair: Pair, looks: int = 1) -> WhoWon | None:
                     scores[score][f"{name} = {value}"] = within
     if _SCORE not in scores:
         return None
-    sentence = _sentence(first.label, second.label, scores[_SCORE][ALL_ROWS], means[_SCORE], _LEAST / looks)
+    sentence = _sentence(first.label, second.label, scores[_SCORE][ALL_ROWS], means[_SCORE], _LEAST / among)
     return WhoWon(scores, means, sentence)
 
 

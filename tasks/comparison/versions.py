@@ -231,17 +231,17 @@ def compare_versions(
     is_of_one_split = len({version.split.digest for version in ordered}) == 1
     best, recalibrated = (best_set(ordered, recalibrated=also) if is_of_one_split else {} for also in (False, True))
     pairs: dict[str, PairedComparison] = {}
+    among = differences_among(len(ordered) - 1)
     for version in ordered:
         if version is not chosen:
-            told = looks(len(ordered) - 1)
-            pairs[version.label] = compare_pair(version, chosen, resamples=resamples, seed=seed, told=told)
+            pairs[version.label] = compare_pair(version, chosen, resamples=resamples, seed=seed, among=among)
             version.release()
     chosen.release()
     return Comparison(ordered, chosen, pairs, resamples, seed, best, recalibrated)
 
 
-def looks(versions: int) -> int:
-    """On how many differences it is said who wins, of so many versions that are compared with the baseline."""
+def differences_among(versions: int) -> int:
+    """By how many differences it is said who wins, of so many versions that are compared with the baseline."""
     return len(shown("wins")) * versions
 
 
@@ -256,11 +256,12 @@ def require_comparable(versions: Sequence[ComparedVersion]) -> None:
 
 
 def compare_pair(
-    first: ComparedVersion, second: ComparedVersion, *, resamples: int = PAIRED_RESAMPLES, seed: int = 0, told: int = 1
+    first: ComparedVersion, second: ComparedVersion, *, resamples: int = PAIRED_RESAMPLES, seed: int = 0, among: int = 1
 ) -> PairedComparison:
     """Two versions by what their reference rows contribute to CCE, and on the points that are valid in both.
 
-    Stored predictions on other rows are compared without pairs of points, by wider intervals. ``told``: see ``looks``.
+    Stored predictions on other rows are compared without pairs of points, by wider intervals. ``among``: see
+    ``differences_among``.
 
     Raises:
         ProtocolError: other splits, protocols or rows.
@@ -286,7 +287,7 @@ def compare_pair(
             notes = (str(error),)
         differences |= point_differences(both, resamples=resamples, seed=seed)
         differences |= effect_differences(both)
-        won = who_won(both, told)
+        won = who_won(both, among)
     except TooFewBlocksError as error:
         differences, refused = {}, str(error)
         notes = (*notes, refused)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.trust.judgement import RejectionCurve
-from congruence.tasks.comparison.versions import Cell, Comparison, PairedComparison, looks
+from congruence.tasks.comparison.versions import Cell, Comparison, PairedComparison, differences_among
 from congruence.tasks.report.rendering import LETTERS, as_json, category_column, number_column, records, render, rounded
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
@@ -60,14 +60,14 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     metrics = tuple(name for name in names if any(name in version.metrics for version in comparison.versions))
     matrix = comparison.matrix(metrics)
     base = comparison.baseline.label
-    told = {label: _Sides.of(matrix[label], len(comparison.pairs)) for label in comparison.pairs}
+    sides = {label: _Sides.of(matrix[label], len(comparison.pairs)) for label in comparison.pairs}
     sentences = {
-        label: _sentence(label, base, told[label]) if pair.won is None else pair.won.sentence
+        label: _sentence(label, base, sides[label]) if pair.won is None else pair.won.sentence
         for label, pair in comparison.pairs.items()
     }
     pairs = [_pair(label, pair) for label, pair in list(comparison.pairs.items())[:_PAIRS]]
     page = {"baseline": base, "pairs": [pair for pair in pairs if pair is not None]}
-    summary = _summary(base, told)
+    summary = _summary(base, sides)
     return ComparisonData(summary, sentences, metrics, matrix, page)
 
 
@@ -108,9 +108,8 @@ class _Sides:
     def of(cls, cells: dict[str, Cell], versions: int) -> _Sides:
         """Of one of so many ``versions`` that are compared with the baseline."""
         compared = {name: cells[name] for name in shown("wins") if name in cells and cells[name].difference is not None}
-        sides = {
-            name: cell.difference.side_among(looks(versions)) for name, cell in compared.items() if cell.difference
-        }
+        among = differences_among(versions)
+        sides = {name: cell.difference.side_among(among) for name, cell in compared.items() if cell.difference}
         return cls(compared, *([name for name in sides if sides[name] == side] for side in ("better", "worse", "")))
 
     def by(self, name: str) -> str:

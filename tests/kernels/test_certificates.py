@@ -112,6 +112,10 @@ def test_tiles_that_are_kept_between_passes_change_nothing(kernel, monkeypatch):
     kept, split = means()
     assert len(split.systems) > 1
     assert all(system.inputs.kept for system in split.systems.values())
+    held = split.systems[max(split.systems)].inputs.kept
+    monkeypatch.setattr(engine_landmarks, "KEPT_BYTES", sum(tile.nbytes for tile in held.values()))
+    _, again = means()
+    assert all(system.inputs.kept for system in again.systems.values()), "what is shared is counted once"
     monkeypatch.setattr(engine_landmarks, "KEPT_BYTES", 0)
     made, split = means()
     assert not any(system.inputs.kept for system in split.systems.values())
