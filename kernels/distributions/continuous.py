@@ -43,7 +43,7 @@ class ScipyFamily(Parametric):
     _in_scipy: ClassVar[str]
 
     def _scipy(self, what: str, parameters: Sequence[Array], *given: Any, **options: Any) -> Array:
-        """A function of scipy's distribution with ``parameters``: a frozen one would write its documentation anew."""
+        """A function of scipy's distribution with ``parameters``: a frozen one writes its documentation again."""
         named = dict(zip(self.parameters(), parameters, strict=True))
         return np.asarray(getattr(getattr(scipy.stats, self._in_scipy), what)(*given, **named, **options))
 

@@ -294,7 +294,7 @@ def _within(
 def _sentence(first: str, second: str, parts: ScoreParts, scale: float, level: float) -> str:
     """The parts in words: who is better, by what share of the CRPS, what of it is knowledge and what honesty.
 
-    Where the whole shows at ``level``, its parts are told by their own intervals; else a part must show like the whole.
+    Where the whole shows at ``level``, its parts are named by their own intervals; else a part must show as the whole.
     """
 
     def share(part: Part, of: float = scale) -> str:
