@@ -15,7 +15,7 @@ from congruence.tasks.data.sources import REFERENCE
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.metrics.registry import is_taken
 
-TARGET_NAMES = ("target", "y", "label")
+TARGET_NAMES = ("target", "y", "label", "y_true", "actual")
 KEY_NAMES = ("key", "id", "row_id", "uuid")
 MOST_SLICES, MOST_GROUPS = 3, 30
 SEEN_ROWS = 256
@@ -24,6 +24,12 @@ _GROUPS = ("group", "patient", "subject", "person", "participant", "customer", "
 _TIMES = ("time", "timestamp", "datetime", "date", "date_time")
 _WEIGHTS = ("sample_weight", "sampling_weight", "survey_weight", "row_weight", "weights")
 _EXPOSURES = ("exposure", "exposures", "time_at_risk", "person_years")
+_PREDICTED = re.compile(
+    r"(pred|predicted|prediction|y_?(hat|pred|std|sd|sigma|mean|lower|upper))([_ -].*)?|lower|upper"
+    r"|.+_(pred|predicted|prediction|hat)|.*(?<![a-z])(draw|sample|member)s?[_ -]?\d+",
+    re.IGNORECASE,
+)
+"""Names of columns that hold what some model predicted: of one that nobody named they are no inputs."""
 NAMES_A_ROW = re.compile(r"^ID(?=[A-Z_]|[a-z])|(?<=[a-z])(ID|Id)$|_(id|key)$|_(ID|KEY)$")
 """Words in a column's name that make it a key where its values differ: policy_id, IDpol, policyID."""
 
@@ -57,6 +63,7 @@ class Roles:
     slices: list[str]
     more_slices: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    predicted: list[str] = field(default_factory=list)
     design: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -72,6 +79,8 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     design = proposed_design(first, {chosen, key}, asked, model is not None and bool(model.inputs))
     named = [column for role, column in design.items() if role != "exposure"]  # which is an input of the law as well
     rest = [name for name in first.column_names if name not in (chosen, key, *named)]
+    predicted = [name for name in rest if name not in asked and _PREDICTED.fullmatch(name)]
+    rest = [name for name in rest if name not in predicted]
     images = [name for name in rest if _holds_images(first.column(name))]
     numbers = [name for name in (asked or rest) if name in rest and _holds_numbers(first.schema.field(name).type)]
     texts = [name for name in rest if _holds_texts(first.column(name))]
@@ -92,7 +101,7 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     slices.sort(key=lambda name: name not in asked)  # what the model reads first: there it can be wrong in its own way
     shown, more = slices[:MOST_SLICES], slices[MOST_SLICES:]
     unused = [name for name in rest if name not in {*read, *slices, *asked}]
-    return Roles(chosen, kind, given, model_inputs, key, shown, more, unused, design)  # type: ignore[arg-type]
+    return Roles(chosen, kind, given, model_inputs, key, shown, more, unused, predicted, design)  # type: ignore[arg-type]
 
 
 def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
@@ -100,15 +109,30 @@ def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
     if target is not None:
         if target not in names:
             raise SettingsError(f"--target: there is no column '{target}'; the columns are {_list(first)}")
+        if is_text(kind := first.schema.field(target).type) or pa.types.is_boolean(kind):
+            value = next((each for each in first.column(target).to_pylist() if each is not None), None)
+            raise SettingsError(
+                f"--target: column '{target}' holds {'text' if is_text(kind) else 'true or false'}, for example "
+                f"{value!r}, and a distribution is predicted of a number; convert it to numbers or name another column"
+            )
         return target
     numbers = [name for name in names if _holds_numbers(first.schema.field(name).type) and name not in asked]
     named = [name for wanted in TARGET_NAMES for name in numbers if name.lower() == wanted]
+    if len(named) > 1:
+        raise SettingsError(
+            f"--target: which column is to be predicted? {' and '.join(named)} are all called as one; leave the others "
+            "out of input, too, where they are not known when a prediction is made"
+        )
     if named:
         return named[0]
     left = [name for name in numbers if name.lower() not in KEY_NAMES]
     if len(left) == 1:
         return left[0]
-    raise SettingsError(f"--target: which column is to be predicted? The numeric ones are {', '.join(left) or 'none'}")
+    texts = [name for name in names if name.lower() in TARGET_NAMES and is_text(first.schema.field(name).type)]
+    said = f"; {' and '.join(texts)} {'holds' if len(texts) == 1 else 'hold'} text" if texts else ""
+    raise SettingsError(
+        f"--target: which column is to be predicted? The numeric ones are {', '.join(left) or 'none'}{said}"
+    )
 
 
 def may_name_rows(column: pa.Field) -> bool:

@@ -22,7 +22,7 @@ from congruence.flows.operations.columns import (
     may_name_rows,
 )
 from congruence.tasks.data.sources import first_rows
-from congruence.tasks.readers.columns import predicted_columns
+from congruence.tasks.readers.columns import numbered_draws, predicted_columns
 from congruence.tasks.runtime.errors import SettingsError
 
 _VERSIONS = ("model_version", "version", "model", "model_id", "model_name", "scored_by")
@@ -171,6 +171,8 @@ def _entry(name: str, value: Any, example: str, comment: str, indent: int = 4) -
 
 def _inputs(roles: Roles) -> list[str]:
     unused = f"; without {in_yaml(roles.left_out)[1:-1]}" if roles.left_out else ""
+    if roles.predicted:
+        unused += f"; {in_yaml(roles.predicted)[1:-1]}: no input, called as a prediction (judged as such: predictions)"
     return [
         f"    input: {in_yaml(roles.input)}    # what the encoder reads{unused}",
         f"    input_kind: {roles.input_kind}    # image, text or features",
@@ -309,6 +311,8 @@ def _outcome(outcomes: pa.Table, key: str, target: str | None) -> tuple[str, str
 
 
 def _family(predicted: Sequence[str]) -> list[str]:
+    if numbered_draws(list(predicted)):
+        return [f"  # {', '.join(predicted)} are read as draws of the target by their names"]
     if len(predicted) > 2 or any(character.isdigit() for character in "".join(predicted[:1])):
         return [f"  # {', '.join(predicted)} are read as quantiles by their names"]
     location, spread = predicted

@@ -220,9 +220,9 @@ def output_columns_among(settings: PredictionSettings, names: Sequence[str]) -> 
         if spelled:
             return spelled
         raise ContractError(
-            f"no columns are called as those of a distribution (mean and std, q0.1 and q0.9); there are "
-            f"{', '.join(map(repr, names))}; say how they are read, for example family: normal and columns: "
-            "{loc: ..., scale: ...}"
+            f"no columns are called as those of a distribution (mean and std, q0.1 and q0.9, draw_0, draw_1 "
+            f"and so on); there are {', '.join(map(repr, names))}; say how they are read, for example family: normal "
+            "and columns: {loc: ..., scale: ...}"
         )
     asked = [name for name in settings.parameters if not _is_left_out(name, settings, names)]
     found = [column for name in asked for column in _required_columns(name, settings, names) or ()]

@@ -119,10 +119,9 @@ def _roles(settings: SplitSettings) -> list[tuple[str, str]]:
 
 def _no_numbers(source: SplitSource, path: str, name: str, role: str, kind: pa.DataType, remedy: str) -> SplitError:
     """The error for a column that should hold numbers, with its first value that is none."""
-    start, example = 0, ""
+    start, example, are_texts = 0, "", is_text(kind)
     for batch in source.batches(path, columns=(name,)):
         values = batch.column(name)
-        are_texts = is_text(values.type)
         if not are_texts or kind_of_texts(values) in ("text", "bool"):
             for row, value in enumerate(values.to_pylist()):
                 if value is not None and not (
@@ -134,7 +133,10 @@ def _no_numbers(source: SplitSource, path: str, name: str, role: str, kind: pa.D
         if example:
             break
         start += batch.num_rows
-    return SplitError(f"{source.location.uri}: column {name!r} ({role}) holds {kind}, not numbers{example}; {remedy}")
+    where = f"{source.location.uri}: column {name!r} ({role})"
+    if are_texts and not example:
+        return SplitError(f"{where} holds numbers written as text ({kind}); convert it to numbers")
+    return SplitError(f"{where} holds {'text' if are_texts else kind}, not numbers{example}; {remedy}")
 
 
 def read_design(named: Mapping[str, str], table: pa.Table) -> SampleDesign:

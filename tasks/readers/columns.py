@@ -1,4 +1,4 @@
-"""Columns whose names tell what they are: quantiles (``q0.1``, ``M-lo-90``, (variable, level)), torch's counts."""
+"""Columns whose names tell what they are: quantiles (``q0.1``, ``M-lo-90``), draws (``draw_0``), torch's counts."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ _PERCENT = re.compile(
 )
 _LEAST_OF_PERCENTS = 50.0
 """q1, q2, q3 may be quartiles, or only numbered: of percents, one at least is from the upper half."""
+_DRAWS = re.compile(r"(.*(?<![a-z])(?:draw|sample|member|simulation|sim)s?)[_ -]?(\d+)", re.IGNORECASE)
+_FEWEST_DRAWS = 3
 _LOCATIONS = ("mean", "mu", "mean_prediction", "y_mean", "pred_mean", "prediction_mean")
+_POINTS = ("prediction", "predicted", "pred", "y_pred", "y_hat", "yhat")
 _SPREADS = ("std", "sd", "sigma", "stddev", "std_dev", "stdev", "y_std", "pred_std", "prediction_std")
 _VARIANCES = ("var", "variance", "sigma2", "y_var", "pred_var")
 
 
 class ColumnsReader(Reader):
-    """A frame or a mapping whose columns name levels, or a mean and a spread; others (an id, a time) are left alone."""
+    """A frame or a mapping whose columns name levels, draws, or a mean and a spread; others (an id) are left alone."""
 
     order = 100
 
@@ -55,6 +58,8 @@ class ColumnsReader(Reader):
             by_name = dict(zip(map(str, names), columns, strict=True))
             return negative_binomial(by_name["total_count"], by_name["probs"])
         places = _levels(names)
+        if len(places) < 2 and (draws := numbered_draws(names)):
+            return spec("samples", values=np.column_stack([as_array(columns[names.index(name)]) for name in draws]))
         if len(places) < 2:
             return _normal(names, columns, rows)
         ordered = sorted(places)
@@ -68,6 +73,7 @@ def _mean_and_spread(names: list[Any]) -> tuple[int, int] | None:
     """The places of a mean and a standard deviation, or a variance, by their usual names; None where several can be."""
     plain = [str(name).strip().lower() for name in names]
     means = [place for place, name in enumerate(plain) if name in _LOCATIONS]
+    means = means or [place for place, name in enumerate(plain) if name in _POINTS]
     spreads = [place for place, name in enumerate(plain) if name in (*_SPREADS, *_VARIANCES)]
     return (means[0], spreads[0]) if len(means) == len(spreads) == 1 else None
 
@@ -86,11 +92,21 @@ def _normal(names: list[Any], columns: list[Any], rows: int) -> Spec | None:
 
 
 def predicted_columns(names: list[str]) -> list[str]:
-    """Those of a table's columns whose names tell a distribution: two levels or more, or a mean and a spread."""
+    """Those of a table's columns whose names tell a distribution: two levels, numbered draws, or mean and spread."""
     places = _levels(list(names))
     if len(places) >= 2:
         return [names[places[level]] for level in sorted(places)]
-    return [names[place] for place in _mean_and_spread(list(names)) or ()]
+    return numbered_draws(names) or [names[place] for place in _mean_and_spread(list(names)) or ()]
+
+
+def numbered_draws(names: list[Any]) -> list[Any]:
+    """Columns that are called draws and numbered (``draw_0``, ``sample 1``, ``member3``), in order; none of several."""
+    found: dict[str, dict[int, Any]] = {}
+    for name in names:
+        if isinstance(name, str) and (match := _DRAWS.fullmatch(name.strip())):
+            found.setdefault(match[1], {})[int(match[2])] = name
+    draws = [each for each in found.values() if len(each) >= _FEWEST_DRAWS]
+    return [draws[0][number] for number in sorted(draws[0])] if len(draws) == 1 else []
 
 
 def _levels(names: list[Any]) -> dict[float, int]:

@@ -15,6 +15,7 @@ from congruence.flows.operations.columns import ModelFacts, columns_roles
 from congruence.flows.operations.init import evaluation_text, stored_evaluation_text, write_evaluation
 from congruence.kernels.distributions import Normal
 from congruence.tasks.contract import log_predictive_model
+from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.data.split import open_split
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.runtime.errors import SettingsError, SplitError
@@ -222,6 +223,54 @@ def test_stored_predictions_are_told_by_the_names_of_their_columns(tmp_path: Pat
     assert text is not None
     assert "# q0.1, q0.5, q0.9 are read as quantiles" in text
     write_evaluation(given, tmp_path / "other.yaml", text=text)
+
+
+@pytest.mark.parametrize(
+    ("names", "family"),
+    [
+        (["draw_0", "draw_1", "draw_2", "draw_10"], "samples"),
+        (["Sample 1", "Sample 2", "Sample 3"], "samples"),
+        (["y_pred", "y_std"], "normal"),
+    ],
+)
+def test_draws_and_a_prediction_with_its_spread_are_stored_predictions(
+    names: list[str], family: str, tmp_path: Path
+) -> None:
+    """They were taken as features of a model: the encoder was given twenty draws of the target."""
+    rng = np.random.default_rng(0)
+    drawn = {name: rng.uniform(1, 2, ROWS) for name in reversed(names)}
+    frame(**drawn).to_parquet(tmp_path / "stored.parquet", index=False)
+    output = tmp_path / "evaluation.yaml"
+    text = stored_evaluation_text(str(tmp_path / "stored.parquet"), output, target="price")
+    assert text is not None
+    write_evaluation("stored.parquet", output, text=text)
+    settings = load_settings(output)
+    assert settings.splits[0].input == ["rooms", "area"]
+    assert settings.predictions is not None
+    read = read_distribution(pd.DataFrame(drawn), settings.predictions.read_by, ROWS)
+    assert read.family == family
+    if family == "samples":
+        assert f"# {', '.join(names)} are read as draws of the target by their names" in text
+        np.testing.assert_array_equal(read.draws, pd.DataFrame(drawn)[names])
+
+
+def test_columns_called_as_predictions_are_no_inputs_unless_a_model_asks_for_them(tmp_path: Path) -> None:
+    data = frame(y_hat=1.0, lower=0.0, pred_price=2.0, upper=3.0, lower_floor=1.0)
+    output = written(tmp_path, data, target="price")
+    assert load_settings(output).splits[0].input == ["rooms", "area", "lower_floor"]
+    assert "y_hat, lower, pred_price, upper: no input, called as a prediction" in output.read_text()
+    asked = columns_roles(pa.Table.from_pandas(data), "price", ModelFacts("m", inputs=("area", "y_hat")))
+    assert (asked.input, asked.predicted) == (["area", "y_hat"], ["lower", "pred_price", "upper"])
+
+
+def test_what_cannot_be_a_target_or_may_be_another_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="target and y are all called as one"):
+        written(tmp_path, frame(y=1.0, target=2.0))
+    with pytest.raises(SettingsError, match="column 'city' holds text, for example '"):
+        written(tmp_path, frame(), target="city")
+    with pytest.raises(SettingsError, match="numeric ones are rooms, area, price; label holds text"):
+        written(tmp_path, frame(label="yes"))
+    assert load_settings(written(tmp_path, frame(y_true=1.0), target=None)).splits[0].target == "y_true"
 
 
 @pytest.mark.parametrize(

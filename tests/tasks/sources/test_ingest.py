@@ -270,7 +270,12 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, str]] = {
     "a target that is text": (
         {"target": "id"},
         lambda frame: frame,
-        r"column 'id' \(target\) holds .*string, not numbers, for example 'row 0' at .*000\.parquet, row 0",
+        r"column 'id' \(target\) holds text, not numbers, for example 'row 0' at .*000\.parquet, row 0",
+    ),
+    "numbers written as text": (
+        {},
+        lambda frame: frame.assign(y=frame["y"].astype(str)),
+        r"column 'y' \(target\) holds numbers written as text \(.*string\); convert it to numbers",
     ),
     "a key that occurs twice": (
         {},
@@ -328,7 +333,7 @@ def test_the_types_of_text_files_are_those_of_all_of_them(tmp_path: Path) -> Non
     assert again.frame(again.shards[0], ["group"])["group"].tolist() == ["1.50", "z", "2"]
     (folder / "2.csv").write_text("id,a,b,y,group\nw,NA,2,3,\nz,text,2,3,\n")
     with pytest.raises(
-        SplitError, match=r"'a' \(input\) holds string, not numbers, for example 'text' at .*2\.csv, row 1"
+        SplitError, match=r"'a' \(input\) holds text, not numbers, for example 'text' at .*2\.csv, row 1"
     ):
         open_split(described(folder), tmp_path / "index")
 
