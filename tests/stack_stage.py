@@ -47,7 +47,11 @@ class StackStage(Stage):
         return self.seen
 
     def left(self) -> list[str]:
-        return [f"{pid} {' '.join(psutil.Process(pid).cmdline())[:150]}" for pid in self.seen if is_alive(pid)]
+        found = []
+        for pid in filter(is_alive, self.seen):
+            with suppress(psutil.NoSuchProcess):  # it has ended since
+                found.append(f"{pid} {' '.join(psutil.Process(pid).cmdline())[:150]}")
+        return found
 
     def kill(self, name: str) -> None:
         pid = self.part(name).pid

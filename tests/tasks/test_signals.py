@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from stack_servers import is_alive
 
 from congruence.flows.cli.signals import END_SECONDS
 
@@ -63,7 +64,7 @@ class Command:
             time.sleep(0.2)
         _, said = self.process.communicate(timeout=15)
         time.sleep(0.2)
-        assert not [each for each in self.tree if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+        assert not [each for each in self.tree if is_alive(each.pid)]
         return self.process.returncode, said, time.monotonic() - began
 
 
