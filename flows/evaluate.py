@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 from distributed import CancelledError, KilledWorker
@@ -98,8 +98,27 @@ def explain_in_logs(*, told_by_a_command: bool = False) -> None:
 explain_in_logs()
 
 
+class OnDemand(ExitStack):
+    """The executor of an evaluation, on a cluster that starts when it is first asked for and ends with the ``with``."""
+
+    def __init__(self, settings: EvaluationSettings) -> None:
+        super().__init__()
+        self._settings = settings.cluster
+
+    @cached_property
+    def _executor(self) -> DaskExecutor:
+        return self.enter_context(dask_executor(self._settings, say))
+
+    def __call__(self) -> DaskExecutor:
+        return self._executor
+
+
 def evaluate(
-    settings: EvaluationSettings, models: str = "registry versions", again: bool = False, plan: Plan | None = None
+    settings: EvaluationSettings,
+    models: str = "registry versions",
+    again: bool = False,
+    plan: Plan | None = None,
+    cluster: OnDemand | None = None,
 ) -> list[VersionOutcome]:
     """Evaluate the versions that ``settings`` name on each of its splits, as a run in Prefect.
 
@@ -109,6 +128,7 @@ def evaluate(
         again: predict, measure and log again what was evaluated before, replacing what is logged. Embeddings, which
             are found by the content of the inputs and the encoder, are kept.
         plan: of these settings, where it has been made already.
+        cluster: of these settings, where it may have been started already; it ends with the flow.
 
     Raises:
         CongruenceError: settings, data or models that cannot be evaluated, found before the long work where possible.
@@ -118,20 +138,19 @@ def evaluate(
     # The plan grows with the versions: Prefect, which stores and shows parameters, is given the settings alone.
     @flow(name="evaluate", flow_run_name=_verbatim(f"evaluate {models}"))
     def evaluation(settings: EvaluationSettings, again: bool) -> list[VersionOutcome]:  # noqa: ARG001
-        with in_flow(made.settings) as cluster:
-            return evaluate_plan(made, cluster, STAGES)
+        with in_flow(made.settings, cluster) as executor:
+            return evaluate_plan(made, executor, STAGES)
 
     return evaluation(made.settings, again)
 
 
 @contextmanager
-def in_flow(settings: EvaluationSettings) -> Iterator[Callable[[], DaskExecutor]]:
+def in_flow(settings: EvaluationSettings, cluster: OnDemand | None = None) -> Iterator[OnDemand]:
     """What a flow's work has around it: its folders in use, log lines that name the run, and a cluster when asked."""
     take_signals_back()
     fields = {"run": str(flow_run.id), "evaluation": str(flow_run.name)}
-    with ExitStack() as opened, log_fields(**fields):
-        opened.enter_context(in_use(*settings.local_folders))
-        yield cache(lambda: opened.enter_context(dask_executor(settings.cluster, say)))
+    with in_use(*settings.local_folders), cluster or OnDemand(settings) as executor, log_fields(**fields):
+        yield executor
 
 
 may_be_limited = ContextVar("may_be_limited", default=True)

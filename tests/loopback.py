@@ -121,6 +121,9 @@ class PrefectServer(HttpServer):
         lasts = '(flock "$0" rm "$1"; kill -KILL $$) & shift; exec "$@"'
         command = ["sh", "-c", lasts, str(self.users), str(self.address), sys.executable, "-m", "uvicorn", "--factory"]
         command += ["prefect.server.api.server:create_app", "--port", str(port), "--log-level", "error"]
+        from congruence.flows.cli.session import make_database  # seconds, which other servers do without
+
+        make_database(folder / "prefect.db")
         database = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / 'prefect.db'}"}
         # As Prefect's client starts its own.
         marks = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import re
+import runpy
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import mlflow
@@ -227,5 +229,35 @@ def test_a_damaged_database_of_our_own_prefect_server_is_refused_and_stays_where
     no_database(tmp_path / "prefect.db")
     refused = pytest.raises(SurroundingsError, match=r"Prefect server's database cannot be used: .*move it away")
     with refused:
-        prefect_server._require_sound_database()
+        prefect_server._prepare_database()
     assert (tmp_path / "prefect.db").exists()
+
+
+def test_a_new_database_of_our_own_prefect_server_has_the_tables_that_this_prefect_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "home" / "prefect.db"
+    prefect_server.make_database(made)
+    prefect_server.make_database(made)  # what is there stays
+    import prefect
+
+    newest = sorted((Path(prefect.__file__).parent / "server/database/_migrations/versions/sqlite").glob("*.py"))[-1]
+    with closing(sqlite3.connect(made)) as database:
+        ((revision,),) = database.execute("SELECT version_num FROM alembic_version").fetchall()
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert f"_{revision}_" in newest.name, "Prefect is newer: run python infra/prefect_tables.py"
+    assert {"flow_run", "task_run", "log", "artifact"} <= tables
+
+    monkeypatch.setattr(prefect, "__file__", str(tmp_path / "older" / "__init__.py"))
+    prefect_server.make_database(tmp_path / "older.db")
+    assert not (tmp_path / "older.db").exists()
+
+
+@pytest.mark.exercise
+def test_the_tables_are_those_of_prefects_own_migrations() -> None:
+    def parts(statements: str) -> list[list[str]]:
+        """Of each statement; those of a table, and the indexes, come in the order of a set."""
+        return sorted(sorted(part.strip(" );") for part in line.split(", ")) for line in statements.splitlines())
+
+    script = runpy.run_path(str(Path(__file__).parents[2] / "infra" / "prefect_tables.py"))
+    assert parts(script["FILE"].read_text()) == parts(script["prefect_tables"]())
