@@ -152,7 +152,7 @@ def read_npy(file: SourceFile) -> Iterator[pa.RecordBatch]:
         for path in _npy_files(file.location):
             stream = opened.enter_context(file.location.filesystem.open(path, "rb"))
             try:
-                arrays[posixpath.basename(path).removesuffix(".npy")] = _streamed(stream, path)
+                arrays[posixpath.basename(path).removesuffix(".npy")] = _streamed(stream, path, stream.seekable())
             except (ValueError, EOFError) as error:
                 raise _unreadable(path, ".npy", "numpy.save", error) from error
         yield from _side_by_side(file, arrays)
@@ -189,24 +189,42 @@ class _Array:
     blocks: Callable[[int], Iterator[Array]]
 
 
-def _streamed(stream: Any, where: str) -> _Array:
-    """The array of a .npy stream; one that is stored by columns, as those of a frame are, is read as a whole."""
+_HELD_BYTES = 2**26
+"""What is held of an array that is stored by columns, as those of a frame are, where its file can be read anywhere."""
+
+
+def _streamed(stream: Any, where: str, seeks: bool = False) -> _Array:
+    """The array of a .npy stream; one that is stored by columns is read as a whole, or by blocks where it ``seeks``."""
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, by_columns, dtype = read(stream)
-    width = dtype.itemsize * prod(shape[1:])
+    columns = prod(shape[1:])
+    width = dtype.itemsize * columns
     whole = by_columns and len(shape) > 1
+    start = stream.tell() if whole and seeks else 0
+
+    def read_rows(begin: int, rows: int) -> bytes:
+        if not (whole and seeks):
+            return bytes(stream.read(rows * width))
+        parts = []
+        for column in range(columns):
+            stream.seek(start + (column * shape[0] + begin) * dtype.itemsize)
+            parts.append(stream.read(rows * dtype.itemsize))
+        return b"".join(parts)
 
     def blocks(size: int) -> Iterator[Array]:
-        most = max(1, shape[0]) if whole else size
+        most = size
+        if whole:
+            most = max(size, _HELD_BYTES // max(width, 1)) if seeks else max(1, shape[0])
         for begin in range(0, shape[0], most):
             rows = min(most, shape[0] - begin)
             try:
-                data = stream.read(rows * width)
+                data = read_rows(begin, rows)
             except (zipfile.BadZipFile, zlib.error, EOFError) as error:
                 raise SplitError(f"{where}: is damaged ({error}); fetch or save it again") from error
             if len(data) < rows * width:
-                raise SplitError(f"{where}: ends at row {begin + len(data) // max(width, 1)}; the file is cut off")
+                at = "" if whole else f"ends at row {begin + len(data) // max(width, 1)}; "
+                raise SplitError(f"{where}: {at}the file is cut off")
             held = np.frombuffer(data, dtype).reshape(rows, *shape[1:], order="F" if whole else "C")
             yield from (held[row : row + size] for row in range(0, rows, size))
 

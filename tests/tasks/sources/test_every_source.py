@@ -23,6 +23,7 @@ from source_forms import FORMS, ROWS, described, forms, table
 from congruence.tasks.data import sources
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.sources import SourceFile, first_rows, source
+from congruence.tasks.data.sources.tables import _streamed
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.runtime.errors import SplitChangedError, SplitError
 
@@ -183,6 +184,25 @@ def test_arrays_beside_those_of_the_split_may_be_anything(tmp_path: Path, save: 
         open_split(settings.model_copy(update={"input": "X"}))
     with pytest.raises(SplitError, match="the arrays differ in rows"):
         open_split(settings.model_copy(update={"input": "x_train"}))
+
+
+@pytest.mark.parametrize("shape", [(3000, 4), (2500, 3, 2)])
+def test_a_file_that_lies_by_columns_is_read_by_blocks(
+    shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame's matrix of ten million rows was read into memory as a whole."""
+    monkeypatch.setattr("congruence.tasks.data.sources.tables._HELD_BYTES", 2**14)
+    given = np.asfortranarray(np.random.default_rng(0).normal(size=shape).astype(np.float32))
+    np.save(tmp_path / "x.npy", given)
+    with (tmp_path / "x.npy").open("rb") as stream:
+        blocks = list(_streamed(stream, "x.npy", seeks=True).blocks(200))
+        np.testing.assert_array_equal(np.concatenate(blocks), given)
+        held = [block.base for block in blocks]
+        assert max(len(block) for block in blocks) == 200 < len(given)
+        assert max(each.nbytes for each in held if each is not None) <= 2**14
+    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-40])
+    with (tmp_path / "x.npy").open("rb") as stream, pytest.raises(SplitError, match="the file is cut off"):
+        list(_streamed(stream, "x.npy", seeks=True).blocks(200))
 
 
 def test_damaged_bytes_of_an_array_are_named(tmp_path: Path) -> None:
