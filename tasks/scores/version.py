@@ -75,7 +75,7 @@ from congruence.tasks.scores.reading import (
 from congruence.tasks.scores.rows_read import RareTargets, RowsRead
 from congruence.tasks.scores.summary import coverage_risk, floor_share, remarks, version_metrics
 from congruence.tasks.sentences.calibration import is_off, no_fault
-from congruence.tasks.sentences.counts import crossing_finding, fraction_finding, power_finding
+from congruence.tasks.sentences.counts import crossing_finding, fraction_finding, ordered_finding, power_finding
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
@@ -326,11 +326,13 @@ def _what_is_wrong(
         return weak_segments(*asked, is_sample=len(some) < len(targets))
 
     crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
-    crossing = [crossing_finding(len(targets), crossed)] if crossed >= MOSTLY else []
+    doubts = [crossing_finding(len(targets), crossed)] if crossed >= MOSTLY else []
+    if predictive.draws is not None and _all_rise(predictive.draws):
+        doubts.append(ordered_finding(*predictive.draws.shape))
 
     def found_rare(overall: GroupReading | None, explained: float) -> list[Finding]:
         found = rare.findings(overall, keys_of, of_counts=rows.counts is not None)
-        found += crossing
+        found += doubts
         if predictive.is_discrete and len(parts := np.flatnonzero(targets != np.rint(targets))):
             (key,) = keys_of(parts[:1])
             found.append(fraction_finding(len(parts), len(parts) / len(targets), float(targets[parts[0]]), key))
@@ -355,8 +357,15 @@ def _what_is_wrong(
     labels = given.labels.drop(columns=given.split.settings.target_columns, errors="ignore")
     said = read_what_is_wrong(calibration, regions, rows, metrics, given.numbers, labels, segments, found_rare)
     # Once sorted, exchanged quantiles may be right: then nothing else is wrong, and this is all there is to say.
-    unsaid = tuple(each.sentence for each in crossing if each.sentence not in said.sentences and not said.fault)
+    unsaid = tuple(each.sentence for each in doubts if each.sentence not in said.sentences and not said.fault)
     return replace(said, sentences=(*unsaid, *said.sentences))
+
+
+def _all_rise(draws: Array) -> bool:
+    """Whether the draws of every row stand in rising order, which is no accident."""
+    rows, count = draws.shape[:2]
+    few = draws.ndim > 2 or count < 3 or rows < 10 or float(np.mean(draws[:, -1] > draws[:, 0])) < MOSTLY
+    return not few and bool(np.all(draws[:, 1:] >= draws[:, :-1]))
 
 
 def _if_honest(given: _ValidRows, points: Mapping[str, Array]) -> dict[str, Array]:

@@ -188,6 +188,15 @@ def crossing_finding(rows: int, share: float) -> Finding:
     return Finding("", "", rows, share, clause, "quantiles fall with the level", 0.0, "crossing", share)
 
 
+def ordered_finding(rows: int, draws: int) -> Finding:
+    """Draws that rise in every row: quantiles that are taken for draws reach less far, and their CRPS is too low."""
+    clause = (
+        f"the {draws:,} draws of each row stand in rising order: are they quantiles? Given with their levels they are "
+        "judged as such; as draws their CRPS reads too low"
+    )
+    return Finding("", "", rows, 1.0, clause, "draws in rising order", 0.0, "ordered", 1.0)
+
+
 def power_finding(rows: int, power: str, *, shows: bool) -> Finding:
     """A spread that is the "square" or the "root" of what is needed: all other faults follow where the rows show it."""
     clause = f"the predicted spread is the {power} of what is needed: was the {_GIVEN[power]}?"

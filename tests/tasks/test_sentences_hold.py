@@ -138,6 +138,17 @@ def test_draws_are_not_asked_whether_their_spread_is_a_variance() -> None:
     assert not any("square" in each for each in told(Y, draws))
 
 
+def test_quantiles_that_are_given_as_draws_are_asked_about() -> None:
+    """Ten right quantiles as draws beat the truth: their CRPS was lower, and nothing but their spread was named."""
+    quantiles = MEAN[:, None] + WIDE[:, None] * stats.norm.ppf(np.arange(0.05, 1, 0.1))
+    asked = "The 10 draws of each row stand in rising order: are they quantiles?"
+    assert any(each.startswith(asked) for each in told(Y, Samples(quantiles)))
+    draws = MEAN[:, None] + SPREAD[:, None] * RNG.normal(size=(ROWS, 10))
+    assert any(each.startswith(asked) for each in told(Y, Samples(np.sort(draws, axis=1))))
+    assert not any("rising order" in each for each in told(Y, Samples(draws)))
+    assert not any("rising order" in each for each in told(Y, Samples(np.repeat(MEAN[:, None], 10, axis=1))))
+
+
 def test_what_counts_should_hold_is_said_beside_what_they_hold() -> None:
     rate = np.exp(0.5 * X[:, 0])
     law = Poisson(rate)
