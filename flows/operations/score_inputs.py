@@ -5,6 +5,7 @@ Embed both, predict both by one version, solve on the labelled split, and evalua
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from congruence.tasks.models.registry import resolve
 from congruence.tasks.report.comparison import REPORT_FILE, headlines, write_reliability
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.scores.evaluation import SplitSummary
+from congruence.tasks.scores.metrics.registry import metric_of
 from congruence.tasks.scores.new_inputs import require_enough_rows, score_new_inputs, without_zeros, zero_embeddings
 from congruence.tasks.scores.points import row_frame
 from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
@@ -226,6 +228,12 @@ def _summary(rows: EvaluatedRows) -> SplitSummary:
     return SplitSummary(split.name, split.digest, split.rows, int(rows.valid.sum()))
 
 
+def _in_general(reason: str) -> str:
+    """A reason as it is of many inputs: without the one's value and its nearest rows."""
+    column, _, said = reason.partition("; nearest rows ")[0].partition(": the split ")
+    return f"{column.split(' ')[0]}: the split {said}" if said else column
+
+
 def print_scores(scored: ScoredInputs) -> None:
     """Print what was found, and where everything is."""
     found, out = scored.reliability, results()
@@ -239,12 +247,14 @@ def print_scores(scored: ScoredInputs) -> None:
     out.print(table_of(columns, [cells], words=(), title=title))
     for row in found.withheld_scores.head(_SHOWN).itertuples():
         out.print(f"{row.key}: {row.reason}", soft_wrap=True, highlight=False, markup=False)
-    if len(found.withheld_scores) > _SHOWN:
-        out.print(f"and {len(found.withheld_scores) - _SHOWN:,} more")
-    for name, metric in LOSSES.items():
+    if more := found.withheld_scores["reason"].iloc[_SHOWN:].tolist():
+        (commonest, count), *_ = Counter(_in_general(reason) for reason in more).most_common(1)
+        often = f", most often ({count:,} of them): {commonest}" if count > 1 else ""
+        out.print(f"and {len(more):,} more{often}", soft_wrap=True, highlight=False, markup=False)
+    for metric in LOSSES.values():
         if f"{metric}_kept" in values:
             kept = f"{values[f'{metric}_kept']:.4g} of those that stay"
-            out.print(f"{name} of the new inputs: {values[metric]:.4g} of all, {kept}")
+            out.print(f"{metric_of(metric).label} of the new inputs: {values[metric]:.4g} of all, {kept}")
     out.print(f"scores, report and pictures: {scored.folder / REPORT_FILE}", soft_wrap=True)
     if scored.place is not None:
         out.print(f"in MLflow: {scored.place}", soft_wrap=True)

@@ -60,7 +60,9 @@ class Quantiles(PiecewiseLinear):
         levels = np.asarray(to_numpy(self.levels, "Quantiles.levels"), dtype=np.float64)
         values = as_numbers(self.values, "Quantiles.values", "(n, L), one column per level", 2)
         if levels.ndim != 1 or len(levels) < 2 or not bool(np.all((levels > 0) & (levels < 1))):
-            raise InvalidInputError(f"Quantiles.levels: {levels} must be two or more levels inside (0, 1)")
+            percents = levels.ndim == 1 and len(levels) > 1 and bool(np.all((levels > 0) & (levels < 100)))
+            shares = f"; of percentages give the shares {(levels / 100.0).round(12).tolist()}" if percents else ""
+            raise InvalidInputError(f"Quantiles.levels: {levels} must be two or more levels inside (0, 1){shares}")
         if not bool(np.all(np.diff(levels) > 0)):
             raise InvalidInputError(
                 f"Quantiles.levels: {levels} must increase strictly; sort levels and values together"

@@ -119,24 +119,28 @@ def _roles(settings: SplitSettings) -> list[tuple[str, str]]:
 
 def _no_numbers(source: SplitSource, path: str, name: str, role: str, kind: pa.DataType, remedy: str) -> SplitError:
     """The error for a column that should hold numbers, with its first value that is none."""
-    start, example, are_texts = 0, "", is_text(kind)
+    example, are_texts = first_text(source, path, name), is_text(kind)
+    where = f"{source.location.uri}: column {name!r} ({role})"
+    if are_texts and not example:
+        return SplitError(f"{where} holds numbers written as text ({kind}); convert it to numbers")
+    return SplitError(f"{where} holds {'text' if are_texts else kind}, not numbers{example}; {remedy}")
+
+
+def first_text(source: SplitSource, path: str, name: str) -> str:
+    """Where the first value of a column that is no number stands; "" where all are."""
+    start = 0
     for batch in source.batches(path, columns=(name,)):
         values = batch.column(name)
+        are_texts = is_text(values.type)
         if not are_texts or kind_of_texts(values) in ("text", "bool"):
             for row, value in enumerate(values.to_pylist()):
                 if value is not None and not (
                     are_texts and kind_of_texts(pa.array([value])) in ("int", "float", "null")
                 ):
                     shown = value[:40] if isinstance(value, (str, bytes)) else value
-                    example = f", for example {shown!r} at {path}, row {start + row}"
-                    break
-        if example:
-            break
+                    return f", for example {shown!r} at {path}, row {start + row}"
         start += batch.num_rows
-    where = f"{source.location.uri}: column {name!r} ({role})"
-    if are_texts and not example:
-        return SplitError(f"{where} holds numbers written as text ({kind}); convert it to numbers")
-    return SplitError(f"{where} holds {'text' if are_texts else kind}, not numbers{example}; {remedy}")
+    return ""
 
 
 def read_design(named: Mapping[str, str], table: pa.Table) -> SampleDesign:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,15 @@ from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import output_columns_among, read_distribution
-from congruence.tasks.contract.settings import StoredPredictions
-from congruence.tasks.data.columns import needed_columns
-from congruence.tasks.data.locations import ContentDigest, combine, is_list, is_number
+from congruence.tasks.contract.settings import AUTO, StoredPredictions
+from congruence.tasks.data.columns import first_text, needed_columns
+from congruence.tasks.data.locations import ContentDigest, combine, is_list, is_number, is_text
 from congruence.tasks.data.settings import SplitSettings, StoredColumns
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.stored import StoredPart, StoredSource, StoredTable, batches_of, read_stored, stored_in_frame
 from congruence.tasks.mlflow.connection import database_file, use_tracking, with_retries
 from congruence.tasks.models.registry import STORED, RegistryError, resolve
+from congruence.tasks.readers.columns import predicted_columns
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
@@ -118,21 +120,33 @@ def open_stored(settings: EvaluationSettings) -> StoredTable:
         labels = labels.model_copy(update={"storage_options": of.storage_options})
     read = SplitSource.of(split)
     path = read.paths()[0]
-    columns = _prediction_columns(stored, split, read.schema(path), path)
+    columns = _prediction_columns(stored, split, read.schema(path), path, partial(first_text, read, path))
     label_key, label_time = ("", None) if stored.targets is None else (stored.targets.key, stored.targets.time)
     return read_stored(StoredSource(split, columns, stored.version, stored.time, labels, label_key, label_time))
 
 
-def _prediction_columns(stored: StoredPredictions, split: SplitSettings, schema: pa.Schema, where: str) -> list[str]:
-    """The columns of a table that hold the predictions: of those that are nothing else, by name."""
+def _prediction_columns(
+    stored: StoredPredictions, split: SplitSettings, schema: pa.Schema, where: str, example: Callable[[str], str]
+) -> list[str]:
+    """The columns of a table that hold the predictions: of those that are nothing else, by name.
+
+    ``example`` says where the first value of a column stands that is no number.
+    """
     roles = {*split.input_columns, *split.model_input_columns, *split.slices, *split.design_columns.values()}
     roles |= {name for name in (stored.key, stored.version, stored.time, *split.target_columns) if name is not None}
     left = [each.name for each in schema if each.name not in roles and (is_number(each.type) or is_list(each.type))]
     for parameter, column in stored.columns.items():
         if column in schema.names and column not in left:
             kind = schema.field(column).type
-            why = "is named as input, slice, key or target, too" if column in roles else f"holds {kind}, not numbers"
+            why = "is named as input, slice, key or target, too"
+            if column not in roles:
+                why = f"holds {'text' if is_text(kind) else kind}, not numbers{example(str(column))}"
             raise SettingsError(f"predictions.columns.{parameter}: column {column!r} of {where} {why}")
+    texts = [each.name for each in schema if each.name not in roles and is_text(each.type)]
+    if stored.family == AUTO and (spelled := [name for name in predicted_columns([*left, *texts]) if name in texts]):
+        raise SettingsError(
+            f"predictions: column {spelled[0]!r} of {where} holds text, not numbers{example(spelled[0])}; convert it"
+        )
     try:
         return output_columns_among(stored, left)
     except ContractError as error:
@@ -172,7 +186,7 @@ def rows_in_frame(frame: pd.DataFrame, predictions: StoredPredictions, split: Sp
     """
     split = split.model_copy(update={"key": predictions.key})
     head = pa.Schema.from_pandas(frame.iloc[:1], preserve_index=False)
-    columns = _prediction_columns(predictions, split, head, "the frame")
+    columns = _prediction_columns(predictions, split, head, "the frame", partial(_text_in_frame, frame))
     table = stored_in_frame(frame, StoredSource(split, columns, predictions.version, predictions.time))
     found = {}
     for name, own in table.rows_of().items():
@@ -180,6 +194,12 @@ def rows_in_frame(frame: pd.DataFrame, predictions: StoredPredictions, split: Sp
         law = read_distribution(chosen[columns], predictions, len(own))
         found[name] = StoredRows(chosen, targets[:, 0] if targets.shape[1] == 1 else targets, law)
     return found
+
+
+def _text_in_frame(frame: pd.DataFrame, name: str) -> str:
+    column = frame[name].reset_index(drop=True)
+    bad = column[column.notna() & pd.to_numeric(column, errors="coerce").isna()]
+    return f", for example {bad.iloc[0]!r} in row {bad.index[0]}" if len(bad) else ""
 
 
 def rows_folder(settings: EvaluationSettings) -> tuple[str, Mapping[str, object]]:

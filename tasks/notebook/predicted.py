@@ -36,7 +36,10 @@ def named(predicted: Any, rows: int) -> dict[str, Any]:
         raise InvalidInputError("predicted: names nothing; give {'name': prediction, ...}")
     for name in predicted:
         if not isinstance(name, str) or not name:
-            raise InvalidInputError(f"predicted: {name!r} is no name; give {{'name': prediction, ...}}")
+            by_level = (
+                "; of quantiles the levels are shares: {0.05: values, ...}" if isinstance(name, (int, float)) else ""
+            )
+            raise InvalidInputError(f"predicted: {name!r} is no name; give {{'name': prediction, ...}}{by_level}")
     return dict(predicted)
 
 
@@ -128,20 +131,32 @@ def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribu
         return spec_distribution(read_output(predicted, rows, levels=levels), rows)
     except UnreadableOutputError as error:
         said = str(error).partition("; no family is known")
+        draws = (
+            ""
+            if not hasattr(predicted, "to_numpy")
+            else "where its columns are draws or members, predicted.to_numpy(); or "
+        )
         raise InvalidInputError(
-            f"{said[0].replace('its output', 'it')}; give {_WAYS}" if said[1] else said[0]
+            f"{said[0].replace('its output', 'it')}; give {draws}{_WAYS}" if said[1] else said[0]
         ) from error
 
 
 def _pair(predicted: Any, rows: int) -> Distribution:
     """Mean and standard deviation, each a number a row or one for all."""
-    mean, std = (np.asarray(as_array(value), dtype=np.float64) for value in predicted)
+    mean, std = (_plain(value, what) for what, value in zip(("mean", "std"), predicted, strict=True))
     for what, values in (("mean", mean), ("std", std)):
         if values.shape not in ((), (rows,)):
             raise InvalidInputError(
                 f"(mean, std): {what} has shape {values.shape}, expected one value for each of {rows} rows"
             )
     return Normal(np.broadcast_to(mean, (rows,)).copy(), np.broadcast_to(std, (rows,)).copy())
+
+
+def _plain(value: Any, what: str) -> Array:
+    try:
+        return as_array(value)
+    except UnreadableOutputError as error:
+        raise InvalidInputError(f"(mean, std): {what}: {error}") from error
 
 
 def _matrix(predicted: Any) -> Array | None:

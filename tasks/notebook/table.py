@@ -316,7 +316,9 @@ def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str]
     Numbers and truth values are taken as they are; a column of few words becomes one of 0 and 1 for each; dates and
     columns of many words say nothing that a distance could use.
     """
-    parts, used, own, left, words = [], [], [], [], []
+    parts, used, own, words = [], [], [], []
+    left: list[str] = []
+    mixed: list[str] = []
     for name in map(str, features.columns):
         column = features[name]
         if _is_number(column):
@@ -330,7 +332,8 @@ def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str]
             own += [name] * len(values)
             words.append(name)
         else:
-            left.append(name)
+            bad = _no_numbers(column)
+            (left if bad is None else mixed).append(bad or name)
             continue
         used.append(name)
     if words:
@@ -340,12 +343,30 @@ def _numbers(features: pd.DataFrame, notes: list[str]) -> tuple[Array, list[str]
             f"{_list(left)} {'say' if len(left) > 1 else 'says'} nothing of which rows are near: dates, or more than "
             f"{MOST_VALUES} words; give the parts that matter, such as hour and weekday."
         )
+    if mixed:
+        notes.append(f"{'; '.join(mixed)}: convert the column, which says nothing of which rows are near as it is.")
     if not parts:
         raise InvalidInputError(
             f"X: no column says which rows are near; {_list(features.columns)} hold dates, or more than {MOST_VALUES} "
             "words each; add columns of numbers"
         )
     return np.concatenate(parts, axis=1), used, own
+
+
+def _no_numbers(column: pd.Series[Any]) -> str | None:
+    """Which values of a column that holds numbers otherwise are none; None of dates and of texts."""
+    there = column.notna().to_numpy()
+    if column.dtype.kind in "mM":
+        return None
+    wrong = there & pd.to_numeric(column, errors="coerce").isna().to_numpy()
+    if wrong.sum() > 0.5 * there.sum():
+        return None
+    if not wrong.any():
+        return f"{column.name!r} holds numbers written as text"
+    row, many = int(np.argmax(wrong)), int(wrong.sum())
+    return (
+        f"{column.name!r} holds numbers, but row {row} is {column.iloc[row]!r} ({many:,} of {len(column):,} are none)"
+    )
 
 
 def _left_out(

@@ -175,13 +175,20 @@ def parse_call(text: str) -> Call:
 
 
 def as_array(value: Any) -> Array:
-    """Returns a tensor, Series, list or array as float64 in host memory; (n, 1) as (n,)."""
+    """Returns a tensor, Series, list or array as float64 in host memory; (n, 1) as (n,).
+
+    Raises:
+        UnreadableOutputError: a value that is no number, by its row.
+    """
     for step in ("detach", "cpu"):
         if hasattr(value, step):
             value = getattr(value, step)()
     if hasattr(value, "double") and hasattr(value, "numpy"):  # bfloat16 has no NumPy type
         value = value.double()
-    array = np.asarray(value, dtype=np.float64)
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UnreadableOutputError(_no_number(value) or str(error)) from error
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
@@ -205,6 +212,18 @@ def columns_of(output: Any) -> dict[str, Array]:
     if array.ndim != 2 or array.dtype.kind == "O":
         return {"0": array}
     return {str(place): array[:, place] for place in range(array.shape[1])}
+
+
+def _no_number(value: Any) -> str:
+    """Which value of a column or a matrix is no number; "" where none is by itself."""
+    for row, each in enumerate(value):
+        for one in each if np.ndim(each) else (each,):
+            try:
+                float(one)
+            except (TypeError, ValueError):
+                name = getattr(value, "name", None)
+                return f"{'' if name is None else f'column {name!r}, '}row {row} is {one!r}, expected a number"
+    return ""
 
 
 def as_plain(values: Any) -> Array:

@@ -94,7 +94,9 @@ def advise(
         then = next((row.then for row in preview.table if row.name == "CRPS"), None)
         without = metrics.get("crps_uncertainty")
         if then is None or without is None or then < without.value:
-            return Advice("recalibrate", f"Do not use it as it is. On rows that it was not fitted on, {gain}.")
+            return Advice(
+                "recalibrate", f"Do not use it as it is. On rows that the correction was not fitted on, {gain}."
+            )
         return Advice(
             "change the model",
             f"Recalibrated, its CRPS would be {significant(then)}: no better than ignoring the input "
@@ -102,7 +104,7 @@ def advise(
         )
     if skill is not None and (skill.value if skill.high is None else skill.high) <= 0.0:
         return Advice("change the model", "It scores no better than ignoring the input, and no correction helps.")
-    tried = "" if preview is None else " On rows that it was not fitted on, no correction of its levels gains enough."
+    tried = "" if preview is None else " No correction of its levels gains enough on rows that it was not fitted on."
     return Advice("change the model", f"Do not use it as it is.{tried}")
 
 

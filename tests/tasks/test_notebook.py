@@ -133,6 +133,38 @@ def test_what_stands_in_the_wrong_place_or_has_the_wrong_length_is_told_as_that(
             congruence.evaluate(**{"X": x, "y": y} | given)
 
 
+def test_a_value_that_is_no_number_is_told_by_its_row() -> None:
+    """A text among a million numbers was a ValueError of NumPy, or took its column's say in what is near in silence."""
+    frame = table(60)
+    law = pd.DataFrame({"mean": frame["a"].astype(object), "std": 1.0})
+    law.loc[17, "mean"] = "n/a"
+    with pytest.raises(InvalidInputError, match="predicted: model: column 'mean', row 17 is 'n/a', expected a number"):
+        congruence.evaluate(frame[["a", "b"]], frame["y"], law, progress=False)
+    with pytest.raises(InvalidInputError, match=r"\(mean, std\): mean: column 'mean', row 17 is 'n/a'"):
+        congruence.evaluate(frame[["a", "b"]], frame["y"], (law["mean"], law["std"]), progress=False)
+    rows = rows_of(Given(pd.DataFrame({"a": law["mean"], "b": frame["b"].astype(str), "c": frame["c"]}), frame["y"]))
+    assert rows.notes == (
+        "'a' holds numbers, but row 17 is 'n/a' (1 of 60 are none); 'b' holds numbers written as text: convert the "
+        "column, which says nothing of which rows are near as it is.",
+    )
+
+
+def test_what_may_be_levels_or_draws_is_told_how_to_be_given() -> None:
+    frame = table(60)
+    quantiles = frame["a"].to_numpy()[:, None] + np.array([-1.6, 0.0, 1.6])
+    shares = re.escape("must be two or more levels inside (0, 1); of percentages give the shares [0.05, 0.5, 0.95]")
+    with pytest.raises(InvalidInputError, match=shares):
+        congruence.evaluate(frame[["a", "b"]], frame["y"], quantiles, levels=[5, 50, 95], progress=False)
+    by_level = {level: quantiles[:, place] for place, level in enumerate((5, 50, 95))}
+    with pytest.raises(InvalidInputError, match=r"5 is no name; .*; of quantiles the levels are shares: \{0.05:"):
+        congruence.evaluate(frame[["a", "b"]], frame["y"], by_level, progress=False)
+    members = pd.DataFrame(quantiles, columns=["ridge", "forest", "boosting"])
+    with pytest.raises(
+        InvalidInputError, match=r"where its columns are draws or members, predicted.to_numpy\(\); or a"
+    ):
+        congruence.evaluate(frame[["a", "b"]], frame["y"], members, progress=False)
+
+
 def test_few_rows_are_said_to_be_too_few_for_a_reason() -> None:
     frame = table()[:12]
     x, y = frame[["a", "b"]], frame["y"]

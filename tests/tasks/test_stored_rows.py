@@ -111,7 +111,10 @@ def test_columns_of_predictions_that_hold_no_numbers_or_are_inputs_are_told_as_t
     frame = pd.DataFrame({"x": [1.0, 2.0], "mu": ["1", "abc"], "sd": [1.0, 1.0], "y": [1.0, 2.0]})
     said = StoredPredictions.model_validate({"from": "f", "family": "normal", "columns": {"loc": "mu", "scale": "sd"}})
     split = SplitSettings(uri="f", input=["x"], input_kind="features", target="y")
-    with pytest.raises(SettingsError, match=r"predictions.columns.loc: column 'mu' of the frame holds .*, not numbers"):
+    at = "of the frame holds text, not numbers, for example 'abc' in row 1"
+    with pytest.raises(SettingsError, match=rf"predictions.columns.loc: column 'mu' {at}"):
         rows_in_frame(frame, said, split)
+    with pytest.raises(SettingsError, match=rf"predictions: column 'mu' {at}; convert it"):
+        rows_in_frame(frame, StoredPredictions.model_validate({"from": "f"}), split)
     with pytest.raises(SettingsError, match=r"column 'mu' of the frame is named as input, slice, key or target, too"):
         rows_in_frame(frame.assign(mu=1.0), said, split.model_copy(update={"input": ["x", "mu"]}))

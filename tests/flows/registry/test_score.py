@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 from congruence.flows.cli.app import app
 from congruence.flows.operations import score_inputs
-from congruence.flows.operations.score_inputs import ScoredInputs, score
+from congruence.flows.operations.score_inputs import ScoredInputs, print_scores, score
 from congruence.kernels.trust.judgement import CCE, SPREAD, SUPPORT
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import encode_png, write_digits
@@ -79,6 +80,17 @@ def test_losses_fall_when_the_worst_are_withheld(scored: ScoredInputs) -> None:
     assert [panel["loss"] for panel in drawn["inputs"]] == ["absolute error", "NLL", "CRPS"]
     assert '<table class="sorts" id="withheld">' in page
     assert "<img" not in page
+
+
+def test_what_most_inputs_are_withheld_for_is_said(scored: ScoredInputs, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 300 inputs of a city in capitals ten were listed, and 290 more."""
+    found = scored.reliability
+    why = [f"cos {row}.5: the split holds -1 to 1; nearest rows {row}, 2" for row in range(len(found.scores))]
+    alike = replace(found, scores=found.scores.assign(withhold=np.arange(len(why)) > 4, reason=why))
+    print_scores(replace(scored, reliability=alike))
+    said = capsys.readouterr().out
+    assert "and 185 more, most often (185 of them): cos: the split holds -1 to 1\n" in said
+    assert all(f"\n{loss} of the new inputs: " in said for loss in ("MAE", "NLL", "CRPS"))
 
 
 def test_mlflow_has_the_same_once(registry: Any, scored: ScoredInputs) -> None:
