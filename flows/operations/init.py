@@ -312,7 +312,9 @@ def _outcome(outcomes: pa.Table, key: str, target: str | None) -> tuple[str, str
 
 def _family(predicted: Sequence[str]) -> list[str]:
     if numbered_draws(list(predicted)):
-        return [f"  # {', '.join(predicted)} are read as draws of the target by their names"]
+        return [
+            f"  # {predicted[0]} to {predicted[-1]} are read as {len(predicted)} draws of the target by their names"
+        ]
     if len(predicted) > 2 or any(character.isdigit() for character in "".join(predicted[:1])):
         return [f"  # {', '.join(predicted)} are read as quantiles by their names"]
     location, spread = predicted

@@ -140,17 +140,22 @@ def _prediction_columns(
             kind = schema.field(column).type
             why = "is named as input, slice, key or target, too"
             if column not in roles:
-                why = f"holds {'text' if is_text(kind) else kind}, not numbers{example(str(column))}"
+                why = _no_numbers(kind, example(str(column)))
             raise SettingsError(f"predictions.columns.{parameter}: column {column!r} of {where} {why}")
     texts = [each.name for each in schema if each.name not in roles and is_text(each.type)]
     if stored.family == AUTO and (spelled := [name for name in predicted_columns([*left, *texts]) if name in texts]):
-        raise SettingsError(
-            f"predictions: column {spelled[0]!r} of {where} holds text, not numbers{example(spelled[0])}; convert it"
-        )
+        why = _no_numbers(schema.field(spelled[0]).type, example(spelled[0]))
+        raise SettingsError(f"predictions: column {spelled[0]!r} of {where} {why}")
     try:
         return output_columns_among(stored, left)
     except ContractError as error:
         raise SettingsError(f"predictions: {where}: {error}") from error
+
+
+def _no_numbers(kind: pa.DataType, example: str) -> str:
+    if is_text(kind) and not example:
+        return f"holds numbers written as text ({kind}); convert it to numbers"
+    return f"holds {'text' if is_text(kind) else kind}, not numbers{example}; convert it to numbers"
 
 
 @dataclass(frozen=True)

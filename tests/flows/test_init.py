@@ -250,7 +250,7 @@ def test_draws_and_a_prediction_with_its_spread_are_stored_predictions(
     read = read_distribution(pd.DataFrame(drawn), settings.predictions.read_by, ROWS)
     assert read.family == family
     if family == "samples":
-        assert f"# {', '.join(names)} are read as draws of the target by their names" in text
+        assert f"# {names[0]} to {names[-1]} are read as {len(names)} draws of the target by their names" in text
         np.testing.assert_array_equal(read.draws, pd.DataFrame(drawn)[names])
 
 

@@ -167,6 +167,8 @@ def test_the_page_says_who_wins_on_what_and_its_matrix_holds_the_differences(com
     same = replace(compared[1], model=model("9"))
     even = comparison_data(compare_versions([compared[1], same], resamples=50))
     assert even.summary.startswith("Nobody wins: no version is better than")
+    pair = compare_pair(if_honest(same), if_honest(compared[1]))
+    assert pair.won.sentence == "angle/9 and angle/2 score the same in every row: they predict the same."
 
 
 def test_one_interval_of_many_that_misses_0_by_little_names_no_winner(compared):

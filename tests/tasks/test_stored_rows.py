@@ -114,7 +114,9 @@ def test_columns_of_predictions_that_hold_no_numbers_or_are_inputs_are_told_as_t
     at = "of the frame holds text, not numbers, for example 'abc' in row 1"
     with pytest.raises(SettingsError, match=rf"predictions.columns.loc: column 'mu' {at}"):
         rows_in_frame(frame, said, split)
-    with pytest.raises(SettingsError, match=rf"predictions: column 'mu' {at}; convert it"):
+    with pytest.raises(SettingsError, match=rf"predictions: column 'mu' {at}; convert it to numbers"):
         rows_in_frame(frame, StoredPredictions.model_validate({"from": "f"}), split)
+    with pytest.raises(SettingsError, match=r"column 'mu' of the frame holds numbers written as text"):
+        rows_in_frame(frame.assign(mu=["1", "2"]), said, split)
     with pytest.raises(SettingsError, match=r"column 'mu' of the frame is named as input, slice, key or target, too"):
         rows_in_frame(frame.assign(mu=1.0), said, split.model_copy(update={"input": ["x", "mu"]}))
