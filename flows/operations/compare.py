@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ from congruence.tasks.evaluate.plan import split_conditions
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.connection import use_tracking
-from congruence.tasks.mlflow.identity import ANY, Conditions
-from congruence.tasks.mlflow.pages import place_of
+from congruence.tasks.mlflow.identity import ANY, Conditions, finished_evaluations
 from congruence.tasks.mlflow.reading import comparable_versions, logged_versions
 from congruence.tasks.models.registry import RegistryError, baseline_version, model_name, select
 from congruence.tasks.monitor.account import MayBeBest
@@ -280,13 +280,14 @@ def compare(
         TrackingError: a version that was not evaluated.
     """
     against = select(baseline)[-1] if baseline is not None else None
+    finished = finished_evaluations(tracking, split)
     if models:
         named = [version for pattern in models for version in select(pattern)]
         distinct = {version.uri: version for version in [*named, *([] if against is None else [against])]}
         chosen = [each for each in distinct.values() if not each.has_seen(conditions.split_digest or "")]
-        versions = comparable_versions(split, chosen, tracking, conditions=conditions)
+        versions = comparable_versions(split, chosen, finished, tracking, conditions=conditions)
     else:
-        versions = logged_versions(split, tracking, conditions=conditions)
+        versions = logged_versions(split, finished, tracking, conditions=conditions)
     found = _logged(versions, None if against is None else against.label, tracking, seed)
     if mark and found.comparison.best:
         MayBeBest.of(found.comparison.best, found.comparison.versions).mark(tracking)
@@ -297,8 +298,7 @@ def _logged(
     versions: Sequence[ComparedVersion], baseline: str | None, tracking: TrackingSettings, seed: int
 ) -> LoggedComparison:
     comparison = compare_versions(versions, baseline=baseline, seed=seed)
-    run_id = log_comparison(comparison, tracking)
-    return LoggedComparison(comparison, run_id, place_of(run_id, tracking))
+    return LoggedComparison(comparison, *log_comparison(comparison, tracking))
 
 
 def compare_stored(
@@ -329,9 +329,12 @@ def compare_stored(
         fitting = [pair for pair in splits if set(wanted) <= pair[0].stored.keys()]
         return max(fitting, key=lambda pair: open_split(pair[0], found.plans_folder).rows, default=None)
 
+    finished = cache(partial(finished_evaluations, settings.tracking))
+
     def read(uri: str, at: tuple[SplitSettings, Conditions] | None) -> ComparedVersion:
         split, wanted = at or held(uri) or splits[0]
-        return comparable_versions(split.name, [select(uri)[-1]], settings.tracking, conditions=wanted)[0]
+        logged = finished(split.name)
+        return comparable_versions(split.name, [select(uri)[-1]], logged, settings.tracking, conditions=wanted)[0]
 
     def compared(group: Sequence[str], base: str | None) -> LoggedComparison:
         at = held(*group)

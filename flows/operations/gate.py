@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 
 from congruence.flows.cli.console import results
@@ -16,13 +17,15 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.evaluate.plan import VersionOutcome, requested_versions, split_conditions
 from congruence.tasks.evaluate.stored import opened
 from congruence.tasks.mlflow.comparisons import log_decision
-from congruence.tasks.mlflow.connection import TrackingError, use_tracking
-from congruence.tasks.mlflow.pages import alias_holder, place_of, set_alias
-from congruence.tasks.mlflow.reading import comparable_versions, gate_baseline, read_version, with_rows
-from congruence.tasks.models.registry import baseline_version
+from congruence.tasks.mlflow.connection import TrackingError, use_tracking, with_retries
+from congruence.tasks.mlflow.identity import finished_evaluations
+from congruence.tasks.mlflow.pages import alias_holder, set_alias
+from congruence.tasks.mlflow.reading import comparable_versions, gate_baseline, with_rows, with_tags
+from congruence.tasks.models.registry import baseline_version, resolve
 from congruence.tasks.monitor.account import MayBeBest, best_on_split, read_account
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import TrackingSettings
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 _LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}
@@ -153,14 +156,18 @@ def gate(settings: EvaluationSettings, *, protocol_digest: str | None = None) ->
         )
     versions = requested_versions(settings)
     require_baselines(settings)
+    judge = _Judge(settings, settings.gate)
     found: dict[str, dict[str, ComparedVersion]] = {version.uri: {} for version in versions}
     for split, wanted in split_conditions(settings, protocol_digest=protocol_digest):
         judged = [each for each in versions if not split.stored or each.uri in split.stored]
         judged = [each for each in judged if not each.has_seen(wanted.split_digest or "")]
-        logged = comparable_versions(split.name, judged, settings.tracking, conditions=wanted) if judged else []
+        if not judged:
+            continue
+        finished = judge.finished(split.name)
+        logged = comparable_versions(split.name, judged, finished, settings.tracking, conditions=wanted)
         for version, evaluation in zip(judged, logged, strict=True):
             found[version.uri][split.name] = evaluation
-    return _decide_all([Candidate(splits) for splits in found.values() if splits], settings, settings.gate)
+    return judge.decide([Candidate(splits) for splits in found.values() if splits])
 
 
 def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcome]) -> list[GateDecision]:
@@ -178,15 +185,22 @@ def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcom
         return []
     settings = opened(settings)
     assert settings.gate is not None
-    candidates: list[Candidate] = []
+    judge, tracking, candidates = _Judge(settings, settings.gate), settings.tracking, list[Candidate]()
+    logged = {each.run_id: each for name in {outcome.split for outcome in outcomes} for each in judge.finished(name)}
     for label in dict.fromkeys(item.label for item in outcomes):
         own = [outcome for outcome in outcomes if outcome.label == label]
         runs = {outcome.split: outcome.run_id for outcome in own if outcome.run_id is not None}
-        splits = {split: read_version(run_id, settings.tracking) for split, run_id in runs.items()}
+        splits = {split: _read(logged[run_id], tracking) for split, run_id in runs.items()}
         errors = {outcome.split: outcome.error or "no reason given" for outcome in own if outcome.status == "failed"}
         if splits:
             candidates.append(Candidate(splits, errors))
-    return _decide_all(candidates, settings, settings.gate)
+    return judge.decide(candidates)
+
+
+def _read(found: ComparedVersion, tracking: TrackingSettings) -> ComparedVersion:
+    """A logged evaluation with its scores, and the tags that the registry has of its version now."""
+    uri = found.model.uri
+    return with_tags(with_rows(found, tracking), with_retries(f"looking up {uri}", lambda: resolve(uri), tracking))
 
 
 def require_baselines(settings: EvaluationSettings) -> None:
@@ -203,16 +217,84 @@ def require_baselines(settings: EvaluationSettings) -> None:
         baseline_version(name, settings.gate.baseline, settings.tracking, first_version=settings.gate.first_version)
 
 
-def _decide_all(
-    candidates: Sequence[Candidate], settings: EvaluationSettings, rules: GateSettings
-) -> list[GateDecision]:
-    sets: Sets = {}
-    decisions = [_decide(candidate, settings, rules, sets) for candidate in candidates]
-    decisions = _with_the_best_named(candidates, decisions, settings)
-    for number, decision in enumerate(decisions):
-        run_id = log_decision(decision, settings.tracking)
-        decisions[number] = replace(decision, place=place_of(run_id, settings.tracking))
-    return decisions if rules.set_alias is None else _with_alias_moved(decisions, rules.set_alias, settings)
+class _Judge:
+    """Judges versions; what all of them need of MLflow it asks for once: by split, by registered model, by both."""
+
+    def __init__(self, settings: EvaluationSettings, rules: GateSettings) -> None:
+        self.settings, self.rules = settings, rules
+        self.finished = cache(partial(finished_evaluations, settings.tracking))
+        self.baseline = cache(
+            lambda name: baseline_version(name, rules.baseline, settings.tracking, first_version=rules.first_version)
+        )
+        self.sets: dict[tuple[str, str], MayBeBest | None] = {}
+
+    def decide(self, candidates: Sequence[Candidate]) -> list[GateDecision]:
+        """The decisions, which are logged."""
+        settings, alias = self.settings, self.rules.set_alias
+        decisions = [self._decided(candidate) for candidate in candidates]
+        decisions = _with_the_best_named(candidates, decisions, settings)
+        for number, decision in enumerate(decisions):
+            decisions[number] = replace(decision, place=log_decision(decision, settings.tracking).place)
+        return decisions if alias is None else _with_alias_moved(decisions, alias, settings)
+
+    def _decided(self, candidate: Candidate) -> GateDecision:
+        settings, rules, parts = self.settings, self.rules, {}
+        stored = [version for version in candidate.splits.values() if version.is_stored]
+        alone = [version for version in stored if not self._is_of_common_rows(version)]
+        # A version's predictions were stored, and on none of its splits is the baseline evaluated.
+        apart = len(alone) == len(candidate.splits)
+        for split, version in candidate.splits.items():
+            part, own = settings.split_named(split, "splits"), rules
+            # No two versions are looked at on the same new dates; stored ones are compared where both have rows.
+            if part.new_dates_only or (version in alone and not apart):
+                own = rules.without_baseline()
+            baseline = None if own.baseline is None else self._evaluated_baseline(version, version.is_stored and apart)
+            if baseline is not None:
+                baseline = with_rows(baseline, settings.tracking)
+            decided = apply_gate(version, baseline, own, seed=settings.seed)
+            checks = list(decided.checks)
+            if rules.not_changed and (not version.is_stored or split == settings.splits[0].name):
+                checks.append(not_changed(read_account(version.model, part, settings).monitor, split))
+            recalibrated = any(check.if_recalibrated for check in checks)
+            waits = [f"{version.label} passes only once it is recalibrated"] if recalibrated else []
+            if rules.may_be_best or (rules.may_be_best is None and rules.set_alias is not None):
+                inside, said = self._in_the_set(version, part)
+                if rules.may_be_best:
+                    checks.append(may_be_best(version.label, split, inside, said))
+                elif inside is False:
+                    waits.append(said)
+            parts[split] = replace(decided, checks=tuple(checks), no_alias="; ".join(waits))
+            for read in (version, baseline):
+                if read is not None:
+                    read.release()
+        first_split = next(iter(parts))
+        parts[first_split] = parts[first_split].noted(*corrected_on(candidate))
+        return GateDecision.over_splits(parts, candidate.errors)
+
+    def _evaluated_baseline(self, version: ComparedVersion, on_other_rows: bool = False) -> ComparedVersion | None:
+        """The evaluation that a version is compared with; None where nobody holds the baseline's alias yet."""
+        baseline = self.baseline(version.model.name)
+        if baseline is None:
+            return None
+        return gate_baseline(version, baseline, self.finished(version.split.name), on_other_rows=on_other_rows)
+
+    def _is_of_common_rows(self, version: ComparedVersion) -> bool:
+        """Whether the baseline was evaluated on the same rows."""
+        try:
+            self._evaluated_baseline(version)
+        except TrackingError:
+            return False
+        return True
+
+    def _in_the_set(self, version: ComparedVersion, split: SplitSettings) -> tuple[bool | None, str]:
+        """Whether a version may be the best of its registered model on a split, None where nobody knows; in words."""
+        key = version.model.name, split.name
+        if key not in self.sets:
+            self.sets[key] = best_on_split(version, split, self.finished(split.name), self.settings)
+            if (found := self.sets[key]) is not None:
+                found.mark(self.settings.tracking)
+        best = self.sets[key]
+        return (None, "") if best is None else (best.holds(version.label), best.said(version.label))
 
 
 def _with_the_best_named(
@@ -261,67 +343,6 @@ def _with_alias_moved(
                     set_alias(model, alias, settings.tracking)
         found.append(decision.noted(*notes))
     return found
-
-
-Sets = dict[tuple[str, str], MayBeBest | None]
-"""Which versions may be the best, by the name of their registered model and the split's."""
-
-
-def _decide(candidate: Candidate, settings: EvaluationSettings, rules: GateSettings, sets: Sets) -> GateDecision:
-    parts = {}
-    stored = [version for version in candidate.splits.values() if version.is_stored]
-    alone = [version for version in stored if not _is_of_common_rows(version, rules, settings)]
-    # A version's predictions were stored, and on none of its splits is the baseline evaluated.
-    apart = len(alone) == len(candidate.splits)
-    for split, version in candidate.splits.items():
-        part, own = settings.split_named(split, "splits"), rules
-        # No two versions are looked at on the same new dates; stored ones are compared where both have rows.
-        if part.new_dates_only or (version in alone and not apart):
-            own = rules.without_baseline()
-        first, elsewhere = rules.first_version, version.is_stored and apart
-        found = gate_baseline(version, own.baseline, settings.tracking, first_version=first, on_other_rows=elsewhere)
-        baseline = None if found is None else with_rows(found, settings.tracking)
-        decided = apply_gate(version, baseline, own, seed=settings.seed)
-        checks = list(decided.checks)
-        if rules.not_changed and (not version.is_stored or split == settings.splits[0].name):
-            checks.append(not_changed(read_account(version.model, part, settings).monitor, split))
-        recalibrated = any(check.if_recalibrated for check in checks)
-        waits = [f"{version.label} passes only once it is recalibrated"] if recalibrated else []
-        if rules.may_be_best or (rules.may_be_best is None and rules.set_alias is not None):
-            inside, said = _in_the_set(version, part, settings, sets)
-            if rules.may_be_best:
-                checks.append(may_be_best(version.label, split, inside, said))
-            elif inside is False:
-                waits.append(said)
-        parts[split] = replace(decided, checks=tuple(checks), no_alias="; ".join(waits))
-        for read in (version, baseline):
-            if read is not None:
-                read.release()
-    first_split = next(iter(parts))
-    parts[first_split] = parts[first_split].noted(*corrected_on(candidate))
-    return GateDecision.over_splits(parts, candidate.errors)
-
-
-def _in_the_set(
-    version: ComparedVersion, split: SplitSettings, settings: EvaluationSettings, sets: Sets
-) -> tuple[bool | None, str]:
-    """Whether a version may be the best of its registered model on a split, None where nobody knows; and in words."""
-    key = version.model.name, split.name
-    if key not in sets:
-        sets[key] = best_on_split(version, split, settings)
-        if (found := sets[key]) is not None:
-            found.mark(settings.tracking)
-    best = sets[key]
-    return (None, "") if best is None else (best.holds(version.label), best.said(version.label))
-
-
-def _is_of_common_rows(version: ComparedVersion, rules: GateSettings, settings: EvaluationSettings) -> bool:
-    """Whether the baseline was evaluated on the same rows."""
-    try:
-        gate_baseline(version, rules.baseline, settings.tracking, first_version="pass")
-    except TrackingError:
-        return False
-    return True
 
 
 def corrected_on(candidate: Candidate) -> list[str]:

@@ -35,7 +35,7 @@ from congruence.tasks.evaluate.stored import (
 )
 from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.identity import FOUND_AGAIN, INPUTS, dates_in_words
-from congruence.tasks.mlflow.pages import BEST, LOOKS, place_of, set_version_tags, tag_run
+from congruence.tasks.mlflow.pages import BEST, LOOKS, run_place, set_version_tags, tag_run
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.monitor.account import Account, best_over, read_account, read_accounts
 from congruence.tasks.monitor.page import log_over_time
@@ -142,7 +142,7 @@ def tell_verdicts(
         if account.looks[-1].inputs:
             sentence = f"{sentence}. {account.looks[-1].inputs.rstrip('.')}"
         if account.monitor.verdict != "right so far" and (before is None or ": right so far" in before):
-            link = place_of(account.looks[-1].run_id, settings.tracking)
+            link = run_place(settings.tracking, account.looks[-1].experiment, account.looks[-1].run_id)
             _emit_verdict(version, split.name, account, link)
             sentence = f"{sentence}. {_numbers(account.monitor)} Its look: {link}"
         result.sentences.append(sentence)

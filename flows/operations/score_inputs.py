@@ -33,7 +33,6 @@ from congruence.tasks.evaluate.steps import Steps, require_none, rows_of
 from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.comparisons import log_reliability
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
-from congruence.tasks.mlflow.pages import place_of
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.report.comparison import REPORT_FILE, headlines, write_reliability
@@ -174,8 +173,7 @@ def score(
     files = write_reliability(found, folder)
     if not log:
         return ScoredInputs(found, folder)
-    run_id = log_reliability(found, files, settings.tracking)
-    return ScoredInputs(found, folder, run_id, place_of(run_id, settings.tracking))
+    return ScoredInputs(found, folder, *log_reliability(found, files, settings.tracking))
 
 
 def measure_inputs(steps: Steps, work: SolveWork, version: ModelVersion) -> dict[int, str]:

@@ -52,10 +52,10 @@ class ComparedVersion:
     in the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names
     wrong, the largest first, None where it is not known; ``said`` is the verdict as it was logged, ``wrong`` what
     the report says is wrong, the largest fault first, ``advice`` what to do. ``is_stored`` where production stored
-    the predictions: then each version may have rows of its own. Of a run also its id, that of its experiment, the
-    ``identity`` by which it is found again, and when it ``ended``, in milliseconds since 1970. Of a look over time
-    (``tasks.monitor``) also when it was ``made``, and how far its ``inputs`` are from those of the first look, in a
-    sentence; "" where nobody looked.
+    the predictions: then each version may have rows of its own. Of a run also its id, that of its experiment, where its
+    ``files`` are, the ``identity`` by which it is found again, and when it ``ended``, in milliseconds since 1970. Of a
+    look over time (``tasks.monitor``) also when it was ``made``, and how far its ``inputs`` are from those of the first
+    look, in a sentence; "" where nobody looked.
     """
 
     model: ModelVersion
@@ -76,6 +76,7 @@ class ComparedVersion:
     advice: str = ""
     is_stored: bool = False
     experiment: str = ""
+    files: str = ""
     identity: str = ""
     ended: int = 0
     made: int = 0

@@ -140,17 +140,19 @@ class _OnSplit:
     def __init__(self, plan: SplitPlan, executor: LocalExecutor, to: Observer) -> None:
         self.plan, self.to = plan, to
         self.steps = Steps(plan.settings, executor, to)
+        self.runs: dict[str, str] = {}
         self.ended: dict[str, VersionOutcome] = {}
 
     def outcomes(self) -> list[VersionOutcome]:
         plan, tracking, client = self.plan, self.plan.settings.tracking, self.steps.executor.client
         try:
-            runs = [open_run(plan.identities[version.label], tracking) for version in plan.versions]
+            for label, identity in plan.identities.items():
+                self.runs[label] = run_id = open_run(identity, tracking)
             with ExitStack() as recorded:
                 # Of the versions of a split, which are evaluated together, the last one's run tells of the machine.
-                recorded.enter_context(system_metrics(runs[-1], tracking))
+                recorded.enter_context(system_metrics(run_id, tracking))
                 if client is not None:
-                    recorded.enter_context(performance_report(client, runs[-1], tracking))
+                    recorded.enter_context(performance_report(client, run_id, tracking))
                 self._work()
         except BaseException as error:
             self._mark_failed(reason(error))
@@ -191,7 +193,7 @@ class _OnSplit:
             solved = [version for version in group if version.label not in self.ended]
             if not solved:
                 continue
-            scored, failures = steps.score(rows, plan.protocol, solved, kept, again=plan.again)
+            scored, failures = steps.score(rows, plan.protocol, solved, kept, self.runs, again=plan.again)
             self.ended |= scored
             self._fail(failures)
 
@@ -202,15 +204,15 @@ class _OnSplit:
 
     def _fail(self, failures: Failures) -> None:
         for label, message in failures.items():
-            fail_run(self.plan.identities[label], message, self.plan.settings.tracking)
+            fail_run(self.runs[label], message, self.plan.settings.tracking)
             self.ended[label] = self.plan.failed(label, message)
 
     def _mark_failed(self, message: str) -> None:
         """Mark open runs as failed; where MLflow is away they stay open, which is said."""
-        left = self.left
-        for position, version in enumerate(left):
+        left = [run_id for label, run_id in self.runs.items() if label not in self.ended]
+        for position, run_id in enumerate(left):
             try:
-                fail_run(self.plan.identities[version.label], message, self.plan.settings.tracking)
+                fail_run(run_id, message, self.plan.settings.tracking)
             except CongruenceError as error:
                 self.to.say(
                     f"{len(left) - position} runs in MLflow stay open until the next attempt takes them up: {error}"

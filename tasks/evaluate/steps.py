@@ -260,15 +260,16 @@ class Steps:
         protocol: EvaluationProtocol,
         versions: list[ModelVersion],
         kept: dict[str, MeasurementAddress],
+        runs: dict[str, str],
         *,
         again: bool = False,
     ) -> tuple[dict[str, VersionOutcome], Failures]:
-        """Make every score of some versions and log them, replacing what is logged where that is asked for ``again``.
+        """Make every score of some versions and log them to their ``runs``; ``again`` replaces what is logged.
 
         Returns:
             The outcomes of the versions that are logged, by label, and why others are not.
         """
-        pieces = [(rows.of_versions([version.label]), kept[version.label], version) for version in versions]
+        pieces = [(rows.of_versions([each.label]), kept[each.label], each, runs[each.label]) for each in versions]
         work, detail, at_once = (
             partial(_score, self.settings, protocol, again),
             self.executor.under_way,
@@ -377,14 +378,14 @@ def _score(
     settings: EvaluationSettings,
     protocol: EvaluationProtocol,
     again: bool,
-    piece: tuple[EvaluatedRows, MeasurementAddress, ModelVersion],
+    piece: tuple[EvaluatedRows, MeasurementAddress, ModelVersion, str],
 ) -> VersionOutcome:
     """Make every score of one version from its predictions and its measurement, and log it from here."""
     from congruence.tasks.mlflow.evaluations import log_evaluation  # draws, and is not loaded in the flow's process
     from congruence.tasks.runtime.memory import give_back
     from congruence.tasks.scores.version import score_version
 
-    rows, kept, version = piece
+    rows, kept, version, run_id = piece
     use_tracking(settings.tracking)
     with about(version.label):
         give_back()
@@ -397,8 +398,8 @@ def _score(
             provenance=evaluation.provenance | {"settings": settings.model_dump(mode="json", exclude={"home"})},
         )
     give_back()
-    baseline = None if settings.gate is None else settings.gate.baseline
-    run_id = log_evaluation(evaluation, settings.tracking, replace=again, baseline=baseline or IN_USE)
+    baseline = (None if settings.gate is None else settings.gate.baseline) or IN_USE
+    run_id = log_evaluation(evaluation, settings.tracking, replace=again, baseline=baseline, run_id=run_id)
     kept.remove()
     wrong = () if evaluation.wrong is None else evaluation.wrong.sentences
     said = protocol_name(protocol), evaluation.verdict, wrong

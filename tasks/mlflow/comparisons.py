@@ -11,8 +11,8 @@ from congruence.tasks.comparison.differences import CCE, SQUARED_CCE
 from congruence.tasks.comparison.gate import OUTCOMES, UNCOMPARED, GateCheck, GateDecision
 from congruence.tasks.comparison.versions import Comparison
 from congruence.tasks.mlflow.identity import GATE_PROTOCOL, PREFIX
-from congruence.tasks.mlflow.pages import run_place, set_version_tags
-from congruence.tasks.mlflow.runs import RunContent, log_once, table_json, write_texts
+from congruence.tasks.mlflow.pages import set_version_tags
+from congruence.tasks.mlflow.runs import LoggedRun, RunContent, log_once, table_json, write_texts
 from congruence.tasks.report.comparison import REPORT_FILE, SCORES_FILE, headlines
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.reliability import Reliability
@@ -23,8 +23,8 @@ from congruence.tasks.settings.sections import TrackingSettings
 COMPARISON_FILE = "comparison.html"
 
 
-def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
-    """Log a comparison beside the split's evaluations and return its run id; the same comparison is logged once."""
+def log_comparison(comparison: Comparison, settings: TrackingSettings) -> LoggedRun:
+    """Log a comparison beside the split's evaluations; the same comparison is logged once."""
     split, baseline = comparison.split, comparison.baseline
     identity = {
         "versions": sorted(version.run_id or version.model.uri for version in comparison.versions),
@@ -42,8 +42,7 @@ def log_comparison(comparison: Comparison, settings: TrackingSettings) -> str:
         PREFIX + "protocol_digest": baseline.protocol_digest,
     }
     name = f"{len(comparison.versions)} versions on {split.name}, against {baseline.label}"
-    run = log_once(settings.comparisons, name, identity, tags, partial(_compared, comparison), settings)
-    return str(run.info.run_id)
+    return log_once(settings.comparisons, name, identity, tags, partial(_compared, comparison), settings)
 
 
 def _compared(comparison: Comparison, folder: Path) -> RunContent:
@@ -111,8 +110,8 @@ def _metric_name(label: str) -> str:
 GATE_FILE = "gate.json"
 
 
-def log_decision(decision: GateDecision, settings: TrackingSettings) -> str:
-    """Log a decision and return its run id; the same decision is logged once.
+def log_decision(decision: GateDecision, settings: TrackingSettings) -> LoggedRun:
+    """Log a decision; the same decision is logged once.
 
     The version's tags ``cce_gate``, ``cce_gate_reasons``, ``cce_gate_protocol`` and ``cce_gate_run`` say it, by which
     protocol's numbers it was, and lead to the run.
@@ -132,7 +131,6 @@ def log_decision(decision: GateDecision, settings: TrackingSettings) -> str:
     }
     name = f"{model.label} {decision.outcome}"
     run = log_once(settings.comparisons, name, identity, opened, partial(_decided, decision), settings)
-    run_id = str(run.info.run_id)
     held = len(decision.checks)
     reasons = (
         ["its rule holds" if held == 1 else f"all {held} rules hold", *unusual(decision)]
@@ -143,11 +141,11 @@ def log_decision(decision: GateDecision, settings: TrackingSettings) -> str:
         "cce_gate": decision.outcome,
         "cce_gate_reasons": mask_text("; ".join([*reasons, *decision.notes]))[:2000],
         GATE_PROTOCOL: decision.candidate.protocol_digest,
-        "cce_gate_run": run_place(settings, str(run.info.experiment_id), run_id),
+        "cce_gate_run": run.place,
     }
     if model.version:
         set_version_tags(model, tags, settings)
-    return run_id
+    return run
 
 
 def _decided(decision: GateDecision, folder: Path) -> RunContent:
@@ -197,8 +195,8 @@ def _row(check: GateCheck) -> str:
 POINTS_FILE, REJECTION_FILE, RISK_FILE = "tables/points.json", "tables/rejection.json", "tables/risk_coverage.json"
 
 
-def log_reliability(found: Reliability, files: Sequence[Path], settings: TrackingSettings) -> str:
-    """Log what was found about new inputs and return the run id; the same inputs under the same version: one run.
+def log_reliability(found: Reliability, files: Sequence[Path], settings: TrackingSettings) -> LoggedRun:
+    """Log what was found about new inputs; the same inputs under the same version: one run.
 
     The files that ``write_reliability`` wrote become artifacts.
     """
@@ -216,7 +214,7 @@ def log_reliability(found: Reliability, files: Sequence[Path], settings: Trackin
     identity = tags | {"losses": sorted(found.curves), "rule": str(found.rule)}
     name = f"{found.model.label} on {found.inputs.rows:,} new inputs"
     content = partial(_reliability_content, found, files, settings)
-    return str(log_once(settings.new_inputs, name, identity, tags, content, settings).info.run_id)
+    return log_once(settings.new_inputs, name, identity, tags, content, settings)
 
 
 def _reliability_content(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,9 +13,8 @@ import mlflow
 import mlflow.artifacts
 import requests
 from mlflow import MlflowClient
-from mlflow.entities import Run
+from mlflow.entities import Experiment, Run
 from mlflow.exceptions import MlflowException
-from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
 
@@ -148,6 +147,11 @@ def connect(settings: TrackingSettings) -> MlflowClient:
     return MlflowClient(tracking_uri=settings.uri, registry_uri=settings.registry_uri or settings.uri)
 
 
+def registry_of(client: MlflowClient) -> Any:
+    """What a client writes to the registry by; itself it asks before every tag whether the model is a prompt."""
+    return client._get_registry_client()  # type: ignore[no-untyped-call]
+
+
 def use_tracking(settings: TrackingSettings) -> None:
     """Point this process's MLflow at the servers of ``settings``, where they name any: models are loaded from there."""
     # It shows the traceback of every error of a database; we say what the error means.
@@ -235,39 +239,46 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[told][:400] if text else type(error).__name__
 
 
-def fetched_artifact(run_id: str, path: str, folder: str | Path, settings: TrackingSettings) -> Path:
-    """An artifact of a run, brought into a folder.
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a run, at the place that the run names: MLflow's client asks for it again for each file.
+
+    Attributes:
+        run_id: of the run.
+        place: where it keeps them.
+        settings: of MLflow.
 
     Raises:
-        TrackingError: MLflow does not answer, or has none.
+        TrackingError: MLflow does not answer, or lacks the file.
     """
 
-    def fetch() -> Path:
-        return Path(_files_of(run_id, settings).download_artifacts(path, str(folder)))  # type: ignore[no-untyped-call]
+    run_id: str
+    place: str
+    settings: TrackingSettings
 
-    return with_retries(f"reading {path}", fetch, settings)
+    @classmethod
+    def of(cls, run: Run, settings: TrackingSettings) -> RunFiles:
+        """Those of a run."""
+        return cls(str(run.info.run_id), str(run.info.artifact_uri), settings)
 
+    def fetch(self, path: str, folder: str | Path) -> Path:
+        """Bring a file into a folder."""
+        return Path(self._asked(f"reading {path}", lambda files: files.download_artifacts(path, str(folder))))
 
-def files_of_run(run_id: str, settings: TrackingSettings) -> set[str]:
-    """The names of the files and folders of a run.
+    def names(self) -> set[str]:
+        """The names of the files and folders."""
+        return {str(item.path) for item in self._asked("looking for tables", lambda files: files.list_artifacts())}
 
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
-    held = with_retries("looking for tables", lambda: _files_of(run_id, settings).list_artifacts(), settings)
-    return {str(item.path) for item in held}
+    def put(self, folder: str) -> None:
+        """Copy what is in a folder to them."""
+        self._asked("logging tables and report", lambda files: files.log_artifacts(folder))
 
-
-def _files_of(run_id: str, settings: TrackingSettings) -> ArtifactRepository:
-    address = tracking_address(settings)
-    return get_artifact_repository(_place_of_files(run_id, address), tracking_uri=address)
-
-
-@lru_cache(maxsize=4096)
-def _place_of_files(run_id: str, address: str) -> str:
-    """Where a run keeps its files, which never changes: MLflow asks for it three times for each file."""
-    place = MlflowClient(tracking_uri=address).get_run(run_id).info.artifact_uri
-    return str(add_databricks_profile_info_to_artifact_uri(place, address))  # type: ignore[no-untyped-call]
+    def _asked(self, step: str, operation: Callable[[Any], Any]) -> Any:
+        address = tracking_address(self.settings)
+        place = str(add_databricks_profile_info_to_artifact_uri(self.place, address))  # type: ignore[no-untyped-call]
+        return with_retries(
+            step, lambda: operation(get_artifact_repository(place, tracking_uri=address)), self.settings
+        )
 
 
 def of_deleted_run(error: TrackingError) -> bool:
@@ -286,13 +297,19 @@ def active_run(client: MlflowClient, run_id: str) -> Run | None:
     return run if run.info.lifecycle_stage == "active" else None
 
 
-def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings) -> str:
+def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings, known: Experiment | None = None) -> str:
     """The id of the experiment of that name, which is made if need be (by one of several processes at once).
+
+    Args:
+        client: of the server.
+        name: of the experiment.
+        settings: of MLflow.
+        known: the experiment, where it has been read.
 
     Raises:
         TrackingError: its files are in the home folder that this one was copied from.
     """
-    experiment = client.get_experiment_by_name(name)
+    experiment = known or client.get_experiment_by_name(name)
     if experiment is None:
         try:
             location = _artifact_location(name, settings)

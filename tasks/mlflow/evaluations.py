@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,18 @@ from mlflow.exceptions import MlflowException
 from congruence.tasks.mlflow.connection import (
     FailedRequestError,
     TrackingError,
+    active_run,
     connect,
     with_retries,
 )
 from congruence.tasks.mlflow.identity import (
     ADVICE,
-    COMPLETE,
     SECONDS,
-    STATE,
     VERDICT,
     WRONG,
     Conditions,
     EvaluationIdentity,
-    evaluations_of,
-    find_evaluation,
+    finished_evaluations,
 )
 from congruence.tasks.mlflow.pages import list_page, run_page, tag_version, view_key
 from congruence.tasks.mlflow.reading import INFLUENCE_FILE, PROVENANCE_FILE, SCORES_FILE
@@ -38,6 +37,7 @@ from congruence.tasks.mlflow.runs import (
     RunContent,
     among_writers,
     find_or_create,
+    is_open,
     log_params,
     points_table,
     table_json,
@@ -71,7 +71,12 @@ _HASHED_ROWS = 2**17
 
 
 def log_evaluation(
-    evaluation: Evaluation, settings: TrackingSettings, *, replace: bool = False, baseline: str = IN_USE
+    evaluation: Evaluation,
+    settings: TrackingSettings,
+    *,
+    replace: bool = False,
+    baseline: str = IN_USE,
+    run_id: str | None = None,
 ) -> str:
     """Log everything about ``evaluation`` and return its run id; a complete evaluation is left as it is.
 
@@ -80,55 +85,53 @@ def log_evaluation(
     Args:
         replace: log a complete evaluation again, into a run of its own; the earlier run is deleted.
         baseline: the version whose score stands beside this one's in the report, see ``baseline_version``.
+        run_id: of its run, where ``open_run`` has given it.
     """
-    identity = EvaluationIdentity.of(evaluation)
-    client = connect(settings)
-    done = find_evaluation(identity, settings)
-    if done is not None and replace:
-        with_retries("replacing the earlier run", lambda: _replace_run(client, done, identity, settings), settings)
-    elif done is not None:
+    client, identity, params = connect(settings), EvaluationIdentity.of(evaluation), _params(evaluation)
+
+    def opened() -> Run:
+        run = (None if run_id is None else active_run(client, run_id)) or find_or_create(client, identity, settings)
+        if not is_open(run) and not replace:
+            return run
+        # Parameters cannot be changed: where it was cut off under other software or settings, it is replaced.
+        if not is_open(run) or not log_params(client, run, params):
+            client.delete_run(run.info.run_id)
+            run = find_or_create(client, identity, settings)
+            log_params(client, run, params)
+        return run
+
+    def write() -> str:
+        run = with_retries("opening the run", opened, settings)
+        if is_open(run):
+            write_run(client, run, partial(_content, client, evaluation, settings, baseline, run), settings)
         # The version's tags are written after the run; a cut between the two is repaired here.
-        _finish_version(client, evaluation, done, settings)
-        return done
-    return among_writers(lambda: _log(client, identity, evaluation, settings, baseline))
+        _finish_version(client, evaluation, run, settings)
+        return str(run.info.run_id)
+
+    return among_writers(write)
 
 
-def _replace_run(client: MlflowClient, done: str, identity: EvaluationIdentity, settings: TrackingSettings) -> None:
-    """An open run in place of a complete one."""
-    client.delete_run(done)
-    find_or_create(client, identity, settings)
-
-
-def _log(
-    client: MlflowClient,
-    identity: EvaluationIdentity,
-    evaluation: Evaluation,
-    settings: TrackingSettings,
-    baseline: str,
-) -> str:
-    run = with_retries("opening the run", lambda: _run_with_params(client, identity, evaluation, settings), settings)
-    beside = beside_baseline(evaluation, baseline, settings)
-
-    def content(folder: Path) -> RunContent:
-        write_artifacts(evaluation, folder, settings, _logged_as(client, evaluation), beside)
-        said = {VERDICT: str(evaluation.verdict), ADVICE: advice_of(evaluation)}
-        if evaluation.wrong is not None:
-            said[WRONG] = "\n".join(evaluation.wrong.sentences)
-        return RunContent(
-            {},
-            _metrics(evaluation),
-            [POINTS_FILE, *([] if evaluation.slices.empty else [SLICES_FILE])],
-            _note(evaluation, run, settings),
-            {name: text for name, text in said.items() if text},
-            [(evaluation.split, "evaluation")],
-            evaluation.model.model_id,
-            # The logged model's page lists everything that it has in one table.
-            headline=[logged_name(name) for name in shown("mlflow")],
-        )
-
-    write_run(client, run, content, settings)
-    _finish_version(client, evaluation, str(run.info.run_id), settings)
-    return str(run.info.run_id)
+def _content(
+    client: MlflowClient, evaluation: Evaluation, settings: TrackingSettings, baseline: str, run: Run, folder: Path
+) -> RunContent:
+    report = settings.report
+    logged_as = _logged_as(client, evaluation) if report else ""
+    beside = beside_baseline(evaluation, baseline, settings) if report else None
+    write_artifacts(evaluation, folder, settings, logged_as, beside)
+    said = {VERDICT: str(evaluation.verdict), ADVICE: advice_of(evaluation)}
+    if evaluation.wrong is not None:
+        said[WRONG] = "\n".join(evaluation.wrong.sentences)
+    return RunContent(
+        {},
+        _metrics(evaluation),
+        [POINTS_FILE, *([] if evaluation.slices.empty else [SLICES_FILE])],
+        _note(evaluation, run, settings),
+        {name: text for name, text in said.items() if text},
+        [(evaluation.split, "evaluation")],
+        evaluation.model.model_id,
+        # The logged model's page lists everything that it has in one table.
+        headline=[logged_name(name) for name in shown("mlflow")],
+    )
 
 
 def write_artifacts(
@@ -207,20 +210,6 @@ def provenance(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _run_with_params(
-    client: MlflowClient, identity: EvaluationIdentity, evaluation: Evaluation, settings: TrackingSettings
-) -> Run:
-    params = _params(evaluation)
-    run = find_or_create(client, identity, settings)
-    if run.data.tags.get(STATE) == COMPLETE or log_params(client, run, params):
-        return run
-    # The run was cut off under other software or settings: its parameters cannot be changed, so it is replaced.
-    client.delete_run(run.info.run_id)
-    run = find_or_create(client, identity, settings)
-    log_params(client, run, params)
-    return run
-
-
 def _params(evaluation: Evaluation) -> dict[str, Any]:
     split, protocol = evaluation.split, evaluation.protocol
     values: dict[str, Any] = {
@@ -283,26 +272,26 @@ def _described(name: str, metric: MetricValue) -> str:
     return f"- {means.label} (`{logged_name(name)}`): {metric}{kind}"
 
 
-def _finish_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
+def _finish_version(client: MlflowClient, evaluation: Evaluation, run: Run, settings: TrackingSettings) -> None:
     """What stands on the version beside its run, which holds every number: that it cannot be set fails no version."""
     label = evaluation.model.label
     try:
-        with_retries(f"tagging {label}", lambda: tag_version(client, evaluation, run_id, settings), settings)
+        with_retries(f"tagging {label}", lambda: tag_version(client, evaluation, run, settings), settings)
         if settings.source_run_metrics:
             with_retries(
-                f"logging to the run of {label}", lambda: _log_to_source_run(client, evaluation, run_id), settings
+                f"logging to the run of {label}", lambda: _log_to_source_run(client, evaluation, run), settings
             )
     except TrackingError as error:
-        log.warning("%s: its numbers are logged in run %s; %s", label, run_id, error)
+        log.warning("%s: its numbers are logged in run %s; %s", label, run.info.run_id, error)
 
 
-def _log_to_source_run(client: MlflowClient, evaluation: Evaluation, run_id: str) -> None:
+def _log_to_source_run(client: MlflowClient, evaluation: Evaluation, run: Run) -> None:
     model = evaluation.model
     if model.run_id is None or not model.version or "'" in model.run_id:
         return
     if len(client.search_model_versions(f"run_id = '{model.run_id}'", max_results=2)) > 1:
         return
-    when = int(client.get_run(run_id).info.start_time)
+    when = int(run.info.start_time)
     split, metrics = evaluation.split.name, evaluation.metrics
     names = [name for name in shown("mlflow") if name in metrics]
     headlines = [Metric(f"{split}/{name}", _four_digits(metrics[name].value), when, 0) for name in names]
@@ -323,5 +312,7 @@ def beside_baseline(
     if version is None or version.uri == evaluation.model.uri:
         return None
     under = Conditions(evaluation.split.digest, evaluation.protocol.digest)
-    found = evaluations_of(version, evaluation.split.name, under, settings)
-    return (version.label, found[0].metrics) if found else None
+    for found in finished_evaluations(settings, evaluation.split.name):  # latest first
+        if found.model.uri == version.uri and under.admit(found):
+            return version.label, found.metrics
+    return None

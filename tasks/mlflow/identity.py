@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
+from mlflow.entities import Experiment, Run, ViewType
 from mlflow.store.entities import PagedList
 
 from congruence.tasks.comparison.differences import ComparedVersion
@@ -134,17 +134,6 @@ def identity_digest(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def find_evaluation(identity: EvaluationIdentity, settings: TrackingSettings) -> str | None:
-    """The id of the run that holds this evaluation, if it is complete."""
-    client = connect(settings)
-
-    def find() -> list[Run]:
-        return runs_of(client, identity.digest, evaluations_in(client, settings))
-
-    runs = with_retries("looking for finished evaluations", find, settings)
-    return next((str(run.info.run_id) for run in runs if run.data.tags.get(STATE) == COMPLETE), None)
-
-
 def runs_of(client: MlflowClient, digest: str, experiments: Sequence[str]) -> list[Run]:
     """Every run with an identity of this digest in the experiments of these ids, oldest first."""
     runs = all_runs(client, experiments, f"tags.`{IDENTITY}` = '{digest}'")
@@ -163,12 +152,12 @@ def all_runs(client: MlflowClient, experiments: Sequence[str], wanted: str) -> l
     return list(all_pages(search))
 
 
-def evaluations_in(client: MlflowClient, settings: TrackingSettings) -> list[str]:
-    """The ids of the experiments that may hold evaluations: one, and those of former releases, which had many."""
+def evaluations_in(client: MlflowClient, settings: TrackingSettings) -> dict[str, Experiment]:
+    """The experiments that may hold evaluations, by name: one, and those of former releases, which had many."""
     start = f"{settings.experiment}/"
     asked = start.partition("'")[0]  # a quotation mark would end the pattern, and "_" stands for any character in it
     found = all_pages(lambda token: client.search_experiments(filter_string=f"name LIKE '{asked}%'", page_token=token))
-    return [str(each.experiment_id) for each in found if each.name.startswith(start)]
+    return {str(each.name): each for each in found if each.name.startswith(start)}
 
 
 def quoted(value: str) -> str:
@@ -215,6 +204,7 @@ def evaluation_in(run: Run) -> ComparedVersion:
         advice=tags.get(ADVICE, ""),
         is_stored=known.get("own_settings", "").startswith(STORED_ROWS),
         experiment=str(run.info.experiment_id),
+        files=str(run.info.artifact_uri),
         # Runs of former releases have these two in tags; now they lie with the rows.
         slices=tuple(json.loads(known.get("slices", "[]"))),
         wrong_places=wrong_places(json.loads(known.get("wrong_places", "null"))),
@@ -247,9 +237,12 @@ def finished_evaluations(
 def search_evaluations(settings: TrackingSettings, wanted: str) -> list[Run]:
     """Evaluations that a filter of MLflow's search finds, latest first."""
     client = connect(settings)
-    return with_retries(
-        "looking for evaluations", lambda: all_runs(client, evaluations_in(client, settings), wanted), settings
-    )
+
+    def search() -> list[Run]:
+        places = [str(each.experiment_id) for each in evaluations_in(client, settings).values()]
+        return all_runs(client, places, wanted)
+
+    return with_retries("looking for evaluations", search, settings)
 
 
 def run_metrics(run: Run) -> dict[str, MetricValue]:
@@ -319,11 +312,3 @@ class Conditions:
 
 ANY = Conditions()
 """Under whatever conditions."""
-
-
-def evaluations_of(
-    version: ModelVersion, split: str, under: Conditions, settings: TrackingSettings
-) -> list[ComparedVersion]:
-    """The evaluations of a version on a split of this name, under these conditions, latest first."""
-    finished = finished_evaluations(settings, split)
-    return [found for found in finished if found.model.uri == version.uri and under.admit(found)]

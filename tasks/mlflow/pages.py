@@ -18,8 +18,9 @@ from typing import Any
 from urllib.parse import quote
 
 from mlflow import MlflowClient
+from mlflow.entities import Run
 
-from congruence.tasks.mlflow.connection import connect, tracking_address, with_retries
+from congruence.tasks.mlflow.connection import connect, registry_of, tracking_address, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, VERDICT, quoted
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.evaluation import Evaluation
@@ -56,12 +57,6 @@ def run_place(settings: TrackingSettings, experiment: str, run_id: str) -> str:
     """Where a run is found: its address, or how to get at it where there is only a database."""
     base = web_page(settings)
     return f"run {run_id} (see it with: congruence ui)" if base is None else run_link(base, experiment, run_id)
-
-
-def place_of(run_id: str, settings: TrackingSettings) -> str:
-    """Where a run is found, by its id alone."""
-    run = with_retries("reading the run", lambda: connect(settings).get_run(run_id), settings)
-    return run_place(settings, str(run.info.experiment_id), run_id)
 
 
 _VIEWS = "mlflow.sharedViewState."
@@ -195,12 +190,12 @@ _LONGEST_MESSAGE = 1000
 _HEADING = "**Evaluations by congruence**"
 
 
-def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, settings: TrackingSettings) -> None:
+def tag_version(client: MlflowClient, evaluation: Evaluation, run: Run, settings: TrackingSettings) -> None:
     """Write headline tags and description of a registered version; the mark of a failure goes."""
     model = evaluation.model
     if not model.version:
         return
-    experiment = str(client.get_run(run_id).info.experiment_id)
+    experiment, run_id = str(run.info.experiment_id), str(run.info.run_id)
     headline = settings.headline_split in (None, evaluation.split.name)
     tags = {f"cce:{evaluation.split.name}": f"{evaluation.verdict} (protocol {evaluation.protocol.name})"}
     if headline:
@@ -216,17 +211,17 @@ def tag_version(client: MlflowClient, evaluation: Evaluation, run_id: str, setti
         base = web_page(settings)
         if base is not None:
             tags["cce_link"] = run_link(base, experiment, run_id)
-    present = client.get_model_version(model.name, model.version)
+    registry, present = registry_of(client), client.get_model_version(model.name, model.version)
     for key, value in tags.items():
         if present.tags.get(key) != (said := mask_text(value)):
-            client.set_model_version_tag(model.name, model.version, key, said)
+            registry.set_model_version_tag(model.name, model.version, key, said)
     text = described(present.description, evaluation, experiment, run_id, report=settings.report)
     if text != present.description:
-        client.update_model_version(model.name, model.version, text)
+        registry.update_model_version(model.name, model.version, text)
     stale = ("what_is_wrong",) if headline and evaluation.wrong is None else ()
     for key in ("cce_error", *stale):
         if key in present.tags:
-            client.delete_model_version_tag(model.name, model.version, key)
+            registry.delete_model_version_tag(model.name, model.version, key)
 
 
 def described(text: str | None, evaluation: Evaluation, experiment: str, run_id: str, *, report: bool = True) -> str:
@@ -267,12 +262,13 @@ def log_failure(model: ModelVersion, split: str, message: str, settings: Trackin
 
 
 def set_version_tags(model: ModelVersion, tags: Mapping[str, str], settings: TrackingSettings) -> None:
-    """Set tags on a registered version."""
-    client = connect(settings)
+    """Set tags on a registered version: those that it had not when it was read."""
+    registry = registry_of(connect(settings))
 
     def tag() -> None:
         for key, value in tags.items():
-            client.set_model_version_tag(model.name, model.version, key, value)
+            if model.tags.get(key) != value:
+                registry.set_model_version_tag(model.name, model.version, key, value)
 
     with_retries(f"tagging {model.label}", tag, settings)
 
@@ -285,9 +281,8 @@ def tag_run(what: str, run_id: str, tag: str, value: str, settings: TrackingSett
 
 def tag_best(model: ModelVersion, split: str, said: str, run_id: str, settings: TrackingSettings) -> None:
     """Tell on a registered version whether it may be the best on a split, by which evaluation."""
-    tag, value = BEST + split, f"{said} (run {run_id})"
-    if model.version and model.tags.get(tag) != value:
-        set_version_tags(model, {tag: value}, settings)
+    if model.version:
+        set_version_tags(model, {BEST + split: f"{said} (run {run_id})"}, settings)
 
 
 def alias_holder(name: str, alias: str, settings: TrackingSettings) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +20,9 @@ from mlflow.entities import Run
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.mlflow.connection import (
+    RunFiles,
     TrackingError,
     connect,
-    fetched_artifact,
-    files_of_run,
     with_retries,
 )
 from congruence.tasks.mlflow.identity import (
@@ -35,7 +34,6 @@ from congruence.tasks.mlflow.identity import (
     STATE,
     Conditions,
     evaluation_in,
-    evaluations_of,
     facts,
     finished_evaluations,
     search_evaluations,
@@ -43,7 +41,7 @@ from congruence.tasks.mlflow.identity import (
 )
 from congruence.tasks.mlflow.pages import BEST, LOOKS
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
-from congruence.tasks.models.registry import FirstVersion, baseline_version, matching_versions
+from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
@@ -61,8 +59,8 @@ class LoggedTable:
         TrackingError: MLflow does not answer, or the file is damaged.
     """
 
-    def __init__(self, run_id: str, path: str, settings: TrackingSettings) -> None:
-        self.run_id, self.path, self.settings = run_id, path, settings
+    def __init__(self, files: RunFiles, path: str) -> None:
+        self.files, self.path = files, path
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -90,12 +88,12 @@ class LoggedTable:
         if self._folder is None:
             folder = tempfile.TemporaryDirectory(prefix="congruence-")
             try:
-                fetched_artifact(self.run_id, self.path, folder.name, self.settings)
+                self.files.fetch(self.path, folder.name)
             except TrackingError as error:
-                if self.path in files_of_run(self.run_id, self.settings):
+                if self.path in self.files.names():
                     raise
                 raise TrackingError(
-                    f"run {self.run_id}: holds no {self.path}, as a former release logged it{_REMEDY}"
+                    f"run {self.files.run_id}: holds no {self.path}, as a former release logged it{_REMEDY}"
                 ) from error
             self._folder = folder
         return Path(self._folder.name) / self.path
@@ -105,7 +103,7 @@ class LoggedTable:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            raise TrackingError(f"run {self.run_id}: {self.path} is damaged ({error}){_REMEDY}") from error
+            raise TrackingError(f"run {self.files.run_id}: {self.path} is damaged ({error}){_REMEDY}") from error
 
 
 class _Influence(LoggedTable):
@@ -114,18 +112,21 @@ class _Influence(LoggedTable):
     def __getitem__(self, name: str) -> pd.Series:
         if name != "key" or "key" in self.columns:
             return super().__getitem__(name)
-        scores = LoggedTable(self.run_id, SCORES_FILE, self.settings)
+        scores = LoggedTable(self.files, SCORES_FILE)
         try:
             return scores["key"][scores["valid"].to_numpy(bool)].reset_index(drop=True)
         finally:
             scores.release()
 
 
-def logged_versions(split: str, settings: TrackingSettings, *, conditions: Conditions = ANY) -> list[ComparedVersion]:
+def logged_versions(
+    split: str, finished: Sequence[ComparedVersion], settings: TrackingSettings, *, conditions: Conditions = ANY
+) -> list[ComparedVersion]:
     """The latest complete evaluation of every version on ``split``, oldest version first.
 
     Args:
         split: the split's name.
+        finished: the evaluations on it, see ``finished_evaluations``.
         settings: where evaluations are logged.
         conditions: under these alone. The content of the split and the protocol are those of the latest evaluation of
             the split, where the conditions leave them open.
@@ -133,7 +134,6 @@ def logged_versions(split: str, settings: TrackingSettings, *, conditions: Condi
     Raises:
         TrackingError: MLflow does not answer, or nothing was evaluated on this split under these conditions.
     """
-    finished = finished_evaluations(settings, split)
     admitted = [found for found in finished if conditions.admit(found)]
     if not admitted:
         raise TrackingError(
@@ -162,27 +162,27 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
 
 def with_rows(found: ComparedVersion, settings: TrackingSettings) -> ComparedVersion:
     """A logged evaluation with its scores, what its reference rows contribute, and its metrics at all digits."""
-    run_id = found.run_id
-    files = files_of_run(run_id, settings)
-    recorded = _recorded(run_id, settings) if PROVENANCE_FILE in files else {}
+    files = RunFiles(found.run_id, found.files, settings)
+    names = files.names()
+    recorded = _recorded(files) if PROVENANCE_FILE in names else {}
     noise = recorded.get("influence_noise")
-    if noise is None and _FORMER_NOISE in files:
-        noise = LoggedTable(run_id, _FORMER_NOISE, settings)["noise"]
+    if noise is None and _FORMER_NOISE in names:
+        noise = LoggedTable(files, _FORMER_NOISE)["noise"]
     return replace(
         found,
         metrics={name: MetricValue(**metric) for name, metric in recorded.get("metrics", {}).items()} or found.metrics,
-        scores=LoggedTable(run_id, SCORES_FILE, settings),
-        influence=_Influence(run_id, INFLUENCE_FILE, settings) if INFLUENCE_FILE in files else None,
+        scores=LoggedTable(files, SCORES_FILE),
+        influence=_Influence(files, INFLUENCE_FILE) if INFLUENCE_FILE in names else None,
         influence_noise=None if noise is None else np.asarray(noise),
         slices=tuple(recorded.get("slices", found.slices) or ()),
         wrong_places=wrong_places(recorded["wrong_places"]) if "wrong_places" in recorded else found.wrong_places,
     )
 
 
-def _recorded(run_id: str, settings: TrackingSettings) -> dict[str, Any]:
+def _recorded(files: RunFiles) -> dict[str, Any]:
     """A run's provenance, which has its metrics at all digits."""
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-        recorded: dict[str, Any] = json.loads(fetched_artifact(run_id, PROVENANCE_FILE, folder, settings).read_text())
+        recorded: dict[str, Any] = json.loads(files.fetch(PROVENANCE_FILE, folder).read_text())
     return recorded
 
 
@@ -218,7 +218,7 @@ def open_scores(run_id: str, settings: TrackingSettings) -> Iterator[LoggedTable
     Raises:
         TrackingError: MLflow does not answer, or the run holds no complete evaluation.
     """
-    scores = LoggedTable(str(_complete_run(run_id, settings).info.run_id), SCORES_FILE, settings)
+    scores = LoggedTable(RunFiles.of(_complete_run(run_id, settings), settings), SCORES_FILE)
     try:
         yield scores
     finally:
@@ -235,13 +235,19 @@ def _complete_run(run_id: str, settings: TrackingSettings) -> Run:
 
 
 def comparable_versions(
-    split: str, versions: Sequence[ModelVersion], settings: TrackingSettings, *, conditions: Conditions = ANY
+    split: str,
+    versions: Sequence[ModelVersion],
+    finished: Sequence[ComparedVersion],
+    settings: TrackingSettings,
+    *,
+    conditions: Conditions = ANY,
 ) -> list[ComparedVersion]:
     """The evaluations of ``versions`` on ``split`` under the latest content and protocol that all of them share.
 
     Args:
         split: the split's name.
-        versions: that all must have an evaluation.
+        versions: that all must have an evaluation; their tags go with it.
+        finished: the evaluations on the split, see ``finished_evaluations``.
         settings: where evaluations are logged.
         conditions: under these alone, for example those of an evaluation file.
 
@@ -249,7 +255,6 @@ def comparable_versions(
         ProtocolError: no split content and protocol under which every one of them was evaluated.
         TrackingError: a version was never evaluated on the split under the conditions, or MLflow does not answer.
     """
-    finished = finished_evaluations(settings, split)
     found: dict[str, dict[tuple[str, str], ComparedVersion]] = defaultdict(dict)
     for each in finished:  # latest first
         if conditions.admit(each):
@@ -262,7 +267,12 @@ def comparable_versions(
     if not shared:
         raise ProtocolError(_nothing_shared(split, {each.label: list(found[each.uri]) for each in versions}))
     latest = max(shared, key=lambda under: max(each[under].made for each in own))
-    return [with_rows(each[latest], settings) for each in own]
+    return [with_rows(with_tags(each[latest], version), settings) for each, version in zip(own, versions, strict=True)]
+
+
+def with_tags(found: ComparedVersion, version: ModelVersion) -> ComparedVersion:
+    """A logged evaluation with the tags of its version, which its run does not have."""
+    return replace(found, model=replace(found.model, tags=version.tags))
 
 
 def _not_evaluated(
@@ -293,26 +303,21 @@ def _nothing_shared(split: str, own: dict[str, list[tuple[str, str]]]) -> str:
 
 def gate_baseline(
     candidate: ComparedVersion,
-    baseline: str | None,
-    settings: TrackingSettings,
+    version: ModelVersion,
+    finished: Iterable[ComparedVersion],
     *,
-    first_version: FirstVersion = "refuse",
     on_other_rows: bool = False,
-) -> ComparedVersion | None:
-    """The logged evaluation of the version that ``candidate`` would replace, see ``baseline_version``; without scores.
+) -> ComparedVersion:
+    """The evaluation of the ``version`` that ``candidate`` would replace, of those on its split; without scores.
 
-    Of its evaluations on the candidate's split under the candidate's protocol that under the same settings, else the
-    latest; of stored predictions also ``on_other_rows`` of a split of that name.
+    Of those under the candidate's protocol that under the same settings, else the latest; of stored predictions also
+    ``on_other_rows`` of a split of that name.
 
     Raises:
-        RegistryError: there is no such version.
-        TrackingError: the version exists, but has no evaluation under the candidate's split and protocol.
+        TrackingError: the version has no evaluation under the candidate's split and protocol.
     """
-    version = baseline_version(candidate.model.name, baseline, settings, first_version=first_version)
-    if version is None:
-        return None
     under = Conditions(None if on_other_rows else candidate.split.digest, candidate.protocol_digest)
-    fitting = evaluations_of(version, candidate.split.name, under, settings)
+    fitting = [found for found in finished if found.model.uri == version.uri and under.admit(found)]
     if not fitting:
         raise TrackingError(
             f"{version.uri}: the gate's baseline has no evaluation on split '{candidate.split.name}' "

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,15 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from congruence.tasks.mlflow.connection import TrackingError, connect, experiment_id, of_deleted_run, with_retries
+from congruence.tasks.mlflow.connection import (
+    RunFiles,
+    TrackingError,
+    active_run,
+    connect,
+    experiment_id,
+    of_deleted_run,
+    with_retries,
+)
 from congruence.tasks.mlflow.identity import (
     COMPLETE,
     IDENTITY,
@@ -33,7 +41,7 @@ from congruence.tasks.mlflow.identity import (
     identity_digest,
     runs_of,
 )
-from congruence.tasks.mlflow.pages import NOTE, prepare_experiment
+from congruence.tasks.mlflow.pages import NOTE, prepare_experiment, run_place
 from congruence.tasks.runtime.errors import mask_text
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.metrics.registry import explained_columns
@@ -52,13 +60,12 @@ SOURCE = {"mlflow.source.name": "congruence", "mlflow.source.type": "JOB"}
 
 
 def open_run(identity: EvaluationIdentity, settings: TrackingSettings) -> str:
-    """Returns the run of this evaluation, found or made."""
-    client = connect(settings)
+    """Returns the run of this evaluation, found or made; one that is open is marked with this process."""
+    client, process = connect(settings), f"{os.getpid()} {psutil.Process().create_time():.0f}"
 
     def open_it() -> str:
-        run_id = str(find_or_create(client, identity, settings).info.run_id)
-        client.set_tag(run_id, PROCESS, f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time():.0f}")
-        return run_id
+        run = find_or_create(client, identity, settings, RunTag(PROCESS, f"{socket.gethostname()} {process}"))
+        return str(run.info.run_id)
 
     return among_writers(lambda: with_retries("opening the run", open_it, settings))
 
@@ -73,11 +80,17 @@ def has_ended(process: str) -> bool | None:
         return True
 
 
-def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings) -> Run:
-    """The one run of this evaluation. Of several made at the same moment the oldest stays, the others are deleted."""
-    experiment = experiment_id(client, settings.evaluations, settings)
+def find_or_create(
+    client: MlflowClient, identity: EvaluationIdentity, settings: TrackingSettings, *marks: RunTag
+) -> Run:
+    """The one run of this evaluation; an open one runs, and is given its parameters and some ``marks``.
+
+    Of several made at the same moment the oldest stays, the others are deleted.
+    """
+    held = evaluations_in(client, settings)
+    experiment = experiment_id(client, settings.evaluations, settings, held.get(settings.evaluations))
     prepare_experiment(client, experiment, "evaluation", settings, identity.split_name, identity.target)
-    places = evaluations_in(client, settings)
+    places = list({experiment, *(str(each.experiment_id) for each in held.values())})
     runs = _without_failed(client, runs_of(client, identity.digest, places))
     if not runs:
         client.create_run(
@@ -89,8 +102,16 @@ def find_or_create(client: MlflowClient, identity: EvaluationIdentity, settings:
     first, *others = runs
     for run in others:
         client.delete_run(run.info.run_id)
-    log_params(client, first, identity.params)
-    return _taken_up(client, first)
+    if is_open(first):
+        log_params(client, first, identity.params, marks)
+        if first.info.status != "RUNNING":  # it was cut off just before its end
+            client.update_run(first.info.run_id, status="RUNNING")
+    return first
+
+
+def is_open(run: Run) -> bool:
+    """Whether a run is still to be written."""
+    return bool(run.data.tags.get(STATE) == OPEN)
 
 
 def _without_failed(client: MlflowClient, runs: list[Run]) -> list[Run]:
@@ -98,18 +119,10 @@ def _without_failed(client: MlflowClient, runs: list[Run]) -> list[Run]:
 
     MLflow keeps a run's start for ever. What a failed attempt had logged is logged again.
     """
-    failed = [run for run in runs if run.info.status == "FAILED" and run.data.tags.get(STATE) == OPEN]
+    failed = [run for run in runs if run.info.status == "FAILED" and is_open(run)]
     for run in failed:
         client.delete_run(run.info.run_id)
     return [run for run in runs if run not in failed]
-
-
-def _taken_up(client: MlflowClient, run: Run) -> Run:
-    """A run that was cut off just before its end goes on: it is running again."""
-    if run.data.tags.get(STATE) != OPEN or run.info.status == "RUNNING":
-        return run
-    client.update_run(run.info.run_id, status="RUNNING")
-    return client.get_run(run.info.run_id)
 
 
 def among_writers(write: Callable[[], T]) -> T:
@@ -137,7 +150,7 @@ def open_identified(
     return found[0] if found else client.create_run(place, run_name=name, tags=marks)
 
 
-def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSettings) -> None:
+def fail_run(run_id: str, message: str, settings: TrackingSettings) -> None:
     """Mark an opened run as failed with its error; the next attempt has a run of its own in its place.
 
     The caller may have lost a worker that goes on and completes the run meanwhile: then it is complete.
@@ -145,39 +158,35 @@ def fail_run(identity: EvaluationIdentity, message: str, settings: TrackingSetti
     client = connect(settings)
 
     def mark() -> None:
-        for run in runs_of(client, identity.digest, evaluations_in(client, settings)):
-            if run.data.tags.get(STATE) == OPEN:
-                client.set_tag(run.info.run_id, ERROR, mask_text(message))
-                client.set_terminated(run.info.run_id, "FAILED")
-                settle_complete(client, run.info.run_id)
+        run = active_run(client, run_id)
+        if run is not None and is_open(run):
+            client.set_tag(run_id, ERROR, mask_text(message))
+            client.set_terminated(run_id, "FAILED")
+            _settle_complete(client, run_id)
 
     with_retries("marking the run as failed", mark, settings)
 
 
-def settle_complete(client: MlflowClient, run_id: str) -> None:
-    """Take what marks a failure off a run that is complete; called by who marks and who completes.
+def _settle_complete(client: MlflowClient, run_id: str) -> None:
+    """Take what marks a failure, or work, off a run that is complete; called by who marks and who completes.
 
     Each of them writes first and looks then, so the later of two who do so at once sees what the other has written.
     """
     run = client.get_run(run_id)
     if run.data.tags.get(STATE) != COMPLETE:
         return
-    if ERROR in run.data.tags:
-        _delete_tag(client, run_id, ERROR)
+    for tag in {ERROR, PROCESS} & run.data.tags.keys():
+        try:
+            client.delete_tag(run_id, tag)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # another one was here before
+                raise
     if run.info.status != "FINISHED":
         client.set_terminated(run_id, "FINISHED", end_time=run.info.end_time)
 
 
-def _delete_tag(client: MlflowClient, run_id: str, tag: str) -> None:
-    try:
-        client.delete_tag(run_id, tag)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":  # another one was here before
-            raise
-
-
-def log_params(client: MlflowClient, run: Run, params: Mapping[str, object]) -> bool:
-    """Log the parameters that ``run`` lacks, without secrets, those that are None left out.
+def log_params(client: MlflowClient, run: Run, params: Mapping[str, object], marks: Sequence[RunTag] = ()) -> bool:
+    """Log the parameters that ``run`` lacks, without secrets, those that are None left out; and some ``marks``.
 
     False where one that it has differs, since MLflow never changes one.
     """
@@ -185,17 +194,17 @@ def log_params(client: MlflowClient, run: Run, params: Mapping[str, object]) -> 
     wanted = {key: mask_text(str(value))[:_LONGEST_PARAM] for key, value in params.items() if value is not None}
     if any(key in present and present[key] != value for key, value in wanted.items()):
         return False
-    if missing := [Param(key, value) for key, value in wanted.items() if key not in present]:
-        client.log_batch(run.info.run_id, params=missing)
+    missing = [Param(key, value) for key, value in wanted.items() if key not in present]
+    if missing or marks:
+        client.log_batch(run.info.run_id, params=missing, tags=marks)
     return True
 
 
-def close_run(client: MlflowClient, run_id: str, state: str) -> None:
-    """End a run; ``state`` is written last, so that a run that says complete is complete."""
+def _close_run(client: MlflowClient, run_id: str) -> None:
+    """End a run; its state is written last, so that a run that says complete is complete."""
     client.set_terminated(run_id, "FINISHED", end_time=int(time.time() * 1000))
-    client.set_tag(run_id, STATE, state)
-    settle_complete(client, run_id)
-    _delete_tag(client, run_id, PROCESS)
+    client.set_tag(run_id, STATE, COMPLETE)
+    _settle_complete(client, run_id)
 
 
 DATASET_DIGEST = 36
@@ -227,6 +236,13 @@ class RunContent:
     headline: Collection[str] = ()
 
 
+class LoggedRun(NamedTuple):
+    """A run's id, and where people find it."""
+
+    run_id: str
+    place: str
+
+
 def log_once(
     experiment: str,
     name: str,
@@ -234,7 +250,7 @@ def log_once(
     tags: Mapping[str, str],
     content: Callable[[Path], RunContent],
     settings: TrackingSettings,
-) -> Run:
+) -> LoggedRun:
     """The run of that identity in an experiment, written the first time and left as it is from then on.
 
     Args:
@@ -249,9 +265,10 @@ def log_once(
     run = with_retries(
         "opening the run", lambda: open_identified(client, experiment, name, digest, tags, settings), settings
     )
-    if run.data.tags.get(STATE) != COMPLETE:
+    if is_open(run):
         write_run(client, run, content, settings)
-    return run
+    run_id = str(run.info.run_id)
+    return LoggedRun(run_id, run_place(settings, str(run.info.experiment_id), run_id))
 
 
 def write_run(
@@ -262,8 +279,10 @@ def write_run(
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         made = content(Path(folder))
         with_retries("logging parameters", lambda: log_params(client, run, made.params), settings)
-        with_retries("logging tables and report", lambda: client.log_artifacts(run_id, folder), settings)
-    with_retries("logging the inputs", lambda: _log_inputs(client, run_id, made), settings)
+        RunFiles.of(run, settings).put(folder)
+    datasets = [_dataset(split, context) for split, context in made.splits]
+    models = [] if made.model_id is None else [LoggedModelInput(made.model_id)]
+    with_retries("logging the inputs", lambda: client.log_inputs(run_id, datasets, models), settings)
     about: dict[str, Any] = {}
     if made.headline:
         split = made.splits[0][0]
@@ -284,7 +303,7 @@ def write_run(
         if of_deleted_run(error):
             raise
         log.warning("%s: its numbers are logged; %s", run.info.run_name, error)
-    with_retries("closing the run", lambda: close_run(client, run_id, COMPLETE), settings)
+    with_retries("closing the run", lambda: _close_run(client, run_id), settings)
 
 
 def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
@@ -292,15 +311,6 @@ def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
     for path, text in texts.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text)
-
-
-def _log_inputs(client: MlflowClient, run_id: str, content: RunContent) -> None:
-    """Name the splits that a run used, with what for, and its model, unless it names some already."""
-    present = client.get_run(run_id).inputs
-    if content.splits and (present is None or not present.dataset_inputs):
-        client.log_inputs(run_id, [_dataset(split, context) for split, context in content.splits])
-    if content.model_id is not None and (present is None or not present.model_inputs):
-        client.log_inputs(run_id, models=[LoggedModelInput(content.model_id)])
 
 
 def _dataset(split: SplitSummary, context: str) -> DatasetInput:

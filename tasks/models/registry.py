@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import mlflow
 from mlflow import MlflowClient
@@ -104,8 +105,7 @@ def list_versions(name: str) -> list[ModelVersion]:
         raise RegistryError(
             f"models:/{name}: no version in the registry {mlflow.get_registry_uri()}; {_known(client, name)}"
         )
-    # search_model_versions leaves the aliases out, so each version is read on its own.
-    return [_registered(client, client.get_model_version(name, entry.version)) for entry in found]
+    return _with_aliases(found, client.get_registered_model(name).aliases)
 
 
 def matching_versions(
@@ -126,21 +126,25 @@ def matching_versions(
     names = [pattern.removeprefix("models:/") for pattern in patterns if pattern not in uris]
     found = [version for uri in uris for version in select(uri)]
     for model in all_pages(lambda token: client.search_registered_models(max_results=200, page_token=token)):
-        name, holders = str(model.name), dict(model.aliases)
-        if not any(fnmatchcase(name, pattern) for pattern in names):
-            continue
-        for entry in _ready(client, name):
-            held = sorted(alias for alias, version in holders.items() if str(version) == str(entry.version))
-            found.append(replace(_registered(client, entry), aliases=tuple(held)))
+        if any(fnmatchcase(str(model.name), pattern) for pattern in names):
+            found += _with_aliases(_ready(client, str(model.name)), model.aliases)
     distinct = {version.uri: version for version in found}.values()
     chosen = [version for version in distinct if not aliases or set(aliases) & set(version.aliases)]
     return [version for version in chosen if (tags or {}).items() <= version.tags.items()]
 
 
-def _ready(client: MlflowClient, name: str) -> list[RegistryEntry]:
-    """The versions of a model that can be loaded, oldest first."""
+def _ready(client: MlflowClient, name: str) -> list[ModelVersion]:
+    """The versions of a model that can be loaded, oldest first; MLflow's search leaves their aliases out."""
     found = [entry for entry in _search(client, name) if entry.status == "READY"]
-    return sorted(found, key=lambda entry: int(entry.version))
+    return [_registered(client, entry) for entry in sorted(found, key=lambda entry: int(entry.version))]
+
+
+def _with_aliases(versions: Iterable[ModelVersion], holders: Mapping[str, Any]) -> list[ModelVersion]:
+    """The versions of a model with the aliases that each holds."""
+    held: dict[str, list[str]] = defaultdict(list)
+    for alias in sorted(holders):
+        held[str(holders[alias])].append(alias)
+    return [replace(version, aliases=tuple(held[version.version])) for version in versions]
 
 
 def _search(client: MlflowClient, name: str) -> list[RegistryEntry]:

@@ -23,7 +23,7 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.mlflow.connection import with_retries
 from congruence.tasks.mlflow.identity import Conditions, dates_in_words, finished_evaluations
 from congruence.tasks.mlflow.pages import tag_best
-from congruence.tasks.mlflow.reading import logged_versions, open_scores, with_rows
+from congruence.tasks.mlflow.reading import logged_versions, open_scores, with_rows, with_tags
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.runtime.files import load_record, save_record, whole_file
 from congruence.tasks.scores.evaluation import verdict_of
@@ -171,11 +171,14 @@ class MayBeBest:
             tag_best(each.model, each.split.name, f"{word} the best {self.basis}", each.run_id, settings)
 
 
-def best_on_split(version: ComparedVersion, split: SplitSettings, settings: EvaluationSettings) -> MayBeBest | None:
+def best_on_split(
+    version: ComparedVersion, split: SplitSettings, finished: Sequence[ComparedVersion], settings: EvaluationSettings
+) -> MayBeBest | None:
     """Returns which versions of a version's registered model may be the best on its split; None where nobody knows.
 
-    On a split with ``new_dates_only`` over all looks that two versions share, else by their evaluations on the same
-    rows under the same protocol. Versions that were corrected on rows of the split are left out.
+    On a split with ``new_dates_only`` over all looks that two versions share, else by those of the ``finished``
+    evaluations on it that are of the same rows under the same protocol. Versions that were corrected on rows of the
+    split are left out.
 
     Raises:
         TrackingError: MLflow does not answer.
@@ -185,8 +188,9 @@ def best_on_split(version: ComparedVersion, split: SplitSettings, settings: Eval
     if split.new_dates_only:
         return best_over(versions, read_accounts(versions, split, settings), settings)
     under = Conditions(version.split.digest, version.protocol_digest)
-    fair = {each.uri for each in versions if not each.has_seen(version.split.digest)}
-    logged = [each for each in logged_versions(split.name, tracking, conditions=under) if each.model.uri in fair]
+    fair = {each.uri: each for each in versions if not each.has_seen(version.split.digest)}
+    own = [with_tags(each, fair[each.model.uri]) for each in finished if each.model.uri in fair]
+    logged = logged_versions(split.name, own, tracking, conditions=under)
     found = best_set(logged)
     for each in logged:
         each.release()

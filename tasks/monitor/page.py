@@ -11,7 +11,7 @@ import numpy as np
 from congruence.kernels.monitoring.evidence import Monitor
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.mlflow.connection import connect, with_retries
-from congruence.tasks.mlflow.identity import PREFIX, all_runs, evaluations_in, quoted
+from congruence.tasks.mlflow.identity import PREFIX, quoted, search_evaluations
 from congruence.tasks.mlflow.pages import run_link, web_page
 from congruence.tasks.monitor.account import Account
 from congruence.tasks.report.rendering import as_json, render
@@ -155,10 +155,5 @@ def over_time_run(name: str, settings: TrackingSettings) -> tuple[str, str] | No
     Raises:
         TrackingError: MLflow does not answer.
     """
-    client = connect(settings)
-
-    def search() -> list[tuple[str, str]]:
-        runs = all_runs(client, evaluations_in(client, settings), f"tags.`{_OVER_TIME}` = {quoted(name)}")
-        return [(str(run.info.experiment_id), str(run.info.run_id)) for run in runs]
-
-    return next(iter(with_retries("looking for the page over time", search, settings)), None)
+    runs = search_evaluations(settings, f"tags.`{_OVER_TIME}` = {quoted(name)}")
+    return next(((str(run.info.experiment_id), str(run.info.run_id)) for run in runs), None)

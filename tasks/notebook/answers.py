@@ -226,7 +226,7 @@ class ComparedPredictions(Page):
         versions = [replace(version, run_id=runs[version.label]) for version in self.comparison.versions]
         by_label = {version.label: version for version in versions}
         logged = replace(self.comparison, versions=versions, baseline=by_label[self.baseline])
-        return str(_mlflow("congruence.tasks.mlflow.comparisons").log_comparison(logged, where))
+        return str(_mlflow("congruence.tasks.mlflow.comparisons").log_comparison(logged, where).run_id)
 
     def __repr__(self) -> str:
         verdicts = [f"{name}: {one.evaluation.verdict}{_p(one.p_value)}" for name, one in self.evaluated.items()]

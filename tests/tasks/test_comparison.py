@@ -25,6 +25,7 @@ from congruence.tasks.comparison.explored import _sentence
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
 from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.identity import finished_evaluations
 from congruence.tasks.mlflow.reading import logged_versions
 from congruence.tasks.report.comparison import comparison_data, comparison_report
 from congruence.tasks.scores.evaluation import MetricValue, SplitSummary
@@ -220,10 +221,10 @@ def test_comparisons_in_mlflow(make_evaluation, tmp_path):
     try:
         for version, scale in (("1", 3.0), ("2", 1.0)):
             log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
-        logged = logged_versions("test", settings)
+        logged = logged_versions("test", finished_evaluations(settings, "test"), settings)
         comparison = compare_versions(logged, baseline="angle/1", resamples=200)
-        run_id = log_comparison(comparison, settings)
-        assert log_comparison(comparison, settings) == run_id
+        run_id = log_comparison(comparison, settings).run_id
+        assert log_comparison(comparison, settings).run_id == run_id
         run = client.get_run(run_id)
         metrics = run.data.metrics
         assert metrics["angle-2/cce_mean_difference"] < 0

@@ -21,9 +21,11 @@ from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import best_of
 from congruence.tasks.mlflow.comparisons import log_decision
+from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import log_evaluation
-from congruence.tasks.mlflow.reading import gate_baseline, logged_versions, with_rows
-from congruence.tasks.models.registry import RegistryError
+from congruence.tasks.mlflow.identity import finished_evaluations
+from congruence.tasks.mlflow.reading import gate_baseline, logged_versions
+from congruence.tasks.models.registry import RegistryError, baseline_version
 from congruence.tasks.scores.evaluation import INFLUENCE, MetricValue
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import METRICS
@@ -275,18 +277,20 @@ def logged(make_evaluation, tmp_path):
     mlflow.set_tracking_uri(uri)
     for version, scale in (("1", 3.0), ("2", 1.0)):
         log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
-    yield logged_versions("test", settings), settings, client
+    yield logged_versions("test", finished_evaluations(settings, "test"), settings), settings, client
     mlflow.set_tracking_uri(before)
 
 
 def test_a_baseline_is_written_in_every_way_and_a_wrong_one_is_named(logged):
     (_, second), settings, client = logged
+    finished = finished_evaluations(settings, "test")
     client.set_registered_model_alias("angle", "champion", "1")
     for written in ("1", "champion", "models:/angle/1", "models:/angle@champion", "angle/1", "angle@champion"):
-        baseline = gate_baseline(second, written, settings)
-        assert baseline is not None
-        assert baseline.label == "angle/1", written
-    assert gate_baseline(second, None, settings) is None
+        version = baseline_version("angle", written, settings)
+        assert gate_baseline(second, version, finished).label == "angle/1", written
+    assert baseline_version("angle", None, settings) is None
+    with pytest.raises(TrackingError, match="angle/1: the gate's baseline has no evaluation on split 'test'"):
+        gate_baseline(replace(second, protocol_digest="other"), version, finished)
     for written, said in (
         (
             "champoin",
@@ -298,22 +302,22 @@ def test_a_baseline_is_written_in_every_way_and_a_wrong_one_is_named(logged):
         ("models:/angel/1", r"gate\.baseline: models:/angel/1: not in the registry.*registered models: angle"),
     ):
         with pytest.raises(RegistryError, match=said):
-            gate_baseline(second, written, settings)
-    assert gate_baseline(second, "production", settings, first_version="pass") is None
+            baseline_version("angle", written, settings)
+    assert baseline_version("angle", "production", settings, first_version="pass") is None
     with pytest.raises(RegistryError, match="did you mean 'champion'"):  # much like one that there is: a slip
-        gate_baseline(second, "champoin", settings, first_version="pass")
+        baseline_version("angle", "champoin", settings, first_version="pass")
 
 
 def test_decisions_in_mlflow(logged, tmp_path):
     (first, second), settings, client = logged
     gate = GateSettings(baseline="champion", not_worse_on=["cce_mean", "nll_mean"], better_on=["cce_mean"])
-    decision = apply_gate(second, with_rows(gate_baseline(second, "1", settings), settings), gate)
+    decision = apply_gate(second, first, gate)
     assert decision.passed
     decided = log_decision(decision, settings)
     assert log_decision(decision, settings) == decided
     client.set_registered_model_alias("angle", "champion", "2")
     assert client.get_model_version("angle", "2").tags["cce_gate"] == "passed"
-    worse = apply_gate(first, with_rows(gate_baseline(first, "champion", settings), settings), gate)
+    worse = apply_gate(first, second, gate)
     log_decision(worse, settings)
     tags = client.get_model_version("angle", "1").tags
     assert tags["cce_gate"] == "failed"
@@ -339,7 +343,7 @@ def test_an_undecided_version_says_so_in_mlflow(logged):
     gate = GateSettings(baseline="1", not_worse_on=[], better_on=["cce_mean"])
     decision = apply_gate(same, first, gate)
     assert decision.outcome == "undecided"
-    run = client.get_run(log_decision(decision, settings))
+    run = client.get_run(log_decision(decision, settings).run_id)
     assert run.data.tags["cce_gate"] == "undecided"
     assert run.data.metrics["rules_undecided"] == 1
     assert "**undecided**" in run.data.tags["mlflow.note.content"]

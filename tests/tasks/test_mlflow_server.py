@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from urllib.parse import quote
 
 import mlflow
@@ -17,7 +18,7 @@ from mlflow_pages import CHROMIUM, Browser
 from congruence.flows.operations import doctor
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import log_evaluation
-from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation
+from congruence.tasks.mlflow.identity import finished_evaluations
 from congruence.tasks.mlflow.pages import list_page, run_link, view_key
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.models.registry import resolve
@@ -49,7 +50,7 @@ def server(tmp_path_factory):
     server.kill()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def settings(server):
     return TrackingSettings(uri=server.uri, report=False, patience=90, link=server.uri)
 
@@ -70,6 +71,7 @@ def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_eva
     evaluation = make_evaluation(model=version(1), split="interrupted")
     other = make_evaluation(model=version(2), split="away")
     client = MlflowClient(server.uri)
+    assert finished_evaluations(settings, "interrupted") == []  # a command looks first, and knows that it answers
     with ThreadPoolExecutor(1) as pool:
         patient = pool.submit(log_evaluation, evaluation, settings.model_copy(update={"report": True}))
         while client.get_experiment_by_name("congruence/evaluations") is None and not patient.done():
@@ -86,7 +88,7 @@ def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_eva
     assert len(client.get_metric_history(run_id, "headline/cce_mean")) == 1
     assert read_version(run_id, settings).scores["cce"].equals(evaluation.scores["cce"].astype("float32"))
     again = log_evaluation(other, settings)
-    assert find_evaluation(EvaluationIdentity.of(other), settings) == again
+    assert [each.run_id for each in finished_evaluations(settings, "away")] == [again]
 
 
 @pytest.fixture(scope="module")
@@ -98,24 +100,35 @@ def browser():
     browser.close()
 
 
-@pytest.mark.slow
-def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_path):
-    """The comparison of runs, a run's tables and plots, and the versions' tags; pictures are kept in ``tmp_path``."""
-    reported = settings.model_copy(update={"report": True})
+@pytest.fixture(scope="module")
+def seen(make_evaluation, server, settings):
+    """The runs of three versions: of the one in use and of another with their reports, and of a third without."""
+    MlflowClient(server.uri).set_registered_model_alias("angle", "champion", "1")
+    skill = {"crps_skill": MetricValue(0.5), "crps_uncertainty": MetricValue(1.2)}
     runs = {}
-    for number, scale in ((1, 1.0), (2, 0.5), (3, 3.0)):
+    for number, scale, more in ((1, 1.0, {}), (2, 2.0, skill), (3, 3.0, {})):
         evaluation = make_evaluation(model=version(number), scale=scale, split="seen")
-        runs[str(number)] = log_evaluation(evaluation, reported if number == 1 else settings)
-    experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/evaluations").experiment_id
+        evaluation = replace(evaluation, metrics=evaluation.metrics | more)
+        runs[str(number)] = log_evaluation(evaluation, settings.model_copy(update={"report": number < 3}))
+    return runs
 
-    compared = f"runs={quote(json.dumps(list(runs.values())))}&experiments={quote(json.dumps([experiment]))}"
+
+@pytest.fixture(scope="module")
+def experiment(server):
+    return MlflowClient(server.uri).get_experiment_by_name("congruence/evaluations").experiment_id
+
+
+@pytest.mark.slow
+def test_the_pages_people_open(seen, experiment, server, browser, tmp_path):
+    """The comparison of runs, a run's tables and plots, and the versions' tags; pictures are kept in ``tmp_path``."""
+    compared = f"runs={quote(json.dumps(list(seen.values())))}&experiments={quote(json.dumps([experiment]))}"
     page = browser.read(f"{server.uri}/#/compare-runs?{compared}&workflowType=machine_learning", *HEADLINES)
     for word in (*HEADLINES, "angle/1 on seen", "angle/3 on seen", "Parallel Coordinates"):
         assert word in page
     browser.picture(tmp_path / "compare.png")
 
     def page_of(name=""):
-        return run_link(server.uri, experiment, runs["1"], name)
+        return run_link(server.uri, experiment, seen["1"], name)
 
     page = browser.read(page_of(), "cce_mean")
     assert "Model registry" in page  # not the view of language models
@@ -147,24 +160,16 @@ def test_the_pages_people_open(make_evaluation, server, settings, browser, tmp_p
 
 
 @pytest.mark.slow
-def test_the_artifact_view_draws_the_report_and_its_rows_open(make_evaluation, server, settings, browser):
+def test_the_artifact_view_draws_the_report_and_its_rows_open(make_evaluation, seen, experiment, server, browser):
     """In a frame that may get its size after its scripts ran; with the score of the version in use."""
-    MlflowClient(server.uri).set_registered_model_alias("angle", "champion", "1")
-    in_use = make_evaluation(model=version(1), split="viewed")
-    log_evaluation(in_use, settings)
-    other = make_evaluation(model=version(2), scale=2.0, split="viewed")
-    skill = {"crps_skill": MetricValue(0.5), "crps_uncertainty": MetricValue(1.2)}
-    other = make_evaluation(model=version(2), scale=2.0, split="viewed", metrics=other.metrics | skill)
-    run_id = log_evaluation(other, settings.model_copy(update={"report": True}))
-    experiment = MlflowClient(server.uri).get_run(run_id).info.experiment_id
-    browser.open(run_link(server.uri, experiment, run_id, "artifacts/report.html"))
+    browser.open(run_link(server.uri, experiment, seen["2"], "artifacts/report.html"))
     (frame,) = browser.frames()
     assert frame.wait("document.documentElement.dataset.ready === 'yes'")
     painted = (
         "(map => map.getContext('2d').getImageData(0, 0, map.width, map.height).data)(document.getElementById('map'))"
     )
     assert frame.wait(f"new Set({painted}).size > 10")
-    baseline = f"{in_use.metrics['crps_mean'].value:.3g} of angle/1, the baseline"
+    baseline = f"{make_evaluation().metrics['crps_mean'].value:.3g} of angle/1, the baseline"
     assert baseline in frame.evaluate("document.querySelector('.cards').textContent")
     # In one go: MLflow loads its frame again whenever it draws the view around it.
     opened = "document.getElementById('row-title').textContent"
@@ -177,20 +182,23 @@ def test_the_artifact_view_draws_the_report_and_its_rows_open(make_evaluation, s
     assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.slow
-def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
-    make_evaluation, server, settings, browser, tmp_path
-):
-    """As `congruence ui` and every link open it; pictures are kept in ``tmp_path``."""
+@pytest.fixture(scope="module")
+def a_listed_run(make_evaluation, settings):
+    """The run of the better one of two versions on the split ``listed``."""
     for number, scale in ((1, 3.0), (2, 1.0)):
         evaluation = make_evaluation(model=version(number), scale=scale, split="listed")
         metrics = evaluation.metrics | {"cce_expected": MetricValue(0.05, 0.04, 0.06), "cce_p_value": MetricValue(0.4)}
         metrics["crps_skill"] = MetricValue(0.6 / scale)
-        evaluation = make_evaluation(model=version(number), scale=scale, split="listed", metrics=metrics)
-        run_id = log_evaluation(evaluation, settings)
-    drawn = sum(logged_name(name) in MlflowClient(server.uri).get_run(run_id).data.metrics for name in shown("mlflow"))
+        run_id = log_evaluation(replace(evaluation, metrics=metrics), settings)
+    return run_id
+
+
+@pytest.mark.slow
+def test_the_list_of_evaluations_opens_with_its_columns_and_charts(a_listed_run, experiment, server, browser, tmp_path):
+    """As `congruence ui` and every link open it; pictures are kept in ``tmp_path``."""
+    logged = MlflowClient(server.uri).get_run(a_listed_run).data.metrics
+    drawn = sum(logged_name(name) in logged for name in shown("mlflow"))
     assert drawn > 6
-    experiment = MlflowClient(server.uri).get_experiment_by_name("congruence/evaluations").experiment_id
     listed = f"{server.uri}/{list_page(experiment, view_key('listed'))}"
     page = browser.read(listed, "cce_mean", "verdict", "angle/1 on listed")
     # In the order in which they are seen, which is not that of the document; only what the window holds is there.
@@ -210,10 +218,9 @@ def test_the_list_of_evaluations_opens_with_its_columns_and_charts(
 
 
 @pytest.mark.slow
-def test_the_list_over_the_wire_says_it_in_ten_seconds(make_evaluation, server, settings):
+@pytest.mark.usefixtures("a_listed_run")
+def test_the_list_over_the_wire_says_it_in_ten_seconds(server):
     """What MLflow's page asks its server for when the view of a split opens."""
-    for number, scale in ((1, 3.0), (2, 1.0)):
-        log_evaluation(make_evaluation(model=version(number), scale=scale, split="wired"), settings)
 
     def ask(path, **body):
         answer = requests.post(f"{server.uri}/api/2.0/mlflow/{path}", json=body, timeout=30)
@@ -223,11 +230,13 @@ def test_the_list_over_the_wire_says_it_in_ten_seconds(make_evaluation, server, 
     ours = ask("experiments/search", max_results=100, filter="name LIKE 'congruence/%'")["experiments"]
     (experiment,) = ours
     views = {tag["key"]: tag["value"] for tag in experiment["tags"]}
-    view = json.loads(views[f"mlflow.sharedViewState.{view_key('wired')}"])
+    view = json.loads(views[f"mlflow.sharedViewState.{view_key('listed')}"])
     order = f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"
     asked = {"experiment_ids": [experiment["experiment_id"]], "filter": view["searchFilter"], "order_by": [order]}
     runs = ask("runs/search", **asked)["runs"]
-    assert [run["info"]["run_name"] for run in runs] == ["angle/2 on wired", "angle/1 on wired"], "the better one first"
+    assert [run["info"]["run_name"] for run in runs] == ["angle/2 on listed", "angle/1 on listed"], (
+        "the better one first"
+    )
     for run in runs:
         metrics = {metric["key"]: metric["value"] for metric in run["data"]["metrics"]}
         tags = {tag["key"]: tag["value"] for tag in run["data"]["tags"] if not tag["key"].startswith("mlflow.")}

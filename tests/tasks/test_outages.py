@@ -89,7 +89,7 @@ def test_a_failed_run_is_replaced_so_that_its_duration_is_that_of_the_attempt_th
     client, evaluation = MlflowClient(), make_evaluation()
     identity = EvaluationIdentity.of(evaluation)
     failed_id = open_run(identity, tracked)
-    fail_run(identity, "no licence at https://me:hunter22@host/x", tracked)
+    fail_run(failed_id, "no licence at https://me:hunter22@host/x", tracked)
     failed = client.get_run(failed_id)
     assert (failed.info.status, failed.data.tags["congruence.error"]) == (
         "FAILED",
@@ -185,7 +185,7 @@ def test_a_run_that_is_marked_while_it_is_logged_ends_complete(
 
     def while_metrics_are_logged(client: MlflowClient, run: str, metrics: Any = (), **options: Any) -> None:
         if metrics:
-            fail_run(identity, LOST, registered)
+            fail_run(run_id, LOST, registered)
             failed.append(ERROR in MlflowClient().get_run(run_id).data.tags)
         log_batch(client, run, metrics, **options)
 
@@ -210,7 +210,7 @@ def test_a_run_that_completes_while_it_is_marked_is_complete(
         write(client, *arguments, **options)
 
     monkeypatch.setattr(MlflowClient, moment, late)
-    fail_run(identity, LOST, registered)
+    fail_run(run_id, LOST, registered)
     require_complete(run_id)
 
 

@@ -23,10 +23,10 @@ from pydantic import ValidationError
 from congruence.kernels.conditional_calibration.local_reading import LocalDistribution
 from congruence.kernels.protocol import PREPRINT
 from congruence.tasks.evaluate.evaluation import performance_report, system_metrics
-from congruence.tasks.mlflow import evaluations, runs
+from congruence.tasks.mlflow import connection, evaluations, runs
 from congruence.tasks.mlflow.connection import TrackingError
 from congruence.tasks.mlflow.evaluations import REPORT_FILE, log_evaluation, write_artifacts
-from congruence.tasks.mlflow.identity import EvaluationIdentity, find_evaluation, finished_evaluations, run_metrics
+from congruence.tasks.mlflow.identity import EvaluationIdentity, finished_evaluations, run_metrics
 from congruence.tasks.mlflow.pages import evaluation_lists, log_failure
 from congruence.tasks.mlflow.reading import list_evaluations, logged_versions, read_scores, read_version
 from congruence.tasks.mlflow.runs import RunContent, log_once, open_run, write_parquet
@@ -78,6 +78,11 @@ def split():
 def runs_of(client, settings, split):
     experiment = client.get_experiment_by_name("congruence/evaluations")
     return client.search_runs([experiment.experiment_id], f"tags.`congruence.split` = '{split}'")
+
+
+def find_evaluation(identity, settings):
+    found = {each.identity: each.run_id for each in finished_evaluations(settings, identity.split_name)}
+    return found.get(identity.digest)
 
 
 def artifacts(client, run_id, folder=None):
@@ -229,7 +234,7 @@ def test_a_run_cut_off_at_any_step_is_finished_once(make_evaluation, versions, s
                 raise CutOffError(step)
             return result
 
-        for module in (evaluations, runs):
+        for module in (connection, evaluations, runs):
             monkeypatch.setattr(module, "with_retries", cut_off)
         try:
             log_evaluation(evaluation, settings)
@@ -357,9 +362,10 @@ def test_scores_come_back_as_they_were(make_evaluation, versions, settings, spli
         assert version.influence[name].dtype == np.float32
         np.testing.assert_allclose(version.influence[name], evaluation.influence[name], rtol=1e-6)
     np.testing.assert_array_equal(version.influence_noise, evaluation.influence_noise)
-    assert [item.label for item in logged_versions(split, settings)] == ["angle/1"]
+    finished = finished_evaluations(settings, split)
+    assert [item.label for item in logged_versions(split, finished, settings)] == ["angle/1"]
     with pytest.raises(TrackingError, match="no complete evaluation"):
-        logged_versions("nowhere", settings)
+        logged_versions("nowhere", [], settings)
 
 
 def test_a_flipped_bit_in_a_logged_table_is_found(make_evaluation, versions, settings, client, split):
@@ -416,7 +422,7 @@ def test_a_run_of_many_numbers_has_all_of_them(settings, client, split):
     """A comparison of 30 versions has more than the 1,000 that one request takes."""
     content = RunContent({}, {f"metric_{number}": float(number) for number in range(1200)}, {}, "")
     run = log_once(f"many/{split}", "many", {"split": split}, {}, lambda _: content, settings)
-    assert len(client.get_run(run.info.run_id).data.metrics) == 1200
+    assert len(client.get_run(run.run_id).data.metrics) == 1200
 
 
 def test_failures_are_shown_and_taken_back(make_evaluation, versions, settings, client, split):
@@ -482,7 +488,7 @@ def test_a_run_of_a_former_release_is_found_and_read(settings, client, versions,
     client.delete_run(run_id)
     assert find_evaluation(identity, settings) == former
     assert run_metrics(client.get_run(former)) == evaluation.metrics
-    assert [item.run_id for item in logged_versions(split, settings)] == [former]
+    assert [item.run_id for item in logged_versions(split, finished_evaluations(settings, split), settings)] == [former]
     version = read_version(former, settings)
     assert (version.metrics, version.slices, version.wrong_places) == (evaluation.metrics, ("half",), ())
     (listed,) = (each for each in list_evaluations(["angle"], settings) if each.model.version == "1")

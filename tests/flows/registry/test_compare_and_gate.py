@@ -184,7 +184,12 @@ def test_a_gate_after_an_evaluation_judges_also_what_was_found(registry: Any, ou
     expected = {TRUTH: "passed", NARROW: "passed", BIASED: "failed"}
     assert {item.candidate.label: item.outcome for item in gate_outcomes(settings, outcomes)} == expected
     found = [VersionOutcome(item.label, item.split, "found", item.run_id) for item in outcomes]
-    assert {item.candidate.label: item.outcome for item in gate_outcomes(settings, found)} == expected
+    MlflowClient().set_model_version_tag("angle", "3", "recalibrated_on", "80 rows of validation")
+    by_run, by_name = gate_outcomes(settings, found), gate(settings.model_copy(update={"models": (BIASED,)}))
+    MlflowClient().delete_model_version_tag("angle", "3", "recalibrated_on")
+    assert {item.candidate.label: item.outcome for item in by_run} == expected
+    corrected = "angle/3 was corrected on 80 rows of validation; a split that holds these rows flatters it"
+    assert [corrected in item.notes for item in [*by_run, *by_name]] == [False, False, True, True]
     missing = VersionOutcome(TRUTH, "other", "failed", error="no such column")
     (decision,) = gate_outcomes(settings, [outcomes[0], missing])
     assert decision.reasons == ["not evaluated on other: no such column"]

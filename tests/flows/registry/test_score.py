@@ -123,7 +123,7 @@ def test_mlflow_has_the_same_once(registry: Any, scored: ScoredInputs) -> None:
     }
     assert {item.dataset.name for item in run.inputs.dataset_inputs} == {"circle", "inputs"}
     paths = [scored.folder / "report.html"]
-    assert log_reliability(found, paths, registry.settings().tracking) == scored.run_id
+    assert log_reliability(found, paths, registry.settings().tracking).run_id == scored.run_id
     assert scored.run_id in scored.place
     assert "congruence ui" in scored.place
 
