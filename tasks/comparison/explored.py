@@ -236,7 +236,7 @@ def who_won(pair: Pair, among: int = 1) -> WhoWon | None:
     if _SCORE not in scores:
         return None
     sentence = _sentence(first.label, second.label, scores[_SCORE][ALL_ROWS], means[_SCORE], _LEAST / among)
-    if all(np.array_equal(*(each.column(name, pair.rows) for each in (first, second))) for name in scores):
+    if all(np.array_equal(first.column(name, pair.rows), second.column(name, pair.rows)) for name in scores):
         sentence = f"{first.label} and {second.label} score the same in every row: they predict the same."
     return WhoWon(scores, means, sentence)
 
