@@ -177,9 +177,9 @@ def test_every_version_keeps_the_contract(models: dict[str, PredictiveModel], te
         assert model.input_columns == ("image", "angle", "digit")
 
 
-@pytest.mark.parametrize("module", ["tasks.digits.models", "flows.operations.demo"])
-def test_what_loads_or_shows_versions_takes_nothing_that_trains_them(module: str) -> None:
-    code = f"import sys, congruence.{module} as _; print(*{{'torch', 'sklearn'}} & set(sys.modules))"
+def test_what_loads_or_shows_versions_takes_nothing_that_trains_them() -> None:
+    modules = "congruence.tasks.digits.models, congruence.flows.operations.demo"
+    code = f"import sys, {modules}; print(*{{'torch', 'sklearn'}} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []
 
 

@@ -80,7 +80,7 @@ def test_the_deployments_reach_a_server_with_schedule_schema_and_trigger(monkeyp
 def inline(registry: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., EvaluationSettings]:
     """Settings that come with a run: the worker's home folder is named by its environment."""
     monkeypatch.setenv(HOME_VARIABLE, str(registry.folder))
-    return lambda **changes: registry.settings(**{"home": None, **changes})
+    return lambda **changes: registry.settings(**{"home": None, "metrics": ["cce"], **changes})
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -90,7 +90,7 @@ def test_a_run_that_cannot_evaluate_a_version_fails(registry: Any, inline: Calla
     assert "cce" in MlflowClient().get_model_version("good", "1").tags
     registry.register("bad", fails=True)
     with pytest.raises(UnevaluatedError, match="bad/1 on circle"):
-        watch_registry(file=registry.file(models=["good", "bad"]))
+        watch_registry(file=registry.file(models=["good", "bad"], metrics=["cce"]))
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -193,7 +193,7 @@ def test_an_announced_version_is_evaluated_if_it_is_watched(registry: Any) -> No
     registry.register("announced")
     registry.register("announced")
     registry.register("other")
-    file = registry.file(models=["announced"])
+    file = registry.file(models=["announced"], metrics=["cce"])
     for model in ("models:/announced/2", "models:/other/1"):
         watch_registry(file=file, model=model)
     client = MlflowClient()

@@ -27,7 +27,9 @@ from congruence.tasks.runtime.errors import SplitChangedError
 @pytest.mark.usefixtures("prefect_server")
 def test_a_version_that_fails_does_not_stop_the_others(registry: Any) -> None:
     models = [registry.register(), registry.register("broken", fails=True)]
-    outcomes = {outcome.label: outcome for outcome in evaluate(registry.settings(models=models), "both")}
+    outcomes = {
+        outcome.label: outcome for outcome in evaluate(registry.settings(models=models, metrics=["nll"]), "both")
+    }
     assert outcomes["angle/1"].status == "evaluated"
     assert outcomes["broken/1"].status == "failed"
     assert "scale" in str(outcomes["broken/1"].error)

@@ -72,7 +72,7 @@ def test_a_version_that_is_surely_not_the_best_leaves_the_set_over_all_looks(reg
     for number, alias in enumerate(("champion", "challenger", "other"), start=1):
         MlflowClient().set_registered_model_alias("raced", alias, str(number))
     days = tmp_path / "days"
-    settings = _settings(registry, days, "raced")
+    settings = _settings(registry, days, "raced", metrics=["congruence_test", "crps"])
     _day(days, 1, 120)
     left = (
         "raced/3 is not the best of 3 versions over 1 look by CRPS: raced/1, raced/2 may be (95 % set) on daily-raced"
@@ -166,7 +166,7 @@ def test_rows_whose_keys_were_counted_are_left_out_and_dates_count_once(registry
     registry.register("repeated")
     MlflowClient().set_registered_model_alias("repeated", "champion", "1")
     days = tmp_path / "days"
-    settings = _settings(registry, days, "repeated")
+    settings = _settings(registry, days, "repeated", metrics=["congruence_test"])
     _day(days, 1, 100)
     assert check_once(settings).problems == []
     _day(days, 2, 100, again=40)
@@ -198,7 +198,7 @@ def test_a_version_of_which_a_correction_was_fitted_is_looked_at_on_the_dates_af
     MlflowClient().set_registered_model_alias("fitted", "champion", "1")
     MlflowClient().set_model_version_tag("fitted", "1", "congruence.fitted_until", "2026-03-01")
     days = tmp_path / "days"
-    settings = _settings(registry, days, "fitted")
+    settings = _settings(registry, days, "fitted", metrics=["congruence_test"])
     _day(days, 1, 100)
     assert check_once(settings).outcomes == []
     _day(days, 2, 100)

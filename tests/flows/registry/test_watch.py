@@ -35,7 +35,7 @@ def runs() -> int:
 @pytest.mark.usefixtures("prefect_server")
 def test_what_is_new_is_evaluated_and_the_next_pass_starts_nothing(registry: Any, said: list[str]) -> None:
     registry.register("new")
-    settings = registry.settings(models=["new"])
+    settings = registry.settings(models=["new"], metrics=["nll"])
     assert not flow.report(check_once(registry.settings(models=["nobody", "none-*"])))
     assert said.pop() == "nothing to evaluate: no version is registered that is watched (nobody, none-*)"
     first = check_once(settings)
@@ -50,7 +50,9 @@ def test_what_is_new_is_evaluated_and_the_next_pass_starts_nothing(registry: Any
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_version_registered_while_a_watch_runs_is_evaluated(registry: Any) -> None:
-    settings = registry.settings(models=["la*"], gate={"maximum": {"mae": 2.0}, "set_alias": "champion"})
+    settings = registry.settings(
+        models=["la*"], metrics=["mae", "crps"], gate={"maximum": {"mae": 2.0}, "set_alias": "champion"}
+    )
     stop = threading.Event()
     watcher = threading.Thread(target=watch, args=(settings,), kwargs={"every": 0.5, "stop": stop})
     watcher.start()
