@@ -300,11 +300,7 @@ def active_run(client: MlflowClient, run_id: str) -> Run | None:
 def experiment_id(client: MlflowClient, name: str, settings: TrackingSettings, known: Experiment | None = None) -> str:
     """The id of the experiment of that name, which is made if need be (by one of several processes at once).
 
-    Args:
-        client: of the server.
-        name: of the experiment.
-        settings: of MLflow.
-        known: the experiment, where it has been read.
+    ``known`` is the experiment, where it has been read.
 
     Raises:
         TrackingError: its files are in the home folder that this one was copied from.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -61,7 +63,7 @@ class LoggedTable:
 
     def __init__(self, files: RunFiles, path: str) -> None:
         self.files, self.path = files, path
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: str | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -81,14 +83,15 @@ class LoggedTable:
     def release(self) -> None:
         """Remove the file from this machine's disk; it is fetched again where it is asked for."""
         if self._folder is not None:
-            self._folder.cleanup()
+            self._remove()
         self._folder = None
 
     def _local(self) -> Path:
         if self._folder is None:
-            folder = tempfile.TemporaryDirectory(prefix="congruence-")
+            folder = tempfile.mkdtemp(prefix="congruence-")
+            self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             try:
-                self.files.fetch(self.path, folder.name)
+                self.files.fetch(self.path, folder)
             except TrackingError as error:
                 if self.path in self.files.names():
                     raise
@@ -96,7 +99,7 @@ class LoggedTable:
                     f"run {self.files.run_id}: holds no {self.path}, as a former release logged it{_REMEDY}"
                 ) from error
             self._folder = folder
-        return Path(self._folder.name) / self.path
+        return Path(self._folder) / self.path
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -204,7 +207,7 @@ def read_scores(
             damaged.
     """
     where = settings or TrackingSettings()
-    with open_scores(run_id, where) as scores:
+    with open_scores(RunFiles.of(_complete_run(run_id, where), where)) as scores:
         present = scores.columns
         if missing := [name for name in columns or () if name not in present]:
             raise TrackingError(f"run {run_id}: no score {', '.join(missing)}; there are {', '.join(present)}")
@@ -212,13 +215,13 @@ def read_scores(
 
 
 @contextmanager
-def open_scores(run_id: str, settings: TrackingSettings) -> Iterator[LoggedTable]:
+def open_scores(files: RunFiles) -> Iterator[LoggedTable]:
     """The scores of a complete evaluation, to be read column by column; what it brought here is given back.
 
     Raises:
-        TrackingError: MLflow does not answer, or the run holds no complete evaluation.
+        TrackingError: MLflow does not answer.
     """
-    scores = LoggedTable(RunFiles.of(_complete_run(run_id, settings), settings), SCORES_FILE)
+    scores = LoggedTable(files, SCORES_FILE)
     try:
         yield scores
     finally:

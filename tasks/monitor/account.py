@@ -20,7 +20,7 @@ from congruence.kernels.rng import hashed_keys
 from congruence.tasks.comparison.differences import ComparedVersion, Pair
 from congruence.tasks.comparison.explored import best_set, in_set
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.mlflow.connection import with_retries
+from congruence.tasks.mlflow.connection import RunFiles, with_retries
 from congruence.tasks.mlflow.identity import Conditions, dates_in_words, finished_evaluations
 from congruence.tasks.mlflow.pages import tag_best
 from congruence.tasks.mlflow.reading import logged_versions, open_scores, with_rows, with_tags
@@ -119,7 +119,7 @@ def kept(look: ComparedVersion, what: str, settings: EvaluationSettings) -> Arra
     path = settings.home_folder / "looks" / f"{look.run_id}.{what}.npy"
     if not path.exists():
         column = "key" if what == "keys" else what
-        with open_scores(look.run_id, settings.tracking) as scores:
+        with open_scores(RunFiles(look.run_id, look.files, settings.tracking)) as scores:
             known = scores[column] if column in scores else pd.Series(dtype=float)
         keys = what == "keys"
         values = hashed_keys(known.astype(str).to_numpy(dtype=object)) if keys else known.to_numpy(np.float64)

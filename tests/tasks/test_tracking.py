@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import itertools
 import json
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -366,6 +368,19 @@ def test_scores_come_back_as_they_were(make_evaluation, versions, settings, spli
     assert [item.label for item in logged_versions(split, finished, settings)] == ["angle/1"]
     with pytest.raises(TrackingError, match="no complete evaluation"):
         logged_versions("nowhere", [], settings)
+
+
+def test_a_table_that_nobody_released_is_removed_without_a_word(make_evaluation, versions, settings, split):
+    run_id = log_evaluation(make_evaluation(model=versions[0], split=split), settings)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        scores = read_version(run_id, settings).scores
+        place = scores._local()
+        assert place.exists()
+        del scores
+        gc.collect()
+    assert not place.parent.exists()
+    assert [str(each.message) for each in said if each.category is ResourceWarning] == []
 
 
 def test_a_flipped_bit_in_a_logged_table_is_found(make_evaluation, versions, settings, client, split):
