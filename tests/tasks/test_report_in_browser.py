@@ -15,10 +15,13 @@ import pytest
 from mlflow_pages import CHROMIUM, Browser
 
 from congruence.kernels import RBF, Normal, Poisson, prepare
+from congruence.kernels.monitoring.evidence import Look, Monitor
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.comparison.versions import compare_versions
+from congruence.tasks.monitor.page import SCRIPTS, Series
 from congruence.tasks.report.comparison import comparison_report, reliability_page
 from congruence.tasks.report.evaluation import evaluation_report
+from congruence.tasks.report.rendering import as_json, render
 from congruence.tasks.scores.evaluation import SplitSummary, WhatIsWrong
 from congruence.tasks.scores.reliability import reliability
 
@@ -262,3 +265,25 @@ def test_the_page_of_scored_inputs_draws_its_curves_and_sorts_its_table(
     browser.evaluate("document.querySelector('#withheld th:nth-child(3) button').click()")
     browser.evaluate("document.querySelector('#withheld th:nth-child(3) button').click()")
     assert said(browser, "#withheld tbody td") in ("input-60", "input-61")
+
+
+@pytest.mark.parametrize("width", [400, 900, 1280, 1900])
+def test_the_pictures_of_a_page_over_time_can_be_read(
+    browser: Browser, compared: Any, tmp_path: Path, width: int
+) -> None:
+    """Four beside each other, their words were 6 pixels high."""
+    week = "2026-0{0}-02 to 2026-0{0}-08"
+    points = [compared[number] for number in (0, 0, 1, 1)]
+    looks = tuple(Look(f"{k}", p, week.format(k + 1), rows=400) for k, p in enumerate((0.4, 0.7, 1e-9, 1e-9)))
+    series = Series("angle/1", "test", points, Monitor(looks=looks), [""] * 4)
+    assert series.monitor.began_at is not None
+    data = as_json({"series": [series.plain()]})
+    page = tmp_path / "over-time.html"
+    page.write_text(render("over_time.html", title="angle over time", series=[series], json=data, scripts=SCRIPTS))
+    look(browser, page, width=width)
+    assert browser.evaluate("errors.join()") == ""
+    height = "Math.min(...[...document.querySelectorAll('[data-series] svg')].map(svg => 11 * svg.getScreenCTM().a))"
+    assert float(str(browser.evaluate(height))) >= 8.5
+    past = "[...document.querySelectorAll('[data-series] svg text')].filter(text => {const at = text.getBBox(); "
+    past += "return at.x < -1 || at.x + at.width > 401}).map(text => text.textContent).join()"
+    assert browser.evaluate(past) == ""

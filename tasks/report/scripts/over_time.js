@@ -1,6 +1,6 @@
 // Numbers over looks: dots with intervals, the bar that calls a version wrong, and the look at which the fault began.
 function overLooks(box, spec) {
-  const width = 560, height = 210, left = 56, right = width - 8, top = 28, bottom = height - 34, k = spec.value.length;
+  const width = 400, height = 210, left = 56, right = width - 8, top = 28, bottom = height - 34, k = spec.value.length;
   const drawing = frame(box, spec.title, spec.described, width, height);
   const low = spec.low || [], high = spec.high || [];
   const every = [...spec.value, ...low, ...high, ...(spec.bars || [])].filter(Number.isFinite);
@@ -28,7 +28,7 @@ function overLooks(box, spec) {
   drawing.append(words(left, bottom + 15, spec.when[0], { class: "muted" }));
   if (k > 1) drawing.append(words(right, bottom + 15, spec.when[k - 1], { "text-anchor": "end", class: "muted" }));
   if (spec.began !== null) {
-    const place = Math.min(Math.max(x(spec.began), left + 90), right - 90);
+    const place = Math.min(Math.max(x(spec.began), left + 115), right - 115);
     drawing.append(words(place, bottom + 29, `began ${spec.when[spec.began]}`, { "text-anchor": "middle", fill: "var(--mark)" }));
   }
 }
@@ -47,3 +47,4 @@ for (const panels of document.querySelectorAll("[data-series]")) {
     add(spec);
   }
 }
+document.documentElement.dataset.ready = "yes";
