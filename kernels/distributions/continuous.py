@@ -96,8 +96,10 @@ class LocationScale(ScipyFamily):
         return np.array([standard.moment(k) for k in range(order + 1)])
 
     def characteristic_function(self, t: Array) -> Array:
-        t = np.asarray(t)
-        standard = self._standard_characteristic_function(np.multiply.outer(self.scale, t))
+        t, shapes = np.asarray(t), [values for name, values in self.parameters().items() if name != "loc"]
+        # Rows of one scale have one law but for their location: a single row is asked.
+        asked = self[:1] if len(self) and all(np.ptp(values) == 0.0 for values in shapes) else self
+        standard = asked._standard_characteristic_function(np.multiply.outer(asked.scale, t))
         return np.asarray(standard * waves(self.loc, t))
 
     def translated(self, by: float) -> Self:

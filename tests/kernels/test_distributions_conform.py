@@ -176,6 +176,18 @@ def test_characteristic_function_is_an_expectation(law: Distribution) -> None:
     np.testing.assert_allclose(law.characteristic_function(-t), np.conj(found), atol=1e-12)
 
 
+@pytest.mark.parametrize("family", ["Normal", "Laplace", "Logistic", "Uniform", "StudentT"])
+def test_rows_of_one_scale_have_the_characteristic_function_of_rows_whose_scales_differ(family: str) -> None:
+    t, loc = np.array([0.0, 0.3, 1.0, 2.5]), np.array([0.0, 1.5, -2.0])
+    more = {"df": np.full(3, 4.0)} if family == "StudentT" else {}
+    alike, apart = (
+        getattr(families, family)(loc=loc, scale=np.array([2.0, 2.0, last]), **more).characteristic_function(t)
+        for last in (2.0, 1.0)
+    )
+    np.testing.assert_allclose(alike[:2], apart[:2], rtol=1e-14)
+    assert not np.allclose(alike[2], apart[2])
+
+
 @every_family
 def test_draws_have_the_cdf(law: Distribution) -> None:
     at = law.quantile(np.array([[0.02, 0.2, 0.5, 0.8, 0.98]]))
