@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from congruence.tasks.mlflow.identity import (
 )
 from congruence.tasks.mlflow.pages import BEST, LOOKS
 from congruence.tasks.mlflow.runs import PROCESS, has_ended
-from congruence.tasks.models.registry import matching_versions
+from congruence.tasks.models.registry import STORED, matching_versions
 from congruence.tasks.scores.evaluation import MetricValue
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
@@ -379,8 +380,14 @@ class ListedVersion:
         return said if run_id == f"{evaluation.run_id})" else None
 
 
+def _matches(version: ModelVersion, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(version.label, each) for each in patterns)
+
+
 def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> list[ListedVersion]:
     """Every ready version of the models whose names match, oldest first, with what was evaluated of it.
+
+    Versions of stored predictions that were evaluated come after those of the registry.
 
     Args:
         patterns: names with shell wildcards, or URIs of single versions.
@@ -393,6 +400,9 @@ def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> lis
     done: dict[tuple[str, str], ComparedVersion] = {}
     for found in finished_evaluations(settings):  # latest first, and so are those under way
         done.setdefault((found.model.uri, found.split.name), found)
+    stored = {found.model.uri: found.model for found in done.values() if found.model.uri.startswith(STORED)}
+    asked = {each.uri for each in versions}
+    versions = [*versions, *(each for uri, each in stored.items() if uri not in asked and _matches(each, patterns))]
     under_way: dict[tuple[str, str], OpenEvaluation] = {}
     for run in search_evaluations(settings, _UNDER_WAY):
         known, process = facts(run), run.data.tags.get(PROCESS, "")

@@ -17,6 +17,7 @@ from stored_table import content, predict, requests, scored, write
 from congruence.flows.operations.compare import compare_stored
 from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.gate import gate_outcomes
+from congruence.flows.operations.listing import report_address
 from congruence.flows.operations.score_inputs import score
 from congruence.flows.operations.validate import validate
 from congruence.kernels.distributions import Histogram, Samples
@@ -25,9 +26,10 @@ from congruence.tasks.data import usable
 from congruence.tasks.evaluate.evaluation import evaluate
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
-from congruence.tasks.mlflow.reading import read_scores
+from congruence.tasks.mlflow.reading import list_evaluations, read_scores
 from congruence.tasks.runtime.errors import SettingsError, TooManyInvalidRowsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
+from congruence.tasks.settings.sections import TrackingSettings
 
 
 def run(given: dict[str, Any], home: Path) -> tuple[list[VersionOutcome], list[str]]:
@@ -81,6 +83,12 @@ def test_versions_that_mlflow_has_get_their_tags(tmp_path: Path, home: Path) -> 
     assert [outcome.label for outcome in outcomes] == ["law/1", "law v2"]
     version = mlflow.MlflowClient().get_model_version("law", "1")
     assert version.tags["cce_run"] == outcomes[0].run_id
+    tracking = TrackingSettings(uri=mlflow.get_tracking_uri())
+    listed = {item.model.label: len(item.evaluations) for item in list_evaluations([], tracking)}
+    assert listed == {"law/1": 1, "law v2": 1}
+    assert [item.model.uri for item in list_evaluations(["law v?"], tracking)] == ["stored:law v2"]
+    with pytest.raises(SettingsError, match="law v2 on production: its run holds no report"):
+        report_address("law v2", None, tracking)
 
 
 def test_quantiles_are_read_by_the_names_of_their_columns(tmp_path: Path, home: Path) -> None:
