@@ -7,6 +7,7 @@ gamma about the predicted one, and which policies never claim is no matter of ti
 
 from __future__ import annotations
 
+import errno
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ from congruence.tasks.contract.settings import (
 from congruence.tasks.contract.signature import pictures_as_files, to_signature, to_tensor
 from congruence.tasks.readers.base import Spec, UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
-from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.runtime.errors import ContractError, trouble
 from congruence.tasks.settings.sections import ModelVersion
 
 
@@ -166,7 +167,8 @@ def failure_text(error: BaseException) -> str:
     text = str(error).strip()
     if isinstance(error, ContractError):  # of a process that said more
         return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    why = trouble(error) if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) else None
+    return ": ".join([type(error).__name__, *filter(None, (text, why))])
 
 
 def _listed(frame: pd.DataFrame) -> str:

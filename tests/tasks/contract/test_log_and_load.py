@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from sklearn.linear_model import LinearRegression, PoissonRegressor, QuantileReg
 
 from congruence.kernels.distributions import Distribution, Laplace, Normal, Poisson, Quantiles
 from congruence.tasks.contract import ContractError, check_contract, load_predictive_model, log_predictive_model
+from congruence.tasks.contract.model import failure_text
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.models.registry import RegistryError, list_versions, resolve, select
 
@@ -196,3 +199,10 @@ def test_the_check_compares_targets_with_the_family(registry: str) -> None:
     assert "units" in check_contract(model, FRAME, np.full(12, 1e6)).warnings[0]
     whole = FRAME.assign(a=np.arange(12), b=np.arange(1, 13))
     np.testing.assert_array_equal(model.predict(whole).mean(), whole["b"])
+
+
+def test_a_full_disk_is_no_fault_of_the_model(tmp_path: Path) -> None:
+    """Predictions that found no room were 'predict failed on rows 0 to 1999: OSError: [Errno 28]' and no more."""
+    said = failure_text(OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "outputs.npy")))
+    assert re.search(rf"No space left .*: the disk that holds {tmp_path} \(\d+ MiB free\) is full; make room; ", said)
+    assert failure_text(OSError(errno.ENOENT, "No such file")) == "FileNotFoundError: [Errno 2] No such file"
