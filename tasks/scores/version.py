@@ -326,13 +326,13 @@ def _what_is_wrong(
         return weak_segments(*asked, is_sample=len(some) < len(targets))
 
     crossed = float(np.mean(predictive.remarks(targets).get("quantile_crossing", np.zeros(1))))
-    doubts = [crossing_finding(len(targets), crossed)] if crossed >= MOSTLY else []
-    if predictive.draws is not None and _all_rise(predictive.draws):
-        doubts.append(ordered_finding(*predictive.draws.shape))
+    crossing = [crossing_finding(len(targets), crossed)] if crossed >= MOSTLY else []
+    draws = predictive.draws
+    ordered = [] if draws is None or not _all_rise(draws) else [ordered_finding(*draws.shape).sentence]
 
     def found_rare(overall: GroupReading | None, explained: float) -> list[Finding]:
         found = rare.findings(overall, keys_of, of_counts=rows.counts is not None)
-        found += doubts
+        found += crossing
         if predictive.is_discrete and len(parts := np.flatnonzero(targets != np.rint(targets))):
             (key,) = keys_of(parts[:1])
             found.append(fraction_finding(len(parts), len(parts) / len(targets), float(targets[parts[0]]), key))
@@ -357,8 +357,9 @@ def _what_is_wrong(
     labels = given.labels.drop(columns=given.split.settings.target_columns, errors="ignore")
     said = read_what_is_wrong(calibration, regions, rows, metrics, given.numbers, labels, segments, found_rare)
     # Once sorted, exchanged quantiles may be right: then nothing else is wrong, and this is all there is to say.
-    unsaid = tuple(each.sentence for each in doubts if each.sentence not in said.sentences and not said.fault)
-    return replace(said, sentences=(*unsaid, *said.sentences))
+    unsaid = tuple(each.sentence for each in crossing if each.sentence not in said.sentences and not said.fault)
+    # What makes quantiles out of draws makes all other sentences.
+    return replace(said, sentences=(*ordered, *unsaid, *said.sentences))
 
 
 def _all_rise(draws: Array) -> bool:
