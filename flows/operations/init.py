@@ -172,7 +172,8 @@ def _entry(name: str, value: Any, example: str, comment: str, indent: int = 4) -
 def _inputs(roles: Roles) -> list[str]:
     unused = f"; without {in_yaml(roles.left_out)[1:-1]}" if roles.left_out else ""
     if roles.predicted:
-        unused += f"; {in_yaml(roles.predicted)[1:-1]}: no input, called as a prediction (judged as such: predictions)"
+        shown = in_yaml(roles.predicted)[1:-1]
+        unused += f"; not {shown}, called as predictions: to judge these, name them under predictions with from"
     return [
         f"    input: {in_yaml(roles.input)}    # what the encoder reads{unused}",
         f"    input_kind: {roles.input_kind}    # image, text or features",

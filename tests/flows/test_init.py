@@ -258,7 +258,7 @@ def test_columns_called_as_predictions_are_no_inputs_unless_a_model_asks_for_the
     data = frame(y_hat=1.0, lower=0.0, pred_price=2.0, upper=3.0, lower_floor=1.0)
     output = written(tmp_path, data, target="price")
     assert load_settings(output).splits[0].input == ["rooms", "area", "lower_floor"]
-    assert "y_hat, lower, pred_price, upper: no input, called as a prediction" in output.read_text()
+    assert "; not y_hat, lower, pred_price, upper, called as predictions: to judge these" in output.read_text()
     asked = columns_roles(pa.Table.from_pandas(data), "price", ModelFacts("m", inputs=("area", "y_hat")))
     assert (asked.input, asked.predicted) == (["area", "y_hat"], ["lower", "pred_price", "upper"])
 
