@@ -15,13 +15,8 @@ from congruence.kernels.conditional_calibration.faults import BIAS, SKEW, SPREAD
 from congruence.kernels.conditional_calibration.reading import GroupReading, Place, group_reading, mixed_scores
 from congruence.kernels.conditional_calibration.regions import Regions, read_regions
 from congruence.kernels.conditional_calibration.score_test import VersionCalibration
-from congruence.kernels.conditional_calibration.segments import (
-    Feature,
-    FoundSegment,
-    Range,
-    SearchedRows,
-    faulty_segments,
-)
+from congruence.kernels.conditional_calibration.searched_ranges import Feature, Range, SearchedRows
+from congruence.kernels.conditional_calibration.segments import FoundSegment, faulty_segments
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.dependence.correlation import Correlation
 from congruence.kernels.distributions import Distribution

@@ -14,7 +14,8 @@ from scipy import stats
 from congruence.kernels import Poisson, Quantiles, Samples
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.counts import JumpScores
-from congruence.kernels.conditional_calibration.segments import Feature, SearchedRows, faulty_segments
+from congruence.kernels.conditional_calibration.searched_ranges import Feature, SearchedRows
+from congruence.kernels.conditional_calibration.segments import faulty_segments
 from congruence.kernels.dependence.blocks import blocks_of_groups, blocks_of_time
 from congruence.kernels.pit import pit_scores, pit_values
 
@@ -61,6 +62,9 @@ WRONG: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "spread x 2 in x0 > 0, x1 > 0 (25 %)": (lambda x: (x[:, 0] > 0) & (x[:, 1] > 0), 0.0, 2.0),
     "everywhere bias .5": (lambda x: np.ones(len(x), bool), 0.5, 1.0),
     "everywhere spread x 1.5": (lambda x: np.ones(len(x), bool), 0.0, 1.5),
+    "slope of 4 standard errors in x1": (lambda x: x[:, 1] / np.sqrt(len(x)), 4.0, 1.0),
+    "slope of 5 standard errors in x1": (lambda x: x[:, 1] / np.sqrt(len(x)), 5.0, 1.0),
+    "slope of 6 standard errors in x1": (lambda x: x[:, 1] / np.sqrt(len(x)), 6.0, 1.0),
 }
 
 
@@ -75,7 +79,7 @@ def main() -> None:
     kinds = ("normal", "3 levels", "10 draws", "counts", "groups", "time") if asked.part == "level" else tuple(WRONG)
     for kind in kinds if not asked.cases else asked.cases:
         for n in asked.rows:
-            found, overlap, sizes = 0, [], []
+            found, named, overlap, sizes = 0, 0, [], []
             for seed in range(asked.splits):
                 rng = np.random.default_rng(seed)
                 x = rng.normal(size=(n, 5))
@@ -92,14 +96,16 @@ def main() -> None:
                     rows = SearchedRows.of(stats.norm.cdf(z), seed=seed)
                 segments = faulty_segments(features_of(x, rng), rows, most=1)
                 found += bool(segments)
-                if segments and truth.any():
+                if truth.dtype != bool:
+                    named += bool(segments) and segments[0].ranges[0].feature == "x1"
+                elif segments and truth.any():
                     inside = np.isin(np.arange(n), segments[0].rows)
                     overlap.append(float(np.mean(truth[inside])))
                     sizes.append(int(inside.sum()))
             said = f"| {kind} | {n:,} | {asked.splits} | {found / asked.splits:.3f} |"
             if overlap:
                 said += f" {np.mean(overlap):.2f} | {np.median(sizes):.0f} of {int(truth.sum())} |"
-            print(said, flush=True)
+            print(said + (f" x1 in {named} |" if named else ""), flush=True)
 
 
 if __name__ == "__main__":

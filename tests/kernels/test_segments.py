@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import ndtr
 
 from congruence.kernels import Poisson
 from congruence.kernels.conditional_calibration.counts import JumpScores
-from congruence.kernels.conditional_calibration.segments import (
-    FEWEST,
-    Feature,
-    SearchedRows,
-    _Search,
-    _Sums,
-    faulty_segments,
-)
+from congruence.kernels.conditional_calibration.searched_ranges import FEWEST, Feature, Search, SearchedRows, Sums
+from congruence.kernels.conditional_calibration.segments import faulty_segments
 from congruence.kernels.dependence.blocks import blocks_of_groups
 from congruence.kernels.pit import pit_values
 
@@ -33,11 +28,11 @@ def counted() -> SearchedRows:
 
 def test_forms_are_squared_sums_over_the_rows_of_a_range_in_their_standard_errors() -> None:
     rows = counted()
-    search = _Search([Feature("x", X), Feature("word", WORDS)], rows.variance)
+    search = Search([Feature("x", X), Feature("word", WORDS)], rows.variance)
     centred = rows.scores - rows.scores.mean(axis=0)
     ratio = np.sum(centred**2, axis=0) / rows.variance.sum(axis=0)
     for number, feature in enumerate(search.features):
-        forms = search.forms(number, _Sums.of(rows.scores[:, :, None], rows.variance))[:, :, 0]
+        forms = search.forms(number, Sums.of(rows.scores[:, :, None], rows.variance))[:, :, 0]
         usable = search._parts[number][0]
         assert len(usable) >= 2
         for part, found in zip(usable, forms, strict=True):
@@ -47,6 +42,28 @@ def test_forms_are_squared_sums_over_the_rows_of_a_range_in_their_standard_error
             spread = ratio * rows.variance[inside].sum(axis=0) * (1.0 - share)
             direct = centred[inside].sum(axis=0) ** 2 / spread
             np.testing.assert_allclose(found, [*direct, direct.sum()], rtol=1e-9)
+
+
+def test_a_trend_is_the_squared_sum_of_scores_by_the_ranks_of_a_feature_in_its_standard_errors() -> None:
+    rows = counted()
+    search = Search([Feature("word", WORDS), Feature("x", X)], rows.variance)
+    (found,) = search.trends(Sums.of(rows.scores[:, :, None], rows.variance))[:, :, 0]
+    centred, ranks = rows.scores - rows.scores.mean(axis=0), pd.Series(X).rank()
+    u = ((ranks - ranks.mean()).fillna(0.0)).to_numpy()[:, None]
+    ratio = np.sum(centred**2, axis=0) / rows.variance.sum(axis=0)
+    direct = np.sum(u * centred, axis=0) ** 2 / (ratio * np.sum(u**2 * rows.variance, axis=0))
+    np.testing.assert_allclose(found, [*direct, direct.sum()], rtol=1e-5)
+
+
+def test_a_slope_that_is_missed_is_found_as_one_range_with_one_end() -> None:
+    """Of 6 standard errors; 5.1 of them lie in the best range alone."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(2000, 6))
+    pit = ndtr(rng.normal(size=2000) + 6.0 / np.sqrt(2000) * x[:, 3])
+    found = faulty_segments([Feature(f"x{k}", column) for k, column in enumerate(x.T)], SearchedRows.of(pit))
+    ((only,),) = [each.ranges for each in found]
+    assert only.feature == "x3"
+    assert np.isinf(only.above) != np.isinf(only.up_to)
 
 
 def test_ranges_beside_each_other_hold_all_rows_but_those_that_are_missing() -> None:

@@ -16,7 +16,8 @@ import congruence
 from congruence.kernels import Normal, Poisson, Samples
 from congruence.kernels.conditional_calibration.rare import extremes
 from congruence.kernels.conditional_calibration.reading import group_reading
-from congruence.kernels.conditional_calibration.segments import Feature, SearchedRows, faulty_segments
+from congruence.kernels.conditional_calibration.searched_ranges import Feature, SearchedRows
+from congruence.kernels.conditional_calibration.segments import faulty_segments
 from congruence.tasks.report.evaluation import headlines, worst_coverage
 from congruence.tasks.scores.correction import _range
 from congruence.tasks.sentences.calibration import p_value_in_words
