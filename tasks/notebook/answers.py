@@ -229,8 +229,11 @@ class ComparedPredictions(Page):
         return str(_mlflow("congruence.tasks.mlflow.comparisons").log_comparison(logged, where).run_id)
 
     def __repr__(self) -> str:
-        verdicts = [f"{name}: {one.evaluation.verdict}{_p(one.p_value)}" for name, one in self.evaluated.items()]
-        return "\n".join([*self.sentences, *verdicts, next(iter(self.evaluated.values())).protocol])
+        said = list(self.sentences)
+        for name, one in self.evaluated.items():
+            said.append(f"{name}: {one.evaluation.verdict}{_p(one.p_value)}")
+            said += [f"  {each}" for each in one.sentences[:1] if one.evaluation.verdict.is_wrong]
+        return "\n".join([*said, next(iter(self.evaluated.values())).protocol])
 
 
 def _p(p_value: float | None) -> str:

@@ -258,6 +258,7 @@ def test_predictions_are_compared_with_intervals() -> None:
     differences = found.to_frame().set_index(["prediction", "metric"])
     assert differences.loc[("truth", "nll_mean"), "high"] < 0.0
     assert "narrow: wrong" in repr(found)
+    assert f"\n  {found.evaluated['narrow'].sentences[0]}\n" in repr(found)
     assert "<iframe" in found._repr_html_()
     assert congruence.report(frame[["a", "b", "c"]], frame["y"], two, **FEW).baseline in two
 
