@@ -330,12 +330,15 @@ def weak_segments(
     columns = [_feature(str(name), features[name]) for name in features.columns]
     kind, found, held = rows.kind, list[Segment](), dict(places or {})
     whole = {each.name: ends for each in columns if (ends := _whole_ends(each)) is not None}
+    most = LEVEL  # the p-value of a fault that is too small to be named: what is less certain than that is none
     for segment in faulty_segments(columns, SearchedRows.of(rows.pit, rows.jumps, rows.blocks), level=LEVEL):
         chosen, name = segment.rows, ", ".join(_range(each, whole.get(each.feature)) for each in segment.ranges)
         judged = segment.judged_by
         reading = kind.read(rows, judged)
-        is_new = all(each.name != name for each in found)
-        if is_new and kind.is_off(reading) and reading.p_value <= LEVEL:  # it may differ by being right
+        is_new, is_beyond_chance = all(each.name != name for each in found), reading.p_value <= LEVEL
+        if is_beyond_chance and not kind.is_off(reading):
+            most = min(most, segment.p_value)
+        elif is_new and is_beyond_chance and segment.p_value <= most:  # it may differ by being right
             sizes = None if rows.targets is None else rows.targets[judged]
             excess = excess_over(float(cce[chosen].mean()), float(expected[chosen].mean()))
             finding = kind.finding(reading, name, "", sizes)

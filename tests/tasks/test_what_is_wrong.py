@@ -21,8 +21,11 @@ from scipy import stats
 
 import congruence
 from congruence.kernels import EXACT, MultivariateNormal, Normal, Poisson, Samples
+from congruence.kernels.conditional_calibration.counts import CountRows, JumpScores
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 from congruence.kernels.conditional_calibration.reading import Place, group_reading, group_readings
+from congruence.kernels.conditional_calibration.searched_ranges import Range
+from congruence.kernels.conditional_calibration.segments import FoundSegment
 from congruence.kernels.pit import pit_values
 from congruence.kernels.resampling import ScoreStatistics
 from congruence.kernels.rng import hashed_keys
@@ -38,6 +41,7 @@ from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.plots.style import png
 from congruence.tasks.report.comparison import comparison_report
 from congruence.tasks.report.evaluation import evaluation_report, report_data
+from congruence.tasks.scores import reading as score_reading
 from congruence.tasks.scores.evaluation import (
     Evaluation,
     MetricValue,
@@ -502,3 +506,20 @@ def test_no_score_that_cannot_be_below_0_has_an_interval_that_is() -> None:
     assert found.low < 0.0
     for name in ("crps_mean", "mae", "rmse"):
         assert _value(metric_of(name), found).low == 0.0
+
+
+@pytest.mark.parametrize(("certain", "named"), [(0.05, []), (0.005, ["x above 2"])])
+def test_no_segment_is_named_that_is_less_certain_than_a_fault_too_small_to_be_named(
+    monkeypatch: pytest.MonkeyPatch, certain: float, named: list[str]
+) -> None:
+    """Of a slope of 7 standard errors, small in any range, a chance find in 17 rows was all that was named."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=40_000)
+    y = rng.poisson(np.where(x > 0.0, 1.02, 1.0) * np.where(x > 2.0, 1.3, 1.0)).astype(float)
+    law, half, few = Poisson(np.ones(len(x))), np.flatnonzero(x > 0.0), np.flatnonzero(x > 2.0)
+    rows = RowsRead(pit_values(y, law), CountRows.of(y, law), JumpScores.of(y, law))
+    small = FoundSegment((Range("x", above=0.0),), half, 0.005, half)
+    large = FoundSegment((Range("x", above=2.0),), few, certain, few)
+    monkeypatch.setattr(score_reading, "faulty_segments", lambda *_, **__: [small, large])
+    found = weak_segments(pd.DataFrame({"x": x}), rows, np.ones(len(x)), np.ones(len(x)))
+    assert [each.name for each in found] == named
