@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # every command finds its home here, and most load no arrays
 
 ENDING = ".partial"
 ABANDONED_SECONDS = 24 * 3600
+_UNLOCKED_SECONDS = 60.0  # between making a file and locking it, at most
 _PARSED_AGAIN = 20  # times at most
 
 
@@ -99,7 +100,9 @@ def _is_abandoned(path: Path) -> bool:
         if path.name.startswith("."):  # as ours are called
             with path.open("r+b") as stream:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
+                found = os.fstat(stream.fileno())
+                # Its writer may have made it just now, and lock it next.
+                return found.st_size > 0 or time.time() - found.st_mtime > _UNLOCKED_SECONDS
     except (BlockingIOError, FileNotFoundError):
         return False
     except OSError:

@@ -45,15 +45,25 @@ def test_a_killed_writer_leaves_what_was_there_and_a_file_that_is_known(tmp_path
     process = multiprocessing.get_context("fork").Process(target=_stop_half_way, args=(path,))
     process.start()
     deadline = time.monotonic() + 20
-    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    (half,) = (found for found in tmp_path.iterdir() if found != path)
-    assert abandoned(tmp_path) == []  # its writer lives
+    while not (half := [found for found in tmp_path.iterdir() if found != path]) and time.monotonic() < deadline:
+        assert abandoned(tmp_path) == []
+    (half,) = half
+    while half.read_bytes() != b"half":
+        assert abandoned(tmp_path) == []  # its writer lives, and locks it in a moment
+    assert abandoned(tmp_path) == []
     process.kill()
     process.join()
     assert abandoned(tmp_path) == [half]
     assert abandoned(tmp_path / "nowhere") == []
     assert path.read_bytes() == b"old"
+
+
+def test_an_empty_file_that_nobody_has_locked_is_abandoned_after_a_minute(tmp_path: Path) -> None:
+    half = tmp_path / ".a.1.partial"
+    half.touch()
+    assert abandoned(tmp_path) == []
+    os.utime(half, (time.time() - 61.0,) * 2)
+    assert abandoned(tmp_path) == [half]
 
 
 def test_where_nothing_is_locked_a_file_is_abandoned_after_a_day(
