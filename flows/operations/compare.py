@@ -279,10 +279,11 @@ def compare(
         RegistryError: a version that is not in the registry.
         TrackingError: a version that was not evaluated.
     """
-    against = select(baseline)[-1] if baseline is not None else None
     finished = finished_evaluations(tracking, split)
+    stored = {each.label: [each.model] for each in finished if each.is_stored}  # which no registry knows
+    against = (stored.get(baseline) or select(baseline))[-1] if baseline is not None else None
     if models:
-        named = [version for pattern in models for version in select(pattern)]
+        named = [version for pattern in models for version in stored.get(pattern) or select(pattern)]
         distinct = {version.uri: version for version in [*named, *([] if against is None else [against])]}
         chosen = [each for each in distinct.values() if not each.has_seen(conditions.split_digest or "")]
         versions = comparable_versions(split, chosen, finished, tracking, conditions=conditions)

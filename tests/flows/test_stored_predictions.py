@@ -14,7 +14,7 @@ from PIL import Image
 from scipy.special import ndtr, ndtri
 from stored_table import content, predict, requests, scored, write
 
-from congruence.flows.operations.compare import compare_stored
+from congruence.flows.operations.compare import compare, compare_stored
 from congruence.flows.operations.gate import gate as judge
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.listing import report_address
@@ -89,6 +89,9 @@ def test_versions_that_mlflow_has_get_their_tags(tmp_path: Path, home: Path) -> 
     assert [item.model.uri for item in list_evaluations(["law v?"], tracking)] == ["stored:law v2"]
     with pytest.raises(SettingsError, match="law v2 on production: its run holds no report"):
         report_address("law v2", None, tracking)
+    found = compare("production", ["models:/law/1", "law v2"], tracking, baseline="law v2")
+    assert [version.label for version in found.comparison.versions] == ["law/1", "law v2"]
+    assert found.comparison.baseline.label == "law v2"
 
 
 def test_quantiles_are_read_by_the_names_of_their_columns(tmp_path: Path, home: Path) -> None:
