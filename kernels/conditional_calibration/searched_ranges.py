@@ -237,7 +237,7 @@ class Search:
     def _one_end(self, number: int) -> Array:
         """TREND for the ranges of a feature with one end, among those that are tried."""
         usable, (first, last) = self._parts[number][0], self.features[number].parts
-        is_open = (first == 0) | (last + 1 == len(self.features[number].cells[1]))
+        is_open = (first == 0) != (last + 1 == len(self.features[number].cells[1]))
         return np.where(is_open[usable], TREND, 0)
 
     def best(self, scores: Array, place: int, order: int) -> tuple[int, int]:

@@ -400,6 +400,8 @@ def _range(part: Range, whole: tuple[float, float] | None) -> str:
     if part.word is not None:
         return f"{part.feature} is {'not ' if part.is_not else ''}{part.word}"
     low, high = part.above, part.up_to
+    if np.isinf(low) and np.isinf(high):
+        return f"{part.feature} is not missing"
     if whole is not None:  # "2 or more", not "above 1.5"
         low, high = np.floor(low) + 1.0, np.floor(high)
         if max(low, whole[0]) == min(high, whole[1]):

@@ -508,6 +508,17 @@ def test_no_score_that_cannot_be_below_0_has_an_interval_that_is() -> None:
         assert _value(metric_of(name), found).low == 0.0
 
 
+def test_rows_that_have_a_value_at_all_are_a_place() -> None:
+    """It was called "x up to inf"."""
+    rng = np.random.default_rng(4)
+    x = np.where(rng.uniform(size=1000) < 0.7, np.nan, rng.normal(size=1000))
+    pit = stats.norm.cdf(rng.normal(size=1000) + 0.8 * ~np.isnan(x))
+    (segment, *_) = weak_segments(pd.DataFrame({"x": x}), RowsRead(pit), np.ones(1000), np.ones(1000))
+    assert segment.name == "x is not missing"
+    assert segment.finding.rows == np.count_nonzero(~np.isnan(x))
+    assert segment.finding.sentence.startswith("Where x is not missing (")
+
+
 @pytest.mark.parametrize(("certain", "named"), [(0.05, []), (0.005, ["x above 2"])])
 def test_no_segment_is_named_that_is_less_certain_than_a_fault_too_small_to_be_named(
     monkeypatch: pytest.MonkeyPatch, certain: float, named: list[str]
