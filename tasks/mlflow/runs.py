@@ -87,7 +87,8 @@ def find_or_create(
 
     Of several made at the same moment the oldest stays, the others are deleted.
     """
-    held = evaluations_in(client, settings)
+    # A step of its own: a server that goes away after it has answered is waited for, whoever writes.
+    held = with_retries("looking for evaluations", lambda: evaluations_in(client, settings), settings)
     experiment = experiment_id(client, settings.evaluations, settings, held.get(settings.evaluations))
     prepare_experiment(client, experiment, "evaluation", settings, identity.split_name, identity.target)
     places = list({experiment, *(str(each.experiment_id) for each in held.values())})

@@ -71,7 +71,6 @@ def test_a_server_that_stops_and_starts_again_loses_and_doubles_nothing(make_eva
     evaluation = make_evaluation(model=version(1), split="interrupted")
     other = make_evaluation(model=version(2), split="away")
     client = MlflowClient(server.uri)
-    assert finished_evaluations(settings, "interrupted") == []  # a command looks first, and knows that it answers
     with ThreadPoolExecutor(1) as pool:
         patient = pool.submit(log_evaluation, evaluation, settings.model_copy(update={"report": True}))
         while client.get_experiment_by_name("congruence/evaluations") is None and not patient.done():
