@@ -180,7 +180,7 @@ def null_pass(rows: BlockRows, bases: Bases, versions: Sequence[Version], draws:
         here, first = None if jumps is None else jumps[at], rows.first + at.start
         draw = partial(projected_draws, vectors, first, draws=draws, seed=bases.seed, jumps=here, apart=apart)
         for block, part in zip(blocks, map_on_threads(draw, blocks), strict=True):
-            sums.add(f"draws from {block}", part)
+            sums.add_large(f"draws from {block}", part)
     return {"": sums}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,9 +48,17 @@ class BlockSums:
         if name not in self.added:
             self.added[name] = value.astype(np.float64) if isinstance(value, np.ndarray) else float(value)
         elif isinstance(value, np.ndarray):
+            self.added[name] = self.added[name].astype(np.float64, copy=False)
             self.added[name] += value
         else:
             self.added[name] = self.added[name] + float(value)
+
+    def add_large(self, name: str, value: Array) -> None:
+        """Add an array that nobody else holds: the first is kept as it is, also in single precision."""
+        if name in self.added:
+            self.add(name, value)
+        else:
+            self.added[name] = value
 
     def sum_of(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
         """Returns the sum itself, to be added to in place."""
@@ -307,9 +315,13 @@ def sums_of_blocks(function: Callable[..., Pass], places: list[tuple[int, int]],
 
 
 def merged(parts: Iterable[Pass]) -> Pass:
-    """Returns the sums of parts that follow each other."""
+    """Returns the sums of parts that follow each other; of one alone they are its own, which nobody else holds."""
+    rest = iter(parts)
+    first, second = next(rest, {}), next(rest, None)
+    if second is None:
+        return first
     total: Pass = {}
-    for part in parts:
+    for part in chain((first, second), rest):
         for name, sums in part.items():
             total.setdefault(name, BlockSums()).merge(sums)
     return total
