@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from comparable import as_compared, congruence_of
 from databases import mlflow_database
+from fewer_draws import fewer_draws as fewer_draws
 from PIL import Image
 
 from congruence.kernels.conditional_calibration.reading import group_reading
