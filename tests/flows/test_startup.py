@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import HEAVY, SERVERS, run, run_all
+from commands import HEAVY, SERVERS, run_all
 from mlflow import MlflowClient
 
 from congruence.flows.cli import options
@@ -27,43 +27,33 @@ def write_file(folder: Path, **changes: object) -> Path:
     return path
 
 
-def test_help_loads_nothing_heavy() -> None:
-    status, loaded, said = run_all([["--help"], ["--version"], ["init", "--help"], ["evaluate", "--help"]])
-    assert status == 0, said
-    assert "Traceback" not in said
-    assert not loaded & {*HEAVY, "yaml", "requests"}
-
-
-def test_a_typo_is_refused_before_mlflow_or_a_server_is_loaded(tmp_path: Path) -> None:
-    file = write_file(tmp_path, encodr={"kind": "identity"})
-    status, loaded, said = run("evaluate", str(file), "--home", str(tmp_path / "home"))
-    assert status == 2
-    assert said.count("did you mean 'encoder'") == 1
-    assert not loaded & {*SERVERS, "mlflow", "pandas", "scipy"}
-    assert not (tmp_path / "home").exists()
-
-
-def test_a_version_that_does_not_exist_is_said_once_and_before_a_server_is_loaded(tmp_path: Path) -> None:
-    status, loaded, said = run("evaluate", str(write_file(tmp_path)), "--home", str(tmp_path / "home"))
-    assert status == 2
-    assert said.count("models:/none/1: not in the registry") == 1
-    assert not (tmp_path / "home" / "mlflow.db").exists()
-    assert "Traceback" not in said
-    assert not loaded & {*SERVERS}
-
-
-def test_data_that_are_not_there_are_said_before_mlflow_is_loaded(tmp_path: Path) -> None:
-    status, loaded, said = run("validate", str(write_file(tmp_path)), "--home", str(tmp_path / "home"))
-    assert status == 2
-    assert said.count("rows.parquet: no such file or folder") == 1
-    assert not loaded & {*SERVERS, "mlflow", "scipy.stats"}
-
-
-def test_what_is_refused_waits_for_little_beside_mlflow(tmp_path: Path) -> None:
-    refused = ["list"], ["open", "none/1", "--print"], ["compare", "--split", "rows", "none/1"]
-    _, loaded, said = run_all([[*arguments, "--home", str(tmp_path / "home")] for arguments in refused])
-    assert "Traceback" not in said
-    assert not loaded & {*SERVERS, "sklearn", "scipy.stats"}
+def test_commands_load_no_more_than_they_need_and_say_once_what_is_wrong(tmp_path: Path) -> None:
+    """In one process, the lightest first: of what one has loaded those after it would be accused, too."""
+    (tmp_path / "typo").mkdir()
+    typo, file = write_file(tmp_path / "typo", encodr={"kind": "identity"}), write_file(tmp_path)
+    home = {name: ("--home", str(tmp_path / f"home-{name}")) for name in ("typo", "data", "store", "version")}
+    asked = [["--help"], ["--version"], ["init", "--help"], ["evaluate", "--help"]]
+    asked += [["evaluate", str(typo), *home["typo"]], ["validate", str(file), *home["data"]]]
+    asked += [["list", *home["store"]], ["open", "none/1", "--print", *home["store"]]]
+    asked += [["compare", "--split", "rows", "none/1", *home["store"]], ["evaluate", str(file), *home["version"]]]
+    said = run_all(asked)
+    assert [status for status, _, _ in said] == [0, 0, 0, 0, 2, 2, *(each[0] for each in said[6:9]), 2], said
+    assert not any("Traceback" in text for _, _, text in said), said
+    helped, (_, of_typo, wrong), (_, of_data, absent), refused, (_, of_version, unknown) = (
+        said[3],
+        *said[4:6],
+        *said[8:],
+    )
+    assert not helped[1] & {*HEAVY, "yaml", "requests"}
+    assert wrong.count("did you mean 'encoder'") == 1
+    assert not of_typo & {*SERVERS, "mlflow", "pandas", "scipy"}
+    assert not (tmp_path / "home-typo").exists()
+    assert absent.count("rows.parquet: no such file or folder") == 1
+    assert not of_data & {*SERVERS, "mlflow", "scipy.stats"}
+    assert not refused[1] & {*SERVERS, "sklearn", "scipy.stats"}
+    assert unknown.count("models:/none/1: not in the registry") == 1
+    assert not of_version & {*SERVERS}
+    assert not (tmp_path / "home-version" / "mlflow.db").exists()
 
 
 @pytest.mark.parametrize(
@@ -156,6 +146,8 @@ def test_tables_need_neither_plots_nor_torch_and_an_encoder_of_pictures_names_wh
 import sys
 import congruence.flows.cli.app, congruence.flows.evaluate
 assert not {"matplotlib", "sklearn", "scipy.signal", "scipy.stats"} & set(sys.modules)
+import congruence.flows.operations.demo, congruence.tasks.digits.models  # show and load versions: nothing trains them
+assert "sklearn" not in sys.modules
 from congruence.kernels.errors import InvalidInputError
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.settings.sections import EncoderSettings

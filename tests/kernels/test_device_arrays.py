@@ -13,7 +13,7 @@ def test_the_gpu_code_keeps_host_and_device_arrays_apart():
     search = os.pathsep.join(filter(None, [str(STAND_IN), os.environ.get("PYTHONPATH")]))
     files = [str(path) for path in sorted(TESTS.parent.glob("*/test_*_gpu.py"))]
     finished = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not cuda", *files],
+        [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "-k", "not cuda", *files],
         env=os.environ | {"PYTHONPATH": search},
         capture_output=True,
         text=True,
