@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from congruence.tasks.data.inputs import RawInput
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import InvalidRow
 

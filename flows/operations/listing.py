@@ -122,7 +122,7 @@ def over_time_address(model: str, settings: TrackingSettings) -> str:
         TrackingError: nobody has looked at the model, or MLflow does not answer.
     """
     # Loaded here: what draws pages is of no use to a list.
-    from congruence.tasks.monitor.page import OVER_TIME_FILE, over_time_run
+    from congruence.tasks.monitor.account import OVER_TIME_FILE, over_time_run
 
     found = over_time_run(model_name(model), settings)
     if found is None:

@@ -37,8 +37,7 @@ from congruence.tasks.mlflow.connection import TrackingError, with_retries
 from congruence.tasks.mlflow.identity import FOUND_AGAIN, INPUTS, dates_in_words
 from congruence.tasks.mlflow.pages import BEST, LOOKS, run_place, set_version_tags, tag_run
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.monitor.account import Account, best_over, read_account, read_accounts
-from congruence.tasks.monitor.page import log_over_time
+from congruence.tasks.monitor.account import Account, best_over, log_over_time, read_account, read_accounts
 from congruence.tasks.monitor.periods import Period, due_parts, inputs_change
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import digest_of, load_record, save_record

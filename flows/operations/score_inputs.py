@@ -39,9 +39,16 @@ from congruence.tasks.report.comparison import REPORT_FILE, headlines, write_rel
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.scores.evaluation import SplitSummary
 from congruence.tasks.scores.metrics.registry import metric_of
-from congruence.tasks.scores.new_inputs import require_enough_rows, score_new_inputs, without_zeros, zero_embeddings
 from congruence.tasks.scores.points import row_frame
-from congruence.tasks.scores.reliability import LOSSES, Reliability, reliability
+from congruence.tasks.scores.reliability import (
+    LOSSES,
+    Reliability,
+    reliability,
+    require_enough_rows,
+    score_new_inputs,
+    without_zeros,
+    zero_embeddings,
+)
 from congruence.tasks.sentences.inputs import withholding_sentence
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import ModelVersion

@@ -13,8 +13,7 @@ import pyarrow as pa
 from congruence.kernels.arrays import Array
 from congruence.tasks.data.inputs import ImageFolder, InputColumns, input_columns
 from congruence.tasks.data.locations import Location, is_list, is_number, is_text, row_codes
-from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import SampleDesign
+from congruence.tasks.data.settings import SampleDesign, SplitSettings
 from congruence.tasks.data.sources import SplitSource
 from congruence.tasks.data.sources.text import kind_of_texts
 from congruence.tasks.runtime.errors import SplitError, unknown_column

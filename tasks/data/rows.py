@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from congruence.tasks.data.inputs import InputColumns
 from congruence.tasks.data.locations import is_text
 from congruence.tasks.data.sources import SplitSource
-from congruence.tasks.encoders.features import Moments
+from congruence.tasks.encoders.base import Moments
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.runtime.files import whole_file
 

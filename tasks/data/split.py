@@ -21,8 +21,7 @@ from congruence.tasks.data.ingest import ingest, kept, load, own_folder, rows_wi
 from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader
 from congruence.tasks.data.locations import ROW_BYTES, digest_of
 from congruence.tasks.data.rows import Ingested, RowFacts
-from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import SampleDesign, Shard
+from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
 from congruence.tasks.data.sources import REASON, REFERENCE
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.runtime.errors import SplitError, unknown_column

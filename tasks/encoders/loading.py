@@ -23,7 +23,7 @@ _CLASSES = {
     "open_clip_text": ("pretrained", "OpenClipTextEncoder"),
     "timm": ("pretrained", "TimmImageEncoder"),
     "statistics": ("images", "PictureStatisticsEncoder"),
-    "identity": ("features", "FeatureEncoder"),
+    "identity": ("base", "FeatureEncoder"),
 }
 """The module and the class of each kind, imported where it is asked for: torch, open_clip and timm take seconds."""
 

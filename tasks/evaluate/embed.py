@@ -23,7 +23,7 @@ from distributed import Client, get_worker
 
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.data.inputs import Reader
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, Encoder, InvalidRow
 from congruence.tasks.encoders.loading import warm_encoder

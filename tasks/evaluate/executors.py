@@ -19,7 +19,7 @@ from distributed import CancelledError, Client, Future, KilledWorker, get_worker
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.dask.clusters import Workers, dask_client
 from congruence.tasks.dask.gpus import devices_in_words, worker_devices
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.runtime.errors import ClusterError, SplitChangedError, mask_text
 from congruence.tasks.runtime.lines import Advance, Lines, fields_of_lines, listen, log_fields, use_json_lines
 from congruence.tasks.settings.parts import ClusterSettings

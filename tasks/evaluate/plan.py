@@ -20,8 +20,7 @@ from congruence.kernels.verdict import Verdict
 from congruence.tasks.comparison.differences import ComparedVersion
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.encoders.base import Encoder
-from congruence.tasks.encoders.features import statistics
+from congruence.tasks.encoders.base import Encoder, statistics
 from congruence.tasks.encoders.loading import EncoderIdentity, encoder_identity
 from congruence.tasks.evaluate.stored import opened, with_stored
 from congruence.tasks.mlflow.connection import database_file, use_tracking, with_retries

@@ -18,10 +18,10 @@ from congruence.kernels.errors import CongruenceError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.contract import ContractError, ContractReport, PredictionSettings
 from congruence.tasks.contract.loading import resolved_contract
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.data.usable import require_few_invalid
-from congruence.tasks.encoders.features import FeatureEncoder
+from congruence.tasks.encoders.base import FeatureEncoder
 from congruence.tasks.encoders.loading import asking_encoder
 from congruence.tasks.evaluate.embed import decode_threads, embed_shards, find_batch_size, open_store
 from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, groups_of_shards, in_groups, tell

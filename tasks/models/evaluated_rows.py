@@ -16,7 +16,7 @@ from congruence.kernels.arrays import Array, require_weights
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract.loading import contract_digest
-from congruence.tasks.data.shards import SampleDesign, Shard
+from congruence.tasks.data.settings import SampleDesign, Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.models.predictions import (
     NotPredictedError,

@@ -26,7 +26,7 @@ from congruence.kernels.distributions.recalibrated import NormalScoreMap, Recali
 from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.tasks.contract.settings import families
 from congruence.tasks.data.locations import ContentDigest, combine
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import digest_of, from_npz, to_npz

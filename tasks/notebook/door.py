@@ -21,8 +21,7 @@ from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import PROTOCOLS, EvaluationProtocol
 from congruence.tasks.comparison.versions import compare_versions
 from congruence.tasks.notebook.answers import ComparedPredictions, EvaluatedPrediction, EvaluatedPredictions, with_unit
-from congruence.tasks.notebook.predicted import distribution_of, model_distribution, named, whole_distribution
-from congruence.tasks.notebook.rows import MemoryRows
+from congruence.tasks.notebook.rows import MemoryRows, distribution_of, model_distribution, named, whole_distribution
 from congruence.tasks.notebook.table import Given, require_same_order, rows_of
 from congruence.tasks.scores.metrics.registry import metric_names
 from congruence.tasks.scores.reading import WEIGHTED

@@ -1,4 +1,7 @@
-"""Rows in memory as scores and the report read those of a split."""
+"""Rows in memory as scores and the report read those of a split, and what is predicted for them.
+
+Predictions are given as ours, as numbers, as a library's distributions or as a fitted model.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,14 @@ import pandas as pd
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.dependence.blocks import RowDependence
-from congruence.kernels.distributions import Distribution
+from congruence.kernels.distributions import Distribution, Normal, Quantiles, Samples
+from congruence.kernels.errors import CongruenceError, InvalidInputError
 from congruence.kernels.rng import hashed_keys
-from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import SampleDesign, Shard
-from congruence.tasks.encoders.features import FeatureEncoder
+from congruence.tasks.contract.reading import spec_distribution
+from congruence.tasks.data.settings import SampleDesign, Shard, SplitSettings
+from congruence.tasks.encoders.base import FeatureEncoder
+from congruence.tasks.readers.base import UnreadableOutputError, as_array, kinds
+from congruence.tasks.readers.read import final, known, output_of, read_output
 
 
 class MemorySplit:
@@ -124,3 +130,192 @@ class MemoryRows:
         """Which of the valid rows may depend on each other."""
         design = self.design()
         return RowDependence.of(int(self.valid.sum()), groups=design.groups, time=design.time)
+
+
+ONE = "model"
+"""What one prediction is called that nobody named."""
+_WAYS = (
+    "a distribution of congruence.kernels such as Normal(mean, std), a pair (mean, std), quantiles with levels=[...], "
+    "draws (n, k), a fitted model, or a distribution of scipy, torch, skpro or NGBoost"
+)
+
+
+def named(predicted: Any, rows: int) -> dict[str, Any]:
+    """What was given, by the names that it has: a fitted model without one by its class, else ``model``.
+
+    Raises:
+        InvalidInputError: an empty mapping, or a name that is no text.
+    """
+    if not isinstance(predicted, Mapping) or _is_output(predicted, rows):
+        return {type(final(predicted)).__name__ if _is_model(predicted) else ONE: predicted}
+    if not predicted:
+        raise InvalidInputError("predicted: names nothing; give {'name': prediction, ...}")
+    for name in predicted:
+        if not isinstance(name, str) or not name:
+            by_level = (
+                "; of quantiles the levels are shares: {0.05: values, ...}" if isinstance(name, (int, float)) else ""
+            )
+            raise InvalidInputError(f"predicted: {name!r} is no name; give {{'name': prediction, ...}}{by_level}")
+    return dict(predicted)
+
+
+def _is_output(given: Mapping[Any, Any], rows: int) -> bool:
+    """Whether a mapping holds the columns of one prediction, such as mean and std, rather than several predictions."""
+    columns = (np.ndarray, pd.Series, list)
+    if not all(isinstance(value, columns) and len(value) == rows for value in given.values()):
+        return False
+    try:
+        read_output(given, rows)
+    except UnreadableOutputError:
+        return False
+    return True
+
+
+def _is_model(predicted: Any) -> bool:
+    if isinstance(predicted, Distribution) or "RegressionDistn" in kinds(
+        predicted
+    ):  # NGBoost's have a predict of their own
+        return False
+    return any(callable(getattr(predicted, name, None)) for name in ("predict", "predict_proba", "pred_dist"))
+
+
+def distribution_of(
+    name: str, predicted: Any, rows: MemoryRows, *, levels: Sequence[float] | None = None, method: str | None = None
+) -> Distribution:
+    """The predictive distributions of the rows that are evaluated.
+
+    Args:
+        name: of the version, for errors.
+        predicted: for all rows of the call; a fitted model is asked for those that are evaluated.
+        rows: of the call.
+        levels: of quantiles, where they do not say them.
+        method: of a fitted model, as in ``predictions.method`` of an evaluation file.
+
+    Raises:
+        InvalidInputError: it cannot be read, or has another number of rows; says what was found and what to give.
+    """
+    try:
+        if _is_model(predicted):
+            return model_distribution(predicted, rows.asked(), levels=levels, method=method)
+        found = whole_distribution(predicted, rows.split.rows, levels=levels)
+    except CongruenceError as error:
+        raise InvalidInputError(f"predicted: {name}: {error}") from error
+    return found if rows.valid.all() else found[np.flatnonzero(rows.valid)]
+
+
+def whole_distribution(predicted: Any, rows: int, *, levels: Sequence[float] | None = None) -> Distribution:
+    """What a prediction of ``rows`` rows holds.
+
+    Raises:
+        InvalidInputError: it cannot be read, or has another number of rows.
+    """
+    found = predicted if isinstance(predicted, Distribution) else _read(predicted, rows, levels)
+    if len(found) != rows:
+        raise InvalidInputError(f"{len(found)} distributions for the {rows} rows of X; give one a row")
+    return found
+
+
+def model_distribution(
+    model: Any, inputs: Any, *, levels: Sequence[float] | None = None, method: str | None = None
+) -> Distribution:
+    """What a fitted model predicts for inputs.
+
+    Raises:
+        InvalidInputError: it answers with no distribution.
+    """
+    if method is None and known(model) is None and not hasattr(model, "predict"):
+        method = "pred_dist" if hasattr(model, "pred_dist") else "predict_proba"
+    try:
+        answer = output_of(model, inputs, method, levels)
+    except UnreadableOutputError as error:
+        kind, said = type(model).__name__, str(error).partition("; no family is known")
+        more = f", which is no distribution; give method= with the method of {kind} that answers with one, or {_WAYS}"
+        raise InvalidInputError(f"{kind}: {said[0]}{more if said[1] else ''}") from error
+    return spec_distribution(answer, len(inputs))
+
+
+def _read(predicted: Any, rows: int, levels: Sequence[float] | None) -> Distribution:
+    if isinstance(predicted, (tuple, list)) and len(predicted) == 2 and rows != 2:
+        return _pair(predicted, rows)
+    if levels is None and (matrix := _matrix(predicted)) is not None:
+        return _numbers(matrix, rows)
+    if levels is not None and not isinstance(predicted, Mapping):
+        matrix = _matrix(predicted.to_numpy() if isinstance(predicted, pd.DataFrame) else predicted)
+        if matrix is not None:
+            return _quantiles(matrix, rows, levels)
+    try:
+        return spec_distribution(read_output(predicted, rows, levels=levels), rows)
+    except UnreadableOutputError as error:
+        said = str(error).partition("; no family is known")
+        draws = (
+            ""
+            if not hasattr(predicted, "to_numpy")
+            else "where its columns are draws or members, predicted.to_numpy(); or "
+        )
+        raise InvalidInputError(
+            f"{said[0].replace('its output', 'it')}; give {draws}{_WAYS}" if said[1] else said[0]
+        ) from error
+
+
+def _pair(predicted: Any, rows: int) -> Distribution:
+    """Mean and standard deviation, each a number a row or one for all."""
+    mean, std = (_plain(value, what) for what, value in zip(("mean", "std"), predicted, strict=True))
+    for what, values in (("mean", mean), ("std", std)):
+        if values.shape not in ((), (rows,)):
+            raise InvalidInputError(
+                f"(mean, std): {what} has shape {values.shape}, expected one value for each of {rows} rows"
+            )
+    return Normal(np.broadcast_to(mean, (rows,)).copy(), np.broadcast_to(std, (rows,)).copy())
+
+
+def _plain(value: Any, what: str) -> Array:
+    try:
+        return as_array(value)
+    except UnreadableOutputError as error:
+        raise InvalidInputError(f"(mean, std): {what}: {error}") from error
+
+
+def _matrix(predicted: Any) -> Array | None:
+    """A plain array of numbers; frames say by their columns what they hold."""
+    if isinstance(predicted, (pd.DataFrame, Mapping, str)) or hasattr(predicted, "columns"):
+        return None
+    if not isinstance(predicted, (np.ndarray, list, tuple, pd.Series)) and not (
+        type(predicted).__module__.split(".")[0] in ("torch", "jax", "jaxlib") and hasattr(predicted, "ndim")
+    ):
+        return None
+    try:
+        return np.asarray(as_array(predicted))
+    except (TypeError, ValueError):
+        return None
+
+
+def _numbers(values: Array, rows: int) -> Distribution:
+    """Draws (n, k) or (n, k, q).
+
+    Raises:
+        InvalidInputError: one number a row, draws of another number of rows, or what looks like quantiles.
+    """
+    if values.ndim == 1:
+        raise InvalidInputError(
+            "one number a row is a point forecast, which does not say how far it may be off; give (mean, std), "
+            "quantiles or draws"
+        )
+    if len(values) != rows:
+        turned = (
+            f"; its second axis has {rows}: give predicted.T" if values.ndim == 2 and values.shape[1] == rows else ""
+        )
+        raise InvalidInputError(f"an array of shape {values.shape} for {rows} rows{turned}")
+    if values.ndim == 2 and values.shape[1] > 2 and (np.diff(values, axis=1) >= 0.0).all():
+        raise InvalidInputError(
+            f"an array of shape {values.shape} whose rows increase: give levels=[...] where these are quantiles, or "
+            "Samples(array) of congruence.kernels where they are draws in order"
+        )
+    return Samples(values)
+
+
+def _quantiles(values: Array, rows: int, levels: Sequence[float]) -> Distribution:
+    given = np.asarray(levels, dtype=np.float64)
+    if values.shape != (rows, len(given)):
+        raise InvalidInputError(f"quantiles of shape {values.shape} for {rows} rows and {len(given)} levels")
+    order = np.argsort(given)
+    return Quantiles.rearranged(given[order], values[:, order], "normal")

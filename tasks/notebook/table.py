@@ -12,9 +12,8 @@ import pandas as pd
 from congruence.kernels.arrays import Array, mean_one
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import SampleDesign
-from congruence.tasks.encoders.features import FeatureEncoder, Moments, statistics
+from congruence.tasks.data.settings import SampleDesign, SplitSettings
+from congruence.tasks.encoders.base import FeatureEncoder, Moments, statistics
 from congruence.tasks.notebook.rows import MemoryRows, MemorySplit
 from congruence.tasks.scores.metrics.registry import is_taken
 from congruence.tasks.scores.points import MOST_VALUES

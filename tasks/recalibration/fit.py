@@ -16,8 +16,7 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.recalibration.fit import fit_recalibration
 from congruence.kernels.recalibration.recalibration_map import input_features
 from congruence.kernels.rng import hashed_keys, keyed_uniforms
-from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard, SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.recalibration.model import map_bytes

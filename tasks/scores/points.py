@@ -20,13 +20,12 @@ from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.pit import ORDERS, pit_values
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import point_scores, resolution
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.scores.evaluation import INFLUENCE, Columns
 from congruence.tasks.scores.metrics.registry import METRICS, ROW_GROUP, ROW_TIME, mean_columns
 
 if TYPE_CHECKING:
-    from congruence.tasks.data.settings import SplitSettings
-    from congruence.tasks.data.shards import SampleDesign
+    from congruence.tasks.data.settings import SampleDesign, SplitSettings
 
 
 MOST_VALUES = 30

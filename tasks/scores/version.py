@@ -29,7 +29,7 @@ from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.rng import keyed_uniforms
 from congruence.kernels.score_parts import FEWEST_ROWS as FEWEST_HONEST
 from congruence.kernels.score_parts import recalibration_gains
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.scores.correction import is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import (

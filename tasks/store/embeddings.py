@@ -21,7 +21,7 @@ import numpy.typing as npt
 import zarr
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.runtime.memory import MadeOnce
 from congruence.tasks.store.objects import (

@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 from zarr.codecs import ZstdCodec
 
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.runtime.files import is_local, write_whole
 
 _INCOMING = ".incoming"

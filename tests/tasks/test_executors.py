@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster, get_worker
 
 from congruence.kernels.engine.blocks import BlockSums
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.evaluate.executors import DaskExecutor, Done, LocalExecutor, dask_executor, groups_of_shards
 from congruence.tasks.runtime.errors import SplitChangedError
 from congruence.tasks.settings.parts import ClusterSettings

@@ -18,7 +18,7 @@ from congruence.kernels import RBF, Normal, Poisson, prepare
 from congruence.kernels.monitoring.evidence import Look, Monitor
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.comparison.versions import compare_versions
-from congruence.tasks.monitor.page import SCRIPTS, Series
+from congruence.tasks.monitor.account import SCRIPTS, Series
 from congruence.tasks.report.comparison import comparison_report, reliability_page
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.report.rendering import as_json, render

@@ -110,7 +110,7 @@ class Source:
 
 
 _SOURCES: dict[str, Source] = {}
-_OWN = ("tables", "text", "tars")
+_OWN = ("tables", "text")
 
 
 def source(name: str, **how: Any) -> Callable[[Read], Read]:

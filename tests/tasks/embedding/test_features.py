@@ -11,8 +11,7 @@ import pytest
 
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
-from congruence.tasks.encoders.base import Encoder, InvalidRow
-from congruence.tasks.encoders.features import Moments, statistics
+from congruence.tasks.encoders.base import Encoder, InvalidRow, Moments, statistics
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.evaluate.embed import embed_each, open_store
 from congruence.tasks.evaluate.plan import with_fitted_encoder, with_statistics

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from stored_places import DAMAGE, Place
 
-from congruence.tasks.data.shards import Shard
+from congruence.tasks.data.settings import Shard
 from congruence.tasks.store.embeddings import EmbeddingStore, StoreError, open_store_cached
 from congruence.tasks.store.objects import ObjectStore, StoreAddress
 
