@@ -1,4 +1,4 @@
-"""A version's own description, which says how its output is read before any of its code is loaded; and loading it.
+"""A version's own description, which says how its output is read before its code is loaded; loading and trying it.
 
 Loading a model from a registry runs the code that its author put there (pickled classes, ``code_paths``): evaluate only
 models whose authors may run code on this machine.
@@ -11,19 +11,25 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
+import pandas as pd
 from mlflow.artifacts import download_artifacts
 from mlflow.models import Model
 from mlflow.pyfunc import load_model
 from pydantic import ValidationError
 
-from congruence.tasks.contract.model import PredictiveModel, failure_text
+from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.distributions.base import Distribution
+from congruence.tasks.contract.model import EXPOSURE, PredictiveModel, failure_text
 from congruence.tasks.contract.settings import AUTO, PredictionSettings
 from congruence.tasks.mlflow.connection import is_transient
 from congruence.tasks.models.registry import logged_model_record, resolve
+from congruence.tasks.readers.base import Spec
 from congruence.tasks.runtime.errors import ContractError, mask_text
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.settings.sections import Isolation, ModelVersion
@@ -209,3 +215,114 @@ def _forget_code_of_others() -> None:
     for name, module in list(sys.modules.items()):
         if f"/{FETCHED}" in str(getattr(module, "__dict__", {}).get("__file__") or ""):  # without waking lazy modules
             del sys.modules[name]
+
+
+@dataclass(frozen=True)
+class ContractReport:
+    """What the trial showed: the family and how it was found, the rows tried, and what is allowed but worth knowing."""
+
+    label: str
+    family: str
+    rows: int
+    warnings: tuple[str, ...] = ()
+
+
+def check_contract(model: PredictiveModel, frame: pd.DataFrame, targets: Any = None) -> ContractReport:
+    """Ask ``model`` for the distributions of a few rows (8 to 100 are plenty) and check what comes back.
+
+    Beyond what ``PredictiveModel.predict`` refuses, a count family must face whole, non-negative targets, targets and
+    predictions must have one dimension, and the prediction of a row must not depend on the other rows of its batch.
+
+    Raises:
+        ContractError: names the column, shape, row or value, and the remedy.
+    """
+    if len(frame) == 0:
+        raise ContractError(f"{model.identity.label}: there is no row to check the contract on")
+    predictive = model.predict(frame)
+    warnings = []
+    if len(frame) > 1:
+        alone = model.predict(frame.iloc[::-1].iloc[: (len(frame) + 1) // 2])
+        warnings += _row_dependence(model, predictive, alone)
+    if targets is not None:
+        warnings += _check_targets(model, predictive, require_targets(targets, "targets", len(frame)))
+    family, notes = model.settings.family, list(model.casts.values())
+    if family == AUTO or model.settings.method is not None:
+        output, how = model.output(frame.iloc[:1]), model.asked_by()
+        family = predictive.family + (f", read from {how}" if how else "")
+        notes[:0] = [output.note] if isinstance(output, Spec) and output.note else []
+    return ContractReport(model.identity.label, family, len(frame), (*notes, *warnings))
+
+
+def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distribution) -> list[str]:
+    """The last half of the rows, in reverse, must have the means they have in the whole."""
+    expected = np.asarray(together.mean())[::-1][: len(apart)]
+    found = np.asarray(apart.mean())
+    scale = float(np.mean(np.asarray(together.std()))) + float(np.ptp(expected)) + 1e-12
+    difference = np.abs(found - expected).reshape(len(found), -1).max(axis=1)
+    worst = int(np.argmax(difference))
+    if difference[worst] <= 1e-3 * scale:
+        return []
+    values = f"mean {np.ravel(expected[worst])[0]:.6g} in one batch and {np.ravel(found[worst])[0]:.6g} in another"
+    if together.draws is not None:
+        return [f"row {len(together) - 1 - worst} has {values}: the samples are redrawn at every call"]
+    raise ContractError(
+        f"{model.identity.label}: row {len(together) - 1 - worst} has {values}: its prediction depends on the rest "
+        "of the batch or on chance; put the network into evaluation mode, standardise with constants from training, "
+        "fix seeds"
+    )
+
+
+def _check_targets(model: PredictiveModel, predictive: Distribution, targets: Array) -> list[str]:
+    means = np.asarray(predictive.mean())
+    if means.shape != targets.shape:
+        raise ContractError(
+            f"{model.identity.label}: predicts shape {means.shape} for targets of shape {targets.shape}; the target "
+            "and the distribution must have the same dimension"
+        )
+    if predictive.is_discrete:
+        wrong = (targets != np.round(targets)) | (targets < 0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ContractError(
+                f"{model.identity.label}: family {predictive.family} is for counts, but the target of row "
+                f"{row} is {targets[row]:g}; choose a continuous family or another target column"
+            )
+    distance = np.abs(targets - means) / np.maximum(np.asarray(predictive.std()), 1e-300)
+    if float(np.median(distance)) > 100:
+        return [
+            f"the typical target is {float(np.median(distance)):.3g} predicted standard deviations from its predicted "
+            "mean: target and prediction may have different units"
+        ]
+    return []
+
+
+_CLEARLY = 1.2
+"""A mean prediction within this factor of the mean count is one of counts."""
+
+
+_REACH = 3.0
+
+
+def require_counts(label: str, predictive: Distribution, frame: pd.DataFrame, targets: Any) -> None:
+    """Refuse predicted rates that are read as counts, on rows whose split names an exposure.
+
+    Raises:
+        ContractError: the mean prediction is not the mean count, and nearer to the mean rate, sum y / sum e.
+    """
+    if EXPOSURE not in frame.columns or not predictive.is_discrete or np.ndim(targets) != 1:
+        return
+    exposure, total = frame[EXPOSURE].to_numpy(np.float64), float(np.sum(targets))
+    predicted = float(np.mean(predictive.mean()))
+    if total <= 0.0 or not predicted > 0.0:
+        return
+    count, rate = total / len(exposure), total / float(np.sum(exposure))
+    from_count, from_rate = abs(np.log(predicted / count)), abs(np.log(predicted / rate))
+    # The total is known to some 1 / sqrt(total) of itself.
+    if from_count > max(np.log(_CLEARLY), _REACH / np.sqrt(total)) and from_rate < from_count:
+        raise ContractError(
+            f"{label}: predicts rates that are read as counts: its mean prediction {predicted:.3g} is "
+            f"{predicted / count:.3g} times the mean count {count:.3g}, and {predicted / rate:.3g} times the mean rate "
+            f"{rate:.3g} per unit of exposure, on {len(exposure):,} rows; add exposure: to predictions: in the "
+            "evaluation file, or log it with log_predictive_model(..., exposure=...); a model that does predict counts "
+            "is evaluated where the split names no exposure"
+        )

@@ -1,4 +1,6 @@
-"""A loaded model that predicts distributions: asked row by row, and its contract tried before the long work.
+"""A loaded model that predicts distributions, asked row by row, with rows as its signature asks for them.
+
+Of these what is usual, or loses nothing, is converted; the rest is refused.
 
 A count over an exposure e (insured years, kilometres) of a rate r has the mean e r: the exposure multiplies the mean of
 a distribution of counts. The dispersion of a negative binomial and the inflation of zeros stay: a policy's own rate is
@@ -8,8 +10,10 @@ gamma about the predicted one, and which policies never claim is no matter of ti
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,19 +22,19 @@ import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
+from mlflow.types import DataType
 from mlflow.types.schema import Schema
 
-from congruence.kernels.arrays import Array, require_targets
+from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.reading import read_distribution
+from congruence.tasks.contract.reading import _shown, read_distribution, without_categories
 from congruence.tasks.contract.settings import (
     AUTO,
     RATES,
     PredictionSettings,
     families,
 )
-from congruence.tasks.contract.signature import pictures_as_files, to_signature, to_tensor
-from congruence.tasks.readers.base import Spec, UnreadableOutputError
+from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
 from congruence.tasks.runtime.errors import ContractError, trouble
 from congruence.tasks.settings.sections import ModelVersion
@@ -179,117 +183,6 @@ def _rows(start: int, frame: pd.DataFrame) -> str:
     return f"rows {start} to {start + len(frame) - 1}"
 
 
-@dataclass(frozen=True)
-class ContractReport:
-    """What the trial showed: the family and how it was found, the rows tried, and what is allowed but worth knowing."""
-
-    label: str
-    family: str
-    rows: int
-    warnings: tuple[str, ...] = ()
-
-
-def check_contract(model: PredictiveModel, frame: pd.DataFrame, targets: Any = None) -> ContractReport:
-    """Ask ``model`` for the distributions of a few rows (8 to 100 are plenty) and check what comes back.
-
-    Beyond what ``PredictiveModel.predict`` refuses, a count family must face whole, non-negative targets, targets and
-    predictions must have one dimension, and the prediction of a row must not depend on the other rows of its batch.
-
-    Raises:
-        ContractError: names the column, shape, row or value, and the remedy.
-    """
-    if len(frame) == 0:
-        raise ContractError(f"{model.identity.label}: there is no row to check the contract on")
-    predictive = model.predict(frame)
-    warnings = []
-    if len(frame) > 1:
-        alone = model.predict(frame.iloc[::-1].iloc[: (len(frame) + 1) // 2])
-        warnings += _row_dependence(model, predictive, alone)
-    if targets is not None:
-        warnings += _check_targets(model, predictive, require_targets(targets, "targets", len(frame)))
-    family, notes = model.settings.family, list(model.casts.values())
-    if family == AUTO or model.settings.method is not None:
-        output, how = model.output(frame.iloc[:1]), model.asked_by()
-        family = predictive.family + (f", read from {how}" if how else "")
-        notes[:0] = [output.note] if isinstance(output, Spec) and output.note else []
-    return ContractReport(model.identity.label, family, len(frame), (*notes, *warnings))
-
-
-def _row_dependence(model: PredictiveModel, together: Distribution, apart: Distribution) -> list[str]:
-    """The last half of the rows, in reverse, must have the means they have in the whole."""
-    expected = np.asarray(together.mean())[::-1][: len(apart)]
-    found = np.asarray(apart.mean())
-    scale = float(np.mean(np.asarray(together.std()))) + float(np.ptp(expected)) + 1e-12
-    difference = np.abs(found - expected).reshape(len(found), -1).max(axis=1)
-    worst = int(np.argmax(difference))
-    if difference[worst] <= 1e-3 * scale:
-        return []
-    values = f"mean {np.ravel(expected[worst])[0]:.6g} in one batch and {np.ravel(found[worst])[0]:.6g} in another"
-    if together.draws is not None:
-        return [f"row {len(together) - 1 - worst} has {values}: the samples are redrawn at every call"]
-    raise ContractError(
-        f"{model.identity.label}: row {len(together) - 1 - worst} has {values}: its prediction depends on the rest "
-        "of the batch or on chance; put the network into evaluation mode, standardise with constants from training, "
-        "fix seeds"
-    )
-
-
-def _check_targets(model: PredictiveModel, predictive: Distribution, targets: Array) -> list[str]:
-    means = np.asarray(predictive.mean())
-    if means.shape != targets.shape:
-        raise ContractError(
-            f"{model.identity.label}: predicts shape {means.shape} for targets of shape {targets.shape}; the target "
-            "and the distribution must have the same dimension"
-        )
-    if predictive.is_discrete:
-        wrong = (targets != np.round(targets)) | (targets < 0)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise ContractError(
-                f"{model.identity.label}: family {predictive.family} is for counts, but the target of row "
-                f"{row} is {targets[row]:g}; choose a continuous family or another target column"
-            )
-    distance = np.abs(targets - means) / np.maximum(np.asarray(predictive.std()), 1e-300)
-    if float(np.median(distance)) > 100:
-        return [
-            f"the typical target is {float(np.median(distance)):.3g} predicted standard deviations from its predicted "
-            "mean: target and prediction may have different units"
-        ]
-    return []
-
-
-_CLEARLY = 1.2
-"""A mean prediction within this factor of the mean count is one of counts."""
-
-
-_REACH = 3.0
-
-
-def require_counts(label: str, predictive: Distribution, frame: pd.DataFrame, targets: Any) -> None:
-    """Refuse predicted rates that are read as counts, on rows whose split names an exposure.
-
-    Raises:
-        ContractError: the mean prediction is not the mean count, and nearer to the mean rate, sum y / sum e.
-    """
-    if EXPOSURE not in frame.columns or not predictive.is_discrete or np.ndim(targets) != 1:
-        return
-    exposure, total = frame[EXPOSURE].to_numpy(np.float64), float(np.sum(targets))
-    predicted = float(np.mean(predictive.mean()))
-    if total <= 0.0 or not predicted > 0.0:
-        return
-    count, rate = total / len(exposure), total / float(np.sum(exposure))
-    from_count, from_rate = abs(np.log(predicted / count)), abs(np.log(predicted / rate))
-    # The total is known to some 1 / sqrt(total) of itself.
-    if from_count > max(np.log(_CLEARLY), _REACH / np.sqrt(total)) and from_rate < from_count:
-        raise ContractError(
-            f"{label}: predicts rates that are read as counts: its mean prediction {predicted:.3g} is "
-            f"{predicted / count:.3g} times the mean count {count:.3g}, and {predicted / rate:.3g} times the mean rate "
-            f"{rate:.3g} per unit of exposure, on {len(exposure):,} rows; add exposure: to predictions: in the "
-            "evaluation file, or log it with log_predictive_model(..., exposure=...); a model that does predict counts "
-            "is evaluated where the split names no exposure"
-        )
-
-
 EXPOSURE = "__exposure__"
 """Column of a frame of model inputs, which no model is given: the exposure of each row, where the split names one."""
 
@@ -329,3 +222,211 @@ def exposure_in(frame: pd.DataFrame, column: str, start: int = 0) -> Array:
             f"row {start + row}: exposure {column!r} is {frame[given].iloc[row]}; give a number above 0"
         )
     return values
+
+
+_WORDS = {
+    DataType.boolean: "true or false (boolean)",
+    DataType.integer: "whole numbers of 32 bits (integer)",
+    DataType.long: "whole numbers (long)",
+    DataType.float: "numbers of 32 bits (float)",
+    DataType.double: "numbers (double)",
+    DataType.string: "texts (string)",
+    DataType.binary: "bytes (binary)",
+    DataType.datetime: "dates (datetime)",
+}
+
+
+_NUMBERS = (DataType.double, DataType.float, DataType.long, DataType.integer, DataType.boolean)
+
+
+_PICTURES = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp", b"II*": ".tif"}
+
+
+_LOG_AGAIN = "or log the model again with an input_example that is like these rows"
+
+
+def to_signature(frame: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Returns ``frame`` in the types of ``schema``, and what was changed on the way, by column.
+
+    Numbers become wider or narrower ones, with the largest rounding said; whole ones that came as floating-point
+    numbers whole ones; 0 and 1 booleans; dates with a zone dates in UTC without one; texts in ISO 8601 dates.
+
+    Raises:
+        ContractError: a column cannot be converted; names it, its type, the first value, and what to do.
+    """
+    frame = without_categories(frame.reset_index(drop=True))
+    notes: dict[str, str] = {}
+    changed: dict[str, Any] = {}
+    for item in schema.inputs:
+        name, kind = str(item.name), getattr(item, "type", None)
+        if kind not in _CONVERSIONS or name not in frame.columns:
+            continue
+        column = frame[name]
+        found, note = _CONVERSIONS[kind](column, name)
+        if found is not column:
+            changed[name] = found
+        if note:
+            notes[name] = f"input column {name!r} {note}"
+    return (frame.assign(**changed) if changed else frame), notes
+
+
+def pictures_as_files(frame: pd.DataFrame, schema: Schema, folder: Path) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Returns ``frame`` with paths of files in ``folder`` where a signature asks for texts and the cells are bytes.
+
+    A model of pictures that was logged with their paths is given paths; what was changed is said by column.
+    """
+    changed: dict[str, Any] = {}
+    for item in schema.inputs:
+        name = str(item.name)
+        if getattr(item, "type", None) != DataType.string or not isinstance(frame[name].iloc[0], bytes):
+            continue
+        changed[name] = paths = []
+        for row, content in enumerate(frame[name]):
+            ending = next((end for start, end in _PICTURES.items() if content.startswith(start)), "")
+            paths.append(str(folder / f"{name}-{row}{ending}"))
+            Path(paths[-1]).write_bytes(content)
+    said = "is given as paths of files that hold its bytes: the signature asks for texts"
+    return frame.assign(**changed), {name: f"input column {name!r} {said}" for name in changed}
+
+
+def to_tensor(frame: pd.DataFrame, dtype: np.dtype[Any]) -> Array:
+    """Returns the rows as a matrix, or what is in the cells of its one column stacked; missing numbers are NaN.
+
+    Raises:
+        ContractError: a value that ``dtype`` cannot hold.
+    """
+    if frame.shape[1] == 1 and frame.dtypes.iloc[0].kind == "O" and not _is_number(frame.iloc[0, 0]):
+        return np.stack([np.asarray(row) for row in frame.iloc[:, 0]]).astype(dtype)
+    columns = [_floats(frame[name], str(name), f"a tensor of {dtype}") for name in frame.columns]
+    matrix = columns[0][:, None] if len(columns) == 1 else np.column_stack(columns)
+    if dtype.kind in "iu" and not np.isfinite(matrix).all():
+        row, place = np.argwhere(~np.isfinite(matrix))[0]
+        raise ContractError(
+            f"input column {str(frame.columns[place])!r}: row {row} has no value, and the signature asks for a tensor "
+            f"of {dtype}, which knows no missing ones; leave such rows out, {_LOG_AGAIN}"
+        )
+    return matrix.astype(dtype)
+
+
+def _to_number(kind: DataType) -> Callable[[pd.Series[Any], str], tuple[Any, str]]:
+    """To floating-point numbers, whole numbers or booleans, where no value but its rounding is lost."""
+    wanted = np.dtype(kind.to_numpy())
+
+    def convert(column: pd.Series[Any], name: str) -> tuple[Any, str]:
+        if column.dtype == wanted:
+            return column, ""
+        whole = wanted.kind == "i" and isinstance(column.dtype, np.dtype) and column.dtype.kind in "iub"
+        values = column.to_numpy() if whole else _floats(column, name, _WORDS[kind])
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = values.astype(wanted)
+        bad, why, note = np.zeros(len(values), bool), "", ""
+        if kind == DataType.double:
+            note = _beyond(column)
+        elif kind == DataType.float:
+            bad, why = np.isinf(found) & np.isfinite(values), "it is too large for 32 bits"
+            exact = np.isclose(values, 0.0, atol=0.0) | ~np.isfinite(values)
+            rounding = np.where(exact, 0.0, np.abs(found - values) / np.where(exact, 1.0, np.abs(values)))
+            largest = 0.0 if bad.any() else float(rounding.max(initial=0.0))
+            if largest:
+                note = f"is given in 32 bits, as the signature says: rounded by up to {largest:.1g} of its value"
+        elif kind == DataType.boolean:
+            bad, why = ~np.isin(values, (0.0, 1.0)), "only 0 and 1 are"
+        elif whole:
+            limits = np.iinfo(wanted)
+            bad = np.asarray((values > limits.max) | (values.astype(np.float64) < limits.min))
+            why = f"it is too large for {wanted.itemsize * 8} bits"
+        else:
+            most = min(2.0**53, 2.0 ** (wanted.itemsize * 8 - 1))
+            bad = ~(np.isfinite(values) & (values == np.round(values)) & (np.abs(values) < most))
+            why = "it is no whole number: whole numbers know no missing values"
+        if bad.any():
+            raise _refused(name, column, int(np.argmax(bad)), kind, why)
+        return pd.Series(found), note
+
+    return convert
+
+
+def _to_string(column: pd.Series[Any], name: str) -> tuple[Any, str]:
+    if column.dtype.kind in "iu":
+        texts = column.astype(object).map(lambda cell: None if pd.isna(cell) else str(cell))
+        return (
+            texts,
+            f"is given as texts such as {texts.iloc[0]!r}: if these are codes, see that they had no zeros before them",
+        )
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "bfM":
+        raise _refused(name, column, 0, DataType.string, "it has more than one spelling as a text")
+    return column, ""
+
+
+def _to_datetime(column: pd.Series[Any], name: str) -> tuple[Any, str]:
+    zone = getattr(column.dtype, "tz", None)
+    if zone is not None:
+        there = "" if str(zone) == "UTC" else f" (it has {zone})"
+        return column.dt.tz_convert("UTC").dt.tz_localize(None), f"is given in UTC without a zone{there}"
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind == "M":
+        return column, ""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        raise _refused(name, column, 0, DataType.datetime, "a number does not say since when it counts, nor what")
+    try:
+        return _to_datetime(pd.to_datetime(column, format="ISO8601"), name)
+    except (TypeError, ValueError) as error:
+        place = next((row for row, value in enumerate(column) if _is_no_date(value)), 0)
+        raise _refused(name, column, place, DataType.datetime, "it is no date in ISO 8601, as 2026-03-01") from error
+
+
+_CONVERSIONS: Mapping[Any, Callable[[pd.Series[Any], str], tuple[Any, str]]] = {
+    **{kind: _to_number(kind) for kind in _NUMBERS},
+    DataType.string: _to_string,
+    DataType.datetime: _to_datetime,
+}
+
+
+def _floats(column: pd.Series[Any], name: str, wanted: str) -> Array:
+    """Numbers, booleans and decimals as float64, missing ones as NaN."""
+    if column.dtype.kind in "biuf":
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    cells: Iterable[Any] = column
+    bad = next((row for row, cell in enumerate(cells) if not _is_number(cell)), None)
+    if bad is not None:
+        raise ContractError(
+            f"input column {name!r} holds {_held(column)}, and the signature asks for {wanted}: row {bad} is "
+            f"{_shown(column.iloc[bad])}; store numbers in that column, {_LOG_AGAIN}"
+        )
+    return np.array([np.nan if pd.isna(cell) else float(cell) for cell in cells])
+
+
+def _beyond(column: pd.Series[Any]) -> str:
+    """Whole numbers beyond 2^53 are rounded as floating-point ones."""
+    if column.dtype.kind not in "iu":
+        return ""
+    values = column.dropna().to_numpy(dtype=np.dtype(str(column.dtype).lower()))
+    lost = values != values.astype(np.float64).astype(values.dtype)
+    return "holds whole numbers beyond 2^53, which are rounded to 53 bits" if lost.any() else ""
+
+
+def _is_number(cell: Any) -> bool:
+    if cell is None or cell is pd.NA or isinstance(cell, Decimal):
+        return True
+    return isinstance(cell, (int, float, np.number, np.bool_))
+
+
+def _is_no_date(value: Any) -> bool:
+    try:
+        pd.to_datetime([value], format="ISO8601")
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
+def _refused(name: str, column: pd.Series[Any], row: int, kind: DataType, why: str) -> ContractError:
+    return ContractError(
+        f"input column {name!r} holds {_held(column)}, and the signature asks for {_WORDS[kind]}: row {row} is "
+        f"{_shown(column.iloc[row])}, and {why}; store the column as the model was given it, {_LOG_AGAIN}"
+    )
+
+
+def _held(column: pd.Series[Any]) -> str:
+    kind = column.dtype.kind
+    return {"O": "texts or objects", "i": "whole numbers", "u": "whole numbers", "f": "numbers", "M": "dates"}.get(
+        kind, str(column.dtype)
+    ) + (f" ({column.dtype})" if kind in "iufM" else "")

@@ -20,8 +20,8 @@ from mlflow.models import Model
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution
 from congruence.tasks.contract import ContractReport, PredictionSettings, PredictiveModel, check_contract
-from congruence.tasks.contract.loading import fetch, loading_remedy
-from congruence.tasks.contract.model import EXPOSURE, failure_text, require_counts
+from congruence.tasks.contract.loading import fetch, loading_remedy, require_counts
+from congruence.tasks.contract.model import EXPOSURE, failure_text
 from congruence.tasks.data.settings import Shard, StoredColumns
 from congruence.tasks.data.split import Split, runs
 from congruence.tasks.encoders.base import InvalidRow

@@ -12,7 +12,8 @@ from sklearn.linear_model import PoissonRegressor
 
 from congruence.kernels import NegativeBinomial, Normal, Poisson
 from congruence.tasks.contract import ContractError, PredictionSettings, load_predictive_model, log_predictive_model
-from congruence.tasks.contract.model import EXPOSURE, exposed, require_counts
+from congruence.tasks.contract.loading import require_counts
+from congruence.tasks.contract.model import EXPOSURE, exposed
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.models.registry import resolve

@@ -14,9 +14,9 @@ import torch
 from mlflow.types import ColSpec, DataType, Schema
 
 from congruence.tasks.contract import ContractError, check_contract, load_predictive_model, log_predictive_model
+from congruence.tasks.contract.model import to_signature, to_tensor
 from congruence.tasks.contract.reading import output_columns
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.contract.signature import to_signature, to_tensor
 from congruence.tasks.models.registry import list_versions
 
 

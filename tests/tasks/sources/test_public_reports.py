@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from mlflow.types import ColSpec, DataType, Schema
 
-from congruence.tasks.contract.signature import to_signature, to_tensor
+from congruence.tasks.contract.model import to_signature, to_tensor
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 
