@@ -33,7 +33,7 @@ from congruence.tasks.mlflow.identity import (
 from congruence.tasks.mlflow.pages import run_link, tag_best, web_page
 from congruence.tasks.mlflow.reading import logged_versions, open_scores, with_rows, with_tags
 from congruence.tasks.models.registry import matching_versions
-from congruence.tasks.report.rendering import as_json, render
+from congruence.tasks.report.page import as_json, render
 from congruence.tasks.runtime.files import load_record, save_record, whole_file
 from congruence.tasks.scores.evaluation import verdict_of
 from congruence.tasks.scores.metrics.registry import metric_of, shown

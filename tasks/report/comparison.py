@@ -12,7 +12,7 @@ import numpy as np
 
 from congruence.kernels.trust.judgement import RejectionCurve
 from congruence.tasks.comparison.versions import Cell, Comparison, PairedComparison, differences_among
-from congruence.tasks.report.rendering import LETTERS, as_json, category_column, number_column, records, render, rounded
+from congruence.tasks.report.page import LETTERS, as_json, category_column, number_column, records, render, rounded
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import column_labels, metric_of, shown
 from congruence.tasks.scores.reliability import LOSSES, TABLE, Reliability

@@ -1,4 +1,4 @@
-"""The numbers at the top of a report, what they are beside, totals of counts, and how quantiles were read."""
+"""The report of a version: its numbers, totals of counts, how quantiles were read, and what a click chooses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+import pandas as pd
 
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.quantiles import TAILS
@@ -18,8 +19,7 @@ from congruence.kernels.marginal_calibration import actual_over_expected, decile
 from congruence.kernels.scores import central_intervals
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.encoders.loading import what_it_knows
-from congruence.tasks.report.page import PageData, page_data
-from congruence.tasks.report.rendering import Selection, of_segment, of_sentence, places_of, records, render
+from congruence.tasks.report.page import SLICE, PageData, page_data, records, render
 from congruence.tasks.runtime.errors import mask_secrets
 from congruence.tasks.scores.correction import Advice, advise
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, Segment
@@ -185,6 +185,63 @@ def quantiles_read(metrics: Mapping[str, MetricValue], predictive: Distribution 
         f"{crossed if crossing.value > 0.0 else ''}{beyond_them} of the targets lie beyond the outer quantiles, "
         f"where {percent(expected)} are predicted and the predictions have {tails}."
     )
+
+
+FAULT = "calibration_fault"
+ALL_RIGHT = "no fault was found"
+
+Selection = dict[str, Any]
+"""``{"any": [[condition, ...], ...]}``: rows that meet all conditions of one of the lists; a condition is
+``{"column", "value"}``, ``{"column", "not"}`` or ``{"column", "above", "upto"}``."""
+
+
+def places_of(columns: Mapping[str, Sequence[str]]) -> dict[str, Selection]:
+    """The selection of each place by its name, and by that in a sentence, from the page's slice and region columns."""
+    found: dict[str, Selection] = {}
+    for column, values in columns.items():
+        for value in values:
+            is_region = column == REGION
+            names = (value, place_in_words(value)) if is_region else (f"{column} {value}", f"{column} is {value}")
+            chosen = _one({"column": column if is_region else f"{SLICE}{column}", "value": value})
+            found |= {name.removeprefix("in the region ").removeprefix("where "): chosen for name in names}
+    return found
+
+
+def of_sentence(sentence: str, places: pd.DataFrame, known: Mapping[str, Selection], flagged: bool) -> Selection | None:
+    """The rows that ``sentence`` speaks of.
+
+    The places that it names; those without a fault where it says that these have none; else, where it speaks of all
+    rows, the rows around which a fault was found.
+    """
+    names = [name for name in known if _names(sentence, name)]
+    names = [name for k, name in enumerate(names) if known[name] not in [known[other] for other in names[:k]]]
+    if ALL_RIGHT in sentence and not places.empty:
+        names = [name for name in places.loc[places["fault"] == "", "place"] if name in known]
+    elif not names:
+        return _one({"column": FAULT, "not": ""}) if flagged else {"any": [[]]}
+    return {"any": [lists for name in names for lists in known[name]["any"]]} if names else None
+
+
+def of_segment(segment: Segment) -> Selection:
+    """The rows of a segment's ranges."""
+    conditions: list[dict[str, Any]] = []
+    for name, low, high in segment.ranges:
+        column, equals, word = name.partition(" = ")
+        if equals:
+            conditions.append({"column": column, "value" if low > 0.0 else "not": word})
+        else:
+            ends = {"above": low, "upto": high}
+            conditions.append({"column": column, **{end: at for end, at in ends.items() if abs(at) != float("inf")}})
+    return {"any": [conditions]}
+
+
+def _one(condition: dict[str, Any]) -> Selection:
+    return {"any": [[condition]]}
+
+
+def _names(sentence: str, place: str) -> bool:
+    """Whether the sentence names the place as a whole: "digit 1" is not in "digit 10", nor "size 1" in "size 1.5"."""
+    return place in sentence and re.search(rf"(?<![^\W_]){re.escape(place)}(?![^\W_]|[.,]\d)", sentence) is not None
 
 
 SCRIPTS = ("page", "tables", "charts", "map", "along", "row", "rows", "evaluation")

@@ -1,13 +1,21 @@
-"""What the scripts of a version's report read: the shown rows by column, their laws, and the bins of features."""
+"""What a page's scripts read, packed: of a version the shown rows by column, their laws, and the bins of features.
+
+And the templates of all pages, which are filled here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.conditional_calibration.regions import calibration_by_group
@@ -16,22 +24,12 @@ from congruence.kernels.marginal_calibration import actual_over_expected, has_to
 from congruence.kernels.pit import ORDERS, pit_scores
 from congruence.kernels.rng import stream
 from congruence.kernels.score_parts import QUANTILE_LEVELS
-from congruence.tasks.report.rendering import (
-    LETTERS,
-    SLICE,
-    as_json,
-    category_column,
-    coded_column,
-    number_column,
-    numbers,
-    rounded,
-)
 from congruence.tasks.scores.evaluation import Evaluation
 from congruence.tasks.scores.metrics.metric import Rows
-from congruence.tasks.scores.metrics.registry import REGION, column_labels
+from congruence.tasks.scores.metrics.registry import REGION, column_labels, metric_of
 from congruence.tasks.scores.points import is_numeric, searched_rows
 from congruence.tasks.scores.summary import slice_groups, tenths
-from congruence.tasks.sentences.calibration import short_name
+from congruence.tasks.sentences.calibration import probability, short_name
 
 EVIDENCE = "evidence"
 MOST_COLUMNS = 40
@@ -307,3 +305,95 @@ def along_each(
             record["ratio"] = [rounded(getattr(ratio, part)) for part in ends]
         found.append(record)
     return sorted(found, key=lambda each: -each["explained"])
+
+
+LETTERS = 60
+"""The longest key or value that is shown."""
+
+
+def numbers(values: Any) -> dict[str, str]:
+    """Numbers of any shape, row by row, as float32."""
+    return {"f32": _text(np.ascontiguousarray(values, dtype="<f4"))}
+
+
+def number_column(name: str, values: Array, label: str = "") -> dict[str, Any]:
+    """A column of numbers."""
+    return {"name": name, "label": label or name, "kind": "number", **numbers(values)}
+
+
+def category_column(name: str, values: pd.Series[Any]) -> dict[str, Any]:
+    """A column of at most 30 values; rarer ones are "other"."""
+    codes, names = slice_groups(values)
+    return coded_column(name, codes, [str(each)[:LETTERS] for each in names])
+
+
+def coded_column(name: str, codes: Array, values: list[str], label: str = "") -> dict[str, Any]:
+    """A column of codes, at most 256 of them, and what each stands for."""
+    packed = _text(np.ascontiguousarray(codes, dtype="u1"))
+    return {"name": name, "label": label or name, "kind": "category", "u8": packed, "values": values}
+
+
+def rounded(values: Any) -> list[float | None]:
+    """Numbers for JSON, to six significant digits; None for what is not finite."""
+    return [float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=float)]
+
+
+def as_json(value: Any) -> str:
+    """JSON that may stand inside a page's script element: no letter of it ends the element."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _text(values: Array) -> str:
+    return base64.b64encode(values.tobytes()).decode("ascii")
+
+
+SLICE = "slice:"
+"""Before the name of a slice column, which may be a feature, too."""
+
+_SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@cache
+def _environment() -> Environment:
+    folder = Path(__file__).parent / "templates"
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = number
+    environment.filters["probability"] = lambda value: probability(None if value != value else value)
+    environment.filters["label"] = label
+    return environment
+
+
+def render(template: str, *, scripts: Sequence[str] = (), **values: Any) -> str:
+    """The template of that name with its values, and with the scripts and the style of pages that people explore."""
+    script = "\n".join((_SCRIPTS / f"{name}.js").read_text() for name in scripts)
+    style = (_SCRIPTS / "page.css").read_text()
+    return _environment().get_template(template).render(script=script, style=style, **values)
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A number as people read it: four significant digits, thousands separated, a dash for nothing."""
+    if value is None or (isinstance(value, float) and value != value):
+        return "–"
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        return str(value)
+    plain = float(value)
+    if (plain.is_integer() or abs(plain) >= 1e4) and abs(plain) < 1e15:
+        return f"{plain:,.0f}"
+    return f"{plain:.{digits}g}" if 1e-4 <= abs(plain) < 1e4 else f"{plain:.{digits - 1}e}"
+
+
+def label(name: str) -> str:
+    """The name of a table's column as people read it."""
+    return metric_of(name).label.replace("_", " ")
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table by column name."""
+    return [{str(key): value for key, value in record.items()} for record in frame.to_dict("records")]

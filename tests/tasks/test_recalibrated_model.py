@@ -33,7 +33,7 @@ from congruence.tasks.mlflow.corrected_versions import pack_encoder
 from congruence.tasks.models.predictions import describe, restore
 from congruence.tasks.readers.base import spec
 from congruence.tasks.recalibration.model import RecalibratedModel, corrected_output, map_bytes, read_map
-from congruence.tasks.report.rendering import render
+from congruence.tasks.report.page import render
 from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue, PreviewRow, judgement
 from congruence.tasks.settings.sections import EncoderSettings, ModelVersion

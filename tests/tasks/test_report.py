@@ -24,9 +24,8 @@ from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.mlflow import runs
 from congruence.tasks.plots.evaluation import evaluation_figures, slice_readings
-from congruence.tasks.report.evaluation import evaluation_report, report_data
+from congruence.tasks.report.evaluation import evaluation_report, of_sentence, places_of, report_data
 from congruence.tasks.report.page import drawn_laws, shown_rows
-from congruence.tasks.report.rendering import of_sentence, places_of
 from congruence.tasks.scores import points
 from congruence.tasks.scores.correction import advise
 from congruence.tasks.scores.evaluation import CorrectionPreview, MetricValue, PreviewRow, Segment, verdict_of

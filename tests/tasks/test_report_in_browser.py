@@ -21,7 +21,7 @@ from congruence.tasks.comparison.versions import compare_versions
 from congruence.tasks.monitor.account import SCRIPTS, Series
 from congruence.tasks.report.comparison import comparison_report, reliability_page
 from congruence.tasks.report.evaluation import evaluation_report
-from congruence.tasks.report.rendering import as_json, render
+from congruence.tasks.report.page import as_json, render
 from congruence.tasks.scores.evaluation import SplitSummary, WhatIsWrong
 from congruence.tasks.scores.reliability import reliability
 
