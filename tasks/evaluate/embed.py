@@ -27,11 +27,12 @@ from congruence.tasks.data.settings import Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import BATCHES_IN_FLIGHT, Encoder, InvalidRow
 from congruence.tasks.encoders.loading import warm_encoder
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.settings.evaluation import StoreSettings
 from congruence.tasks.settings.sections import EncoderSettings
-from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
-from congruence.tasks.store.objects import StoreAddress, store_header
+from congruence.tasks.store.embeddings import EmbeddingStore
+from congruence.tasks.store.objects import store_header
 
 _WAITING_SHARDS = 2
 
@@ -378,19 +379,18 @@ def settle_batch_size(encoder: Encoder, store: EmbeddingStore) -> str | None:
     return line
 
 
-def find_batch_size(split: Split, encoder: EncoderSettings, store: StoreAddress) -> str | None:
-    """Settle the batch size of the store in this process; see settle_batch_size."""
-    return settle_batch_size(warm_encoder(encoder), open_store_cached(store, split))
+def find_batch_size(encoder: EncoderSettings, rows: EvaluatedRows) -> str | None:
+    """Settle the batch size of the rows' store in this process; see settle_batch_size."""
+    return settle_batch_size(warm_encoder(encoder), rows.store)
 
 
 def embed_shards(
-    split: Split, shards: list[Shard], encoder: EncoderSettings, store: StoreAddress, threads: Mapping[str, int]
-) -> list[ShardReport]:
-    """Embed some shards of ``split`` in this process; shards that the store holds are skipped.
+    rows: EvaluatedRows, encoder: EncoderSettings, threads: Mapping[str, int], shards: list[Shard]
+) -> None:
+    """Embed some shards of ``rows`` in this process; shards that the store holds are skipped.
 
     Weights are loaded and the store is opened once per process. ``threads`` is what `decode_threads` says of workers.
     """
     warm = warm_encoder(encoder)
-    opened = open_store_cached(store, split)
-    settle_batch_size(warm, opened)
-    return embed_each(split, shards, warm, opened, threads=own_threads(threads))
+    settle_batch_size(warm, rows.store)
+    embed_each(rows.split, shards, warm, rows.store, threads=own_threads(threads))

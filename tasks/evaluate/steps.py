@@ -126,10 +126,11 @@ class Steps:
         """
         split = rows.split
         with self.to.progress(f"checking versions on {split.name}", len(versions), "versions") as advance:
-            checks = self.executor.map(partial(_check, self.settings, split), versions, name="check", fields=_labelled)
+            check = partial(checked_version, self.settings, split)
+            checks = self.executor.map(check, versions, name="check", fields=_labelled)
             checked, failures = _divided(checks, "check it on a few rows", advance)
-        for label, (_, warnings) in checked.items():
-            for warning in warnings:
+        for label, (_, report) in checked.items():
+            for warning in report.warnings:
                 self.to.say(f"{label} on {split.name}: {warning}")
         return {label: served for label, (served, _) in checked.items()}, failures
 
@@ -157,13 +158,14 @@ class Steps:
         found = split.rows - sum(shard.rows for shard in pending)
         with self.to.progress(f"embedding {split.name}", split.rows, found=found, at_once=at_once) as advance:
             if pending and (encoder.searches_batch_size or self._workers_may_search()):
-                find = partial(find_batch_size, split, settings.encoder)
-                (done,) = self.executor.map(find, [rows.address], name="find batch size", retries=1)
+                find = partial(find_batch_size, settings.encoder)
+                (done,) = self.executor.map(find, [rows], name="find batch size", retries=1)
                 if (finding := done.result()) is not None:
                     self.to.say(f"embedding {split.name}: {finding}")
-            work = partial(_embed_shards, self.settings, rows, threads)
+            work = partial(embed_shards, rows, settings.encoder, threads)
             for ended in self.executor.map(work, groups, name="embed", retries=_EMBED_RETRIES, fields=_shards):
-                advance(ended.result())
+                ended.result()
+                advance(sum(shard.rows for shard in ended.item))
         allowed = settings.max_invalid if max_invalid is None else max_invalid
         folder = settings.home_folder / "invalid-rows"
         reasons = store.reasons()
@@ -200,7 +202,7 @@ class Steps:
         failures: Failures = {}
         at_once = slots * sum(shard.rows for shard in groups[0])
         with self.to.progress(f"predicting {split.name}", split.rows * len(versions), at_once=at_once) as advance:
-            ask = partial(_predict, self.settings)
+            ask = partial(_asked, self.settings, EvaluatedRows.predict)
             for done in self.executor.map(ask, pieces, name="predict", retries=1, fields=_of_piece):
                 _, label, group = done.item
                 last = group[-1].stop - 1
@@ -220,7 +222,7 @@ class Steps:
         pieces = [(rows, label, group) for group in groups_of_shards(split.shards, self.executor.slots)]
         found: dict[int, str] = {}
         with self.to.progress(f"finding rows of {split.name} that {label} refuses", split.rows) as advance:
-            ask = partial(_find_refused, self.settings)
+            ask = partial(_asked, self.settings, EvaluatedRows.refused)
             for done in self.executor.map(ask, pieces, name="find refused rows", fields=_of_piece):
                 found |= done.result()
                 advance(sum(shard.rows for shard in done.item[2]))
@@ -247,9 +249,9 @@ class Steps:
         return {label: why for label, why in found.items() if why is not None}
 
     def _solved(self, task: SolveWork, labels: list[str]) -> str | None:
-        work = partial(_solve if self.executor.client is not None else _solve_here, self.settings)
+        work = partial(_solve if self.executor.client is not None else measure_group, self.settings)
         named = labels[0] if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
-        pieces = [(task.of_versions(labels), labels)]
+        pieces = [task.of_versions(labels)]
         (done,) = self.executor.map(work, pieces, name="solve", fields=lambda _: {"version": named})
         return done.failure(named)
 
@@ -312,12 +314,6 @@ def _of_piece(piece: Piece) -> dict[str, str]:
     return {"version": piece[1], **_shards(piece[2])}
 
 
-def _check(settings: EvaluationSettings, split: Split, version: ModelVersion) -> tuple[ServedVersion, tuple[str, ...]]:
-    use_tracking(settings.tracking)
-    served, report = checked_version(settings, split, version)
-    return served, report.warnings
-
-
 def checked_version(
     settings: EvaluationSettings, split: Split, version: ModelVersion
 ) -> tuple[ServedVersion, ContractReport]:
@@ -327,6 +323,7 @@ def checked_version(
         ContractError: it cannot be loaded, or does not keep it.
         TrackingError: MLflow does not answer.
     """
+    use_tracking(settings.tracking)
     step = f"loading {version.label}"
 
     def load() -> tuple[ServedVersion, ContractReport]:
@@ -341,37 +338,18 @@ def checked_version(
         return with_retries(step, load, settings.tracking)
 
 
-def _embed_shards(
-    settings: EvaluationSettings, rows: EvaluatedRows, threads: dict[str, int], shards: list[Shard]
-) -> int:
-    """Embed some shards; finished ones are skipped. The number of their rows."""
-    reports = embed_shards(rows.split, shards, settings.encoder, rows.address, threads)
-    return sum(report.rows for report in reports)
-
-
-def _predict(settings: EvaluationSettings, piece: Piece) -> None:
+def _asked(settings: EvaluationSettings, ask: Callable[[EvaluatedRows, str, list[Shard]], R], piece: Piece) -> R:
+    """What some rows are asked, where MLflow is that of the settings."""
     use_tracking(settings.tracking)
-    rows, label, shards = piece
-    rows.predict(label, shards)
+    return ask(*piece)
 
 
-def _find_refused(settings: EvaluationSettings, piece: Piece) -> dict[int, str]:
-    use_tracking(settings.tracking)
-    rows, label, shards = piece
-    return rows.refused(label, shards)
-
-
-def _solve(settings: EvaluationSettings, piece: tuple[SolveWork, list[str]]) -> None:
+def _solve(settings: EvaluationSettings, task: SolveWork) -> None:
     """On a worker, which prepares the system; all workers take tiles and versions."""
-    task, labels = piece
     split = task.reference.split.name
     use_tracking(settings.tracking)
     with about(split), worker_client() as client:
-        solve_versions(client, settings, task, labels, lambda line: tell(f"solving {split}: {line}"))
-
-
-def _solve_here(settings: EvaluationSettings, piece: tuple[SolveWork, list[str]]) -> None:
-    measure_group(settings, piece[0])
+        solve_versions(client, settings, task, lambda line: tell(f"solving {split}: {line}"))
 
 
 def _score(

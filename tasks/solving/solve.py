@@ -70,7 +70,6 @@ def solve_versions(
     client: Client,
     settings: EvaluationSettings,
     work: SolveWork,
-    labels: list[str],
     announce: Callable[[str], None],
 ) -> None:
     """Measure every version whose measurement is not kept yet, and keep it.
@@ -81,20 +80,20 @@ def solve_versions(
     Raises:
         BudgetError: rows that are held do not fit a worker, or the tiles of a factor the cluster.
     """
-    missing = [label for label in labels if work.kept[label].read() is None]
-    if not missing:
+    work = work.of_versions([label for label, kept in work.kept.items() if kept.read() is None])
+    if not work.kept:
         return
-    for label in missing:  # columns of a solve that was interrupted, perhaps with other blocks of rows
-        work.kept[label].remove()
+    for kept in work.kept.values():  # columns of a solve that was interrupted, perhaps with other blocks of rows
+        kept.remove()
     n, d = sum(work.reference.sizes), work.reference.store.dimension
     memory = cluster_memory(client)
     if is_held(settings.solver, work.protocol, n, has_query=work.query is not None):
         _require_room(work.protocol, n, d, memory // max(1, len(client.nthreads())))
-        _solve_held(client, settings, work, missing, announce)
+        _solve_held(client, settings, work, announce)
     else:
         devices = worker_devices(client, settings.cluster)
         cards = sum(device.memory_bytes for device in devices.values()) if solves_on_cards(devices) else None
-        _solve_by_blocks(client, settings, work, missing, announce, memory, cards)
+        _solve_by_blocks(client, settings, work, announce, memory, cards)
 
 
 def is_held(solver: SolverSettings, protocol: EvaluationProtocol, n: int, *, has_query: bool) -> bool:
@@ -119,10 +118,9 @@ def _require_room(protocol: EvaluationProtocol, n: int, d: int, memory_bytes: in
         )
 
 
-def _solve_held(
-    client: Client, settings: EvaluationSettings, work: SolveWork, labels: list[str], announce: Callable[[str], None]
-) -> None:
+def _solve_held(client: Client, settings: EvaluationSettings, work: SolveWork, announce: Callable[[str], None]) -> None:
     """Each worker measures some versions, and makes the system for them."""
+    labels = list(work.kept)
     groups = np.array_split(labels, min(len(labels), max(1, len(client.nthreads()))))
     said = f"{len(labels)} version{'s' * (len(labels) > 1)} by {len(groups)} worker{'s' * (len(groups) > 1)}"
     announce(f"{sum(work.reference.sizes):,} rows in memory, {said}")
@@ -154,7 +152,6 @@ def _solve_by_blocks(
     client: Client,
     settings: EvaluationSettings,
     work: SolveWork,
-    labels: list[str],
     announce: Callable[[str], None],
     memory: int,
     cards: int | None,
@@ -166,8 +163,8 @@ def _solve_by_blocks(
         work.reference,
         settings,
         work.protocol,
-        labels,
-        partial(_keep, {label: work.kept[label] for label in labels}),
+        list(work.kept),
+        partial(_keep, work.kept),
         accuracy=accuracy_of(settings.solver),
         calibrated="calibration" in requested_metrics(settings.metrics),
         announce=announce,

@@ -229,13 +229,13 @@ def test_columns_of_an_interrupted_solve_by_other_blocks_are_not_mixed_with_a_la
 
     monkeypatch.setattr(solve, "_solve_by_blocks", by_one_block)
     monkeypatch.setattr(solve, "is_held", lambda *_, **__: False)
-    rows: Any = SimpleNamespace(sizes=[60], store=SimpleNamespace(dimension=3))
+    rows: Any = SimpleNamespace(sizes=[60], store=SimpleNamespace(dimension=3), of_versions=lambda _labels: rows)
     settings = EvaluationSettings.model_validate(
         {"splits": [{"name": "s", "uri": "s.parquet", "input": "x", "target": "y"}], "encoder": {"kind": "identity"}}
     )
     work = solve.SolveWork(EXACT, rows, None, {"version": address})
     with dask_client(ClusterSettings(kind="threads", workers=1)) as client:
-        solve.solve_versions(client, settings, work, ["version"], print)
+        solve.solve_versions(client, settings, work, print)
     assert left == []
     assert address.read() is not None
 
