@@ -104,8 +104,8 @@ def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFa
 
     from congruence.tasks.contract import ContractError
     from congruence.tasks.contract.loading import METADATA_KEY, resolved_contract
+    from congruence.tasks.models.predictions import ServedVersion, warm_model
     from congruence.tasks.models.registry import select
-    from congruence.tasks.models.worker import ServedVersion, warm_model
 
     version = select(uri)[-1]
     info = get_model_info(version.uri)

@@ -27,9 +27,9 @@ from congruence.tasks.evaluate.embed import decode_threads, embed_shards, find_b
 from congruence.tasks.evaluate.executors import Done, LocalExecutor, Observer, groups_of_shards, in_groups, tell
 from congruence.tasks.evaluate.plan import VersionOutcome, protocol_name
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
-from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.models.evaluated_rows import EvaluatedRows, try_contract
+from congruence.tasks.models.predictions import ServedVersion
 from congruence.tasks.models.registry import IN_USE, resolve
-from congruence.tasks.models.worker import ServedVersion, try_contract
 from congruence.tasks.runtime.errors import SplitError
 from congruence.tasks.runtime.lines import Advance, about
 from congruence.tasks.settings.evaluation import EvaluationSettings, entry_digest, settings_digest

@@ -1,34 +1,51 @@
 """The valid rows of a split by addresses: their holder reads embeddings, targets and predictions itself.
 
 What travels between processes is this: where the split lies, where its embeddings are kept and where each version's
-predictions are. Nothing is opened before it is asked for, and a process opens each thing once.
+predictions are. Nothing is opened before it is asked for, and a process opens each thing once. A version predicts each
+shard once; where it fails on some rows, these are asked again in halves until one is left, which is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 
 from congruence.kernels.arrays import Array, require_weights
 from congruence.kernels.dependence.blocks import RowDependence
 from congruence.kernels.distributions import Distribution
-from congruence.tasks.contract.loading import contract_digest
+from congruence.tasks.contract import ContractReport, check_contract
+from congruence.tasks.contract.loading import contract_digest, require_counts
+from congruence.tasks.contract.model import failure_text
 from congruence.tasks.data.settings import SampleDesign, Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.models.predictions import (
     NotPredictedError,
     PredictionAddress,
+    ServedVersion,
+    concatenate,
+    contract_rows,
     forget,
+    missing,
+    model_frame,
     object_name,
     read_predictions,
+    stored_predictions,
+    warm_model,
+    write_predictions,
 )
-from congruence.tasks.models.worker import ServedVersion, predict_shards, refused_in_shards, stored_predictions
+from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
 from congruence.tasks.store.objects import StoreAddress
 
+CONTRACT_ROWS = 32
+RATE_ROWS = 2048
+"""Rows, of tables and texts, that tell predicted rates from counts where the split names an exposure."""
 BLOCK_ROWS = 2**16
 FEWEST_ROWS = 2**11  # of a block, below which reading it and adding it up would show
 BLOCKS = 16  # of a short split: enough for some workers to end together
@@ -206,3 +223,175 @@ class EvaluatedRows:
         except NotPredictedError:
             self.predict(version, shards)
             return read_predictions(address, names)
+
+
+def predict_shards(
+    address: PredictionAddress,
+    served: ServedVersion,
+    split: Split,
+    shards: Sequence[Shard],
+    valid: Sequence[Array],
+) -> int:
+    """Predicts the valid rows of ``shards`` into the store, where they are not there yet; returns the rows in number.
+
+    To run on a worker. Each shard is stored as soon as it is predicted, so that is what a kill costs. ``valid`` has a
+    mask for each shard: the other rows cannot be embedded, or have no target.
+
+    Raises:
+        ContractError: the version cannot be loaded, or its output is not what its contract says; names version, rows
+            and reason. The other versions are not concerned.
+        MlflowException: MLflow does not answer; try again later.
+    """
+    pairs = ((shard, mask) for shard, mask in zip(shards, valid, strict=True) if mask.any())
+    asked = {object_name(split, shard, mask): (shard, mask) for shard, mask in pairs}
+    lacking = missing(address, list(asked))
+    if not lacking:
+        return 0
+    model, first, rows = warm_model(served), None, 0
+    for name in lacking:
+        shard, mask = asked[name]
+        frame = _valid_rows(split, shard, mask)
+        try:
+            found = model.predict(frame, start=shard.start)
+        except ContractError as error:
+            keys = dict(enumerate(split.keys(shard), shard.start))
+            raise naming_the_row(model.predict, frame, keys, error) from error
+        first = found[:1] if first is None else first
+        try:
+            concatenate([first, found[:1]])
+        except ContractError as error:
+            raise ContractError(f"{served.label}: {error}") from error
+        write_predictions(address, name, found)
+        rows += len(found)
+    return rows
+
+
+def refused_in_shards(
+    served: ServedVersion, split: Split, shards: Sequence[Shard], valid: Sequence[Array]
+) -> dict[int, str]:
+    """The valid rows of ``shards`` that the version gives no prediction for, and why, by row of the split.
+
+    To run on a worker.
+
+    Raises:
+        ContractError: see ``refused_rows``; or the version cannot be loaded.
+        MlflowException: MLflow does not answer.
+    """
+    model = warm_model(served)
+    found: dict[int, str] = {}
+    for shard, mask in zip(shards, valid, strict=True):
+        found |= refused_rows(model.predict, _valid_rows(split, shard, mask))
+    return found
+
+
+def try_contract(served: ServedVersion, split: Split, *, missing: bool = False) -> ContractReport:
+    """Load the version and try its contract on a few rows of ``split``, before the long work. To run on a worker.
+
+    ``missing``: rows that lack some features are among those that it will be asked for.
+
+    Raises:
+        ContractError: see ``check_contract``.
+        MlflowException: MLflow does not answer.
+    """
+    frame, targets = contract_rows(split, CONTRACT_ROWS, missing=missing)
+    model = warm_model(served)
+    try:
+        found = check_contract(model, frame, targets)
+        if targets is not None and split.settings.exposure is not None and split.settings.input_kind != "image":
+            frame, targets = contract_rows(split, RATE_ROWS, missing=missing)
+            require_counts(served.label, model.predict(frame), frame, targets)
+        return found
+    except ContractError as error:
+        keys = dict(enumerate(split.keys(split.shards[0])))
+        raise naming_the_row(model.predict, frame, keys, error) from error
+    except (Exception, SystemExit) as error:
+        raise ContractError(f"{served.label}: its contract cannot be checked: {failure_text(error)}") from error
+
+
+def _valid_rows(split: Split, shard: Shard, mask: Array) -> pd.DataFrame:
+    return model_frame(split, shard)[mask]
+
+
+_SECONDS = 300.0
+"""After so long what is found by then is said."""
+_WITHOUT_ANSWER = "predict.timeout"  # every half that holds the row would take as long again
+_FIRST_ROW = re.compile(r"\brows 0 to 0\b|\brow 0\b")
+_ONE_OF_ONE = re.compile(r" \(1 of 1 rows are\)")
+
+Ask = Callable[[pd.DataFrame], Distribution]
+
+
+def naming_the_row(ask: Ask, frame: pd.DataFrame, keys: Mapping[int, str], error: ContractError) -> ContractError:
+    """What to say of ``error``, which ``ask`` raised on ``frame``: of a row by its number in the split and its key.
+
+    A version that fails on the first row and on the last fails on all, as far as one can tell: then the error stands as
+    it is, and so it does where no half of the rows fails by itself.
+
+    Args:
+        ask: predicts rows, and counts them from 0 in its errors.
+        frame: the rows, its index their numbers in the split.
+        keys: the key of a row by its number.
+        error: what it raised.
+    """
+    ends = [frame.iloc[:1], frame.iloc[-1:]][: len(frame)]
+    if _WITHOUT_ANSWER in str(error) or len(ends) == 0:
+        return error
+    if len(ends) > 1 and all(_refusal(ask, part) is not None for part in ends):
+        return error
+    begun, half = time.monotonic(), len(frame) // 2
+    for part, refused in _refused_parts(ask, [frame.iloc[:half], frame.iloc[half:]]):
+        first, last = int(part.index[0]), int(part.index[-1])
+        if len(part) == 1:
+            return ContractError(_of_row(refused, f"row {first} of the split (key {keys[first]!r})"))
+        if time.monotonic() - begun > _SECONDS:
+            return ContractError(f"{refused}; it is one of the rows {first} to {last} of the split")
+    return error  # rows are refused together alone
+
+
+def refused_rows(ask: Ask, frame: pd.DataFrame) -> dict[int, str]:
+    """The rows of ``frame`` that a version cannot take by themselves, and why, by row of the split.
+
+    ``ask`` and ``frame`` are those of ``naming_the_row``.
+
+    Raises:
+        ContractError: what ``ask`` raised, where rows are refused together alone, it answers to none within its time
+            limit, or the search has taken five minutes.
+    """
+    begun = time.monotonic()
+    found: dict[int, str] = {}
+    first: ContractError | None = None
+    for part, refused in _refused_parts(ask, [frame]):
+        if _WITHOUT_ANSWER in str(refused) or time.monotonic() - begun > _SECONDS:
+            raise refused
+        first = first or refused
+        if len(part) == 1:
+            found[int(part.index[0])] = _of_row(refused, "this row")
+    if first is not None and not found:
+        raise first
+    return found
+
+
+def _refused_parts(ask: Ask, parts: list[pd.DataFrame]) -> Iterator[tuple[pd.DataFrame, ContractError]]:
+    """The parts that are refused and why, each before those of its halves that are, in the order of the rows."""
+    left = parts[::-1]
+    while left:
+        part = left.pop()
+        if len(part) and (error := _refusal(ask, part)) is not None:
+            yield part, error
+            half = len(part) // 2
+            left += [part.iloc[half:], part.iloc[:half]] if half else []
+
+
+def _of_row(error: ContractError, row: str) -> str:
+    """``error`` of one row that was asked alone, with ``row`` for it."""
+    text, named = _FIRST_ROW.subn(row, _ONE_OF_ONE.sub("", str(error)), count=1)
+    text = re.sub(r"; rows are counted from row \d+ of the split", "", text)
+    return text if named else f"{text}; it is {row}"
+
+
+def _refusal(ask: Ask, frame: pd.DataFrame) -> ContractError | None:
+    try:
+        ask(frame)
+    except ContractError as error:
+        return error
+    return None

@@ -1,4 +1,4 @@
-"""The predictions of one version, shard by shard, beside the embeddings: no shard is predicted twice.
+"""A version, loaded once per process to predict; and its predictions, kept shard by shard beside the embeddings.
 
     <store>/predictions/<version>-<contract>/<shard digest>-<digest of the rest>.npz
 
@@ -11,27 +11,39 @@ for each row that was predicted, and a description as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+from mlflow.models import Model
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions import Distribution, Mixture
 from congruence.kernels.distributions.recalibrated import NormalScoreMap, Recalibrated, RecalibratedCount
 from congruence.kernels.errors import CongruenceError, InvalidInputError
+from congruence.tasks.contract import PredictionSettings, PredictiveModel
+from congruence.tasks.contract.loading import fetch, loading_remedy
+from congruence.tasks.contract.model import EXPOSURE, failure_text
 from congruence.tasks.contract.settings import families
 from congruence.tasks.data.locations import ContentDigest, combine
-from congruence.tasks.data.settings import Shard
-from congruence.tasks.data.split import Split
-from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.data.settings import Shard, StoredColumns
+from congruence.tasks.data.split import Split, runs
+from congruence.tasks.encoders.base import InvalidRow
+from congruence.tasks.encoders.images import decode_image
+from congruence.tasks.models.processes import ModelProcess
+from congruence.tasks.runtime.errors import ContractError, SettingsError
 from congruence.tasks.runtime.files import digest_of, from_npz, to_npz
 from congruence.tasks.runtime.memory import MadeOnce
-from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.settings.sections import EncoderSettings, ModelVersion, PredictSettings
 from congruence.tasks.store.objects import ObjectStore
 
 _FORMAT = 3
@@ -220,3 +232,158 @@ def _describe(distribution: Distribution, arrays: dict[str, Array], prefix: str)
     parameters = distribution.parameters()
     arrays |= {f"{prefix}{name}": values for name, values in parameters.items()}
     return {"family": distribution.family, "parameters": list(parameters)}
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ServedVersion:
+    """All that a worker needs to load a version: small, picklable, without the version itself.
+
+    Attributes:
+        version: which.
+        contract: how its output is read, see ``resolved_contract``.
+        tracking_uri: MLflow server or database; the process's current one where it is None.
+        registry_uri: the model registry; that of ``tracking_uri`` where it is None.
+        settings: whether it runs in a process of its own.
+        environments: folder, on the worker's machine, that keeps the environments of versions.
+        inputs: the columns that it is given, where its entry of ``models:`` names them.
+        stored: where its predictions are columns of the split, these: then no model is loaded.
+    """
+
+    version: ModelVersion
+    contract: PredictionSettings
+    tracking_uri: str | None = field(default=None, repr=False)
+    registry_uri: str | None = field(default=None, repr=False)
+    settings: PredictSettings = field(default_factory=PredictSettings)
+    environments: str = ".congruence/environments"
+    inputs: tuple[str, ...] | None = None
+    stored: StoredColumns | None = None
+
+    @property
+    def label(self) -> str:
+        """``name/version``."""
+        return self.version.label
+
+    @property
+    def key(self) -> str:
+        """What differs between two versions, or two ways to read or run one."""
+        parts = (self.tracking_uri, self.version.model_id or self.version.uri, self.version.run_id)
+        read = f"{self.contract.model_dump_json()} {self.inputs} {self.stored}"
+        return f"{parts} {read} {self.settings.model_dump_json()} {self.environments}"
+
+
+def warm_model(served: ServedVersion) -> PredictiveModel:
+    """The version, loaded at most once in this process while it is one of the two asked last; for any thread.
+
+    Raises:
+        ContractError: it cannot be loaded.
+        MlflowException: MLflow does not answer.
+    """
+    return _models.get(served.key, lambda: _load(served))
+
+
+_models = MadeOnce[PredictiveModel](2)
+"""One is loaded at a time: MLflow's addresses and the import path belong to the process."""
+
+
+class _Answers:
+    """Stored predictions as a model that answers with the columns that it is given, under their own names."""
+
+    metadata = Model()
+
+    def __init__(self, columns: dict[str, str]) -> None:
+        self.columns = columns
+
+    def predict(self, data: pd.DataFrame) -> pd.DataFrame:
+        return data.rename(columns=self.columns)
+
+
+def stored_predictions(
+    served: ServedVersion, split: Split, shards: Sequence[Shard], valid: Sequence[Array]
+) -> Distribution:
+    """The stored predictions for the valid rows of ``shards``, read from the columns of the split.
+
+    ``valid`` has a mask for each shard.
+
+    Raises:
+        ContractError: the columns are not what the contract says; names version, row and reason.
+    """
+    columns, model, parts = list(served.stored.columns) if served.stored else [], warm_model(served), []
+    for start, stop in runs(shards):
+        frame = split.frame(Shard(0, start, stop - start, ""), columns)
+        exposure = split.settings.exposure and split.design([Shard(0, start, stop - start, "")]).exposure
+        parts.append(frame if exposure is None else frame.assign(**{EXPOSURE: exposure}))
+    whole = parts[0] if len(parts) == 1 else pd.concat(parts)
+    mask = np.concatenate(list(valid))
+    return model.predict(whole if mask.all() else whole[mask], start=shards[0].start)
+
+
+def _load(served: ServedVersion) -> PredictiveModel:
+    if served.stored is not None:
+        answers = _Answers(served.stored.columns)
+        return PredictiveModel(served.version, served.contract, answers, tuple(served.stored.columns))
+    if served.tracking_uri is not None and mlflow.get_tracking_uri() != served.tracking_uri:
+        mlflow.set_tracking_uri(served.tracking_uri)
+    registry = served.registry_uri or served.tracking_uri
+    if registry is not None and mlflow.get_registry_uri() != registry:
+        mlflow.set_registry_uri(registry)
+    started = time.perf_counter()
+    folder = fetch(served.version)
+    try:
+        model = ModelProcess(folder, served.label, served.settings, Path(served.environments))
+    except SettingsError:
+        raise
+    except Exception as error:
+        remedy = f"; {loading_remedy(error, served.version.uri)}" if served.settings.isolation == "none" else ""
+        raise ContractError(f"{served.label}: loading failed: {failure_text(error)}{remedy}") from error
+    logger.info("%s loaded in %.1f s", served.label, time.perf_counter() - started)
+    return PredictiveModel(served.version, served.contract, model, served.inputs)
+
+
+def model_frame(split: Split, shard: Shard) -> pd.DataFrame:
+    """The model inputs of ``shard``, predictions that are stored beside them, and the exposure of its rows if any.
+
+    The exposure, where the split names one, is the column ``EXPOSURE``.
+    """
+    frame = split.frame(shard, [*split.settings.model_input_columns, *split.settings.stored_columns])
+    exposure = None if split.settings.exposure is None else split.design([shard]).exposure
+    return frame if exposure is None else frame.assign(**{EXPOSURE: exposure})
+
+
+def contract_rows(split: Split, most: int, *, missing: bool = False) -> tuple[pd.DataFrame, Array | None]:
+    """Model inputs and targets of the first rows that will be evaluated, as far as one can tell: at most ``most``.
+
+    Left out are rows without a finite target, or whose input cannot be read (rows may be ``missing`` features): they
+    will have no embedding, so no version is asked for them. Targets are None where the split has none.
+    """
+    first = split.shards[0]
+    frame = model_frame(split, first)
+    targets = split.targets(first) if split.settings.target_columns else None
+    if split.settings.input_kind == "features":
+        usable = np.ones(len(frame), dtype=bool)
+        usable[list(split.features(first, missing=missing)[1])] = False
+    else:
+        needed = [name for name in frame.columns if name in split.settings.input_columns]
+        usable = frame[needed].notna().all(axis=1).to_numpy()
+    if targets is not None:
+        usable = usable & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
+    rows = np.flatnonzero(usable)[:most]
+    if split.settings.input_kind == "image":
+        rows = np.array(list(_with_image(split, first, usable, most)) or rows, dtype=np.int64)
+    return frame.iloc[rows], None if targets is None else targets[rows]
+
+
+def _with_image(split: Split, shard: Shard, usable: Array, most: int) -> Iterator[int]:
+    most_pixels = EncoderSettings().max_pixels
+    for row, read in enumerate(split.input_readers(shard)):
+        if most == 0:
+            return
+        if usable[row]:
+            try:
+                decode_image(read(), most_pixels)
+            except InvalidRow:
+                continue
+            most -= 1
+            yield row

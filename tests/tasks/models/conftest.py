@@ -15,10 +15,9 @@ from congruence.tasks.contract.loading import contract_digest, resolved_contract
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.models import worker
-from congruence.tasks.models.predictions import PredictionAddress, object_name
+from congruence.tasks.models import predictions
+from congruence.tasks.models.predictions import PredictionAddress, ServedVersion, object_name
 from congruence.tasks.models.registry import list_versions
-from congruence.tasks.models.worker import ServedVersion
 from congruence.tasks.settings.sections import PredictSettings
 
 ROWS = 50
@@ -29,9 +28,9 @@ FRAME = pd.DataFrame(
 
 @pytest.fixture(autouse=True)
 def no_model_outlives_its_test() -> Iterator[None]:
-    worker._models.clear()
+    predictions._models.clear()
     yield
-    worker._models.clear()
+    predictions._models.clear()
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from congruence.kernels.distributions import Samples
 from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.models import processes
-from congruence.tasks.models.predictions import PredictionAddress, read_predictions
+from congruence.tasks.models.evaluated_rows import predict_shards, try_contract
+from congruence.tasks.models.predictions import PredictionAddress, ServedVersion, read_predictions, warm_model
 from congruence.tasks.models.processes import build_variables, logged_environment, model_variables
-from congruence.tasks.models.worker import ServedVersion, predict_shards, try_contract, warm_model
 from congruence.tasks.runtime.errors import SettingsError
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
@@ -139,7 +139,7 @@ def test_every_kind_of_output_comes_over(registry: str, served: Served, our_pyth
 def test_nothing_is_left_of_a_version_that_is_no_longer_asked(
     registry: str, served: Served, our_python: None, tmp_path: Path
 ) -> None:
-    from congruence.tasks.models import worker
+    from congruence.tasks.models import predictions
 
     log(registry, "return pd.DataFrame({'loc': float(os.getpid()), 'scale': model_input['b']})", tmp_path)
     model = warm_model(served(predictions=NORMAL, isolation="environment"))
@@ -147,7 +147,7 @@ def test_nothing_is_left_of_a_version_that_is_no_longer_asked(
     assert process != os.getpid()
     folders = [model.pyfunc._folder, model.pyfunc._process.home]  # type: ignore[attr-defined]
     assert all(folder.exists() for folder in folders)
-    worker._models.clear()
+    predictions._models.clear()
     del model
     gc.collect()
     assert not any(folder.exists() for folder in folders)

@@ -26,18 +26,18 @@ from congruence.tasks.contract.loading import contract_digest, resolved_contract
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
-from congruence.tasks.models import worker
-from congruence.tasks.models.predictions import PredictionAddress, PredictionsError, missing, read_predictions
-from congruence.tasks.models.registry import list_versions
-from congruence.tasks.models.worker import (
+from congruence.tasks.models import predictions
+from congruence.tasks.models.evaluated_rows import predict_shards, refused_in_shards, refused_rows, try_contract
+from congruence.tasks.models.predictions import (
+    PredictionAddress,
+    PredictionsError,
     ServedVersion,
     contract_rows,
-    predict_shards,
-    refused_in_shards,
-    refused_rows,
-    try_contract,
+    missing,
+    read_predictions,
     warm_model,
 )
+from congruence.tasks.models.registry import list_versions
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
 Served = Callable[..., ServedVersion]
@@ -64,7 +64,7 @@ class Counting:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loaded: list[str] = []
         self.asked: list[tuple[str, int, tuple[str, ...]]] = []
-        load, predict = worker._load, PredictiveModel.predict
+        load, predict = predictions._load, PredictiveModel.predict
 
         def counted_load(served: ServedVersion) -> PredictiveModel:
             self.loaded.append(served.label)
@@ -74,7 +74,7 @@ class Counting:
             self.asked.append((model.identity.label, start, tuple(frame.columns)))
             return predict(model, frame, start=start)
 
-        monkeypatch.setattr(worker, "_load", counted_load)
+        monkeypatch.setattr(predictions, "_load", counted_load)
         monkeypatch.setattr(PredictiveModel, "predict", counted_predict)
 
 
@@ -381,7 +381,8 @@ def test_a_worker_finds_the_registry_by_its_address(registry: str, served: Serve
 
 THE_OTHER = """
 import pickle, sys
-from congruence.tasks.models.worker import predict_shards, warm_model
+from congruence.tasks.models.evaluated_rows import predict_shards
+from congruence.tasks.models.predictions import warm_model
 address, served, split, valid = pickle.load(open(sys.argv[1], "rb"))
 warm_model(served)
 print("ready", flush=True)
