@@ -43,7 +43,6 @@ _TOLD = "Finished in state"
 _FIELDS = {"run": "flow_run_id", "evaluation": "flow_run_name", "stage": "task_name", "task": "task_run_name"}
 """What Prefect's loggers of runs attach to their lines, also before and after the work, when nobody else names it."""
 
-
 _told_by_a_command = False
 
 

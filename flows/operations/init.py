@@ -13,14 +13,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from congruence.flows.operations.columns import (
-    SEEN_ROWS,
-    TARGET_NAMES,
-    ModelFacts,
-    Roles,
-    columns_roles,
-    may_name_rows,
-)
+from congruence.flows.operations.columns import SEEN_ROWS, TARGET_NAMES, ModelFacts, Roles, columns_roles, may_name_rows
 from congruence.tasks.data.sources import first_rows
 from congruence.tasks.readers.columns import numbered_draws, predicted_columns
 from congruence.tasks.runtime.errors import SettingsError

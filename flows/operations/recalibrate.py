@@ -28,7 +28,6 @@ from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import split_of_rows
-from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.encoders.loading import warm_encoder
 from congruence.tasks.evaluate.evaluation import index
 from congruence.tasks.evaluate.executors import dask_executor
@@ -47,7 +46,6 @@ from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import model_name, resolve
 from congruence.tasks.recalibration.fit import FittedVersion, fit_version, halves_of
-from congruence.tasks.recalibration.model import DescribedEmbedding
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.evaluation import PreviewRow, judgement
 from congruence.tasks.scores.metrics.registry import metric_of
@@ -172,7 +170,7 @@ def _corrected(
         except CongruenceError as error:
             found[parent.label] = error
             continue
-        origin = Origin(parent, predictions, split, half, protocol.digest, settings.seed)
+        origin = Origin(parent, predictions, split, half, protocol, settings.seed)
         if (before := find_recalibrated(origin, settings.tracking)) is not None:
             found[parent.label] = before, None
         else:
@@ -186,8 +184,7 @@ def _corrected(
             require_fault(origin.parent, fitted, force=force)
             require_inputs(split, fitted)
             require_exposure(split, origin.predictions)
-            embedding = _described(settings, protocol, split, encoder) if fitted.depends_on_input else None
-            found[label] = register_recalibrated(settings, origin, fitted, embedding), fitted.said
+            found[label] = register_recalibrated(settings, origin, fitted, encoder), fitted.said
         except CongruenceError as error:
             found[label] = error
     return [found[parent.label] for parent in parents]
@@ -324,20 +321,6 @@ def _fit(
 ) -> FittedVersion:
     use_tracking(settings.tracking)
     return fit_version(protocol, rows, label, half=half, seed=settings.seed)
-
-
-def _described(
-    settings: EvaluationSettings, protocol: EvaluationProtocol, split: Split, encoder: Encoder
-) -> DescribedEmbedding:
-    return DescribedEmbedding(
-        columns=split.settings.input_columns,
-        encoder={},
-        weights="",
-        dtype=settings.store.dtype,
-        normalize=protocol.normalize,
-        id=encoder.id,
-        preprocessing_digest=encoder.preprocessing_digest,
-    )
 
 
 def print_recalibrated(made: RecalibratedVersion) -> None:

@@ -299,7 +299,6 @@ def _check_targets(model: PredictiveModel, predictive: Distribution, targets: Ar
 _CLEARLY = 1.2
 """A mean prediction within this factor of the mean count is one of counts."""
 
-
 _REACH = 3.0
 
 

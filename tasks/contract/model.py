@@ -28,12 +28,7 @@ from mlflow.types.schema import Schema
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
 from congruence.tasks.contract.reading import _shown, read_distribution, without_categories
-from congruence.tasks.contract.settings import (
-    AUTO,
-    RATES,
-    PredictionSettings,
-    families,
-)
+from congruence.tasks.contract.settings import AUTO, RATES, PredictionSettings, families
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
 from congruence.tasks.runtime.errors import ContractError, trouble
@@ -235,12 +230,9 @@ _WORDS = {
     DataType.datetime: "dates (datetime)",
 }
 
-
 _NUMBERS = (DataType.double, DataType.float, DataType.long, DataType.integer, DataType.boolean)
 
-
 _PICTURES = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp", b"II*": ".tif"}
-
 
 _LOG_AGAIN = "or log the model again with an input_example that is like these rows"
 

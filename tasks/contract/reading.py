@@ -16,12 +16,7 @@ from congruence.kernels.distributions.base import Distribution
 from congruence.kernels.distributions.quantiles import TAILS
 from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.contract.settings import (
-    AUTO,
-    SHARED,
-    PredictionSettings,
-    families,
-)
+from congruence.tasks.contract.settings import AUTO, SHARED, PredictionSettings, families
 from congruence.tasks.readers.base import Spec, UnreadableOutputError, columns_of
 from congruence.tasks.readers.columns import predicted_columns
 from congruence.tasks.readers.read import read_output

@@ -27,12 +27,9 @@ _STATES = (
     "ETag", "etag", "e_tag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created",
 )  # fmt: skip
 
-
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
-
 _FIELD = re.compile(r"\{date(?::(?P<format>[^}]*))?\}")
-
 
 _PARTS = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%j": r"\d{3}"}
 
@@ -208,9 +205,7 @@ def _as_expression(glob: str) -> str:
 
 ROW_BYTES = 16
 
-
 _NULL_BITS = np.uint64(0x7FF8_0000_0000_DEAD)
-
 
 _EXACT = 2**53
 

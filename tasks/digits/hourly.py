@@ -25,7 +25,6 @@ DISPERSION = 0.15
 CORRELATION = 0.8
 FIRST_HOUR = "2026-03-02"
 
-
 SEED = 2
 """Of the demonstration: 5 in 100 series make even the true law look wrong, and this one is none of them."""
 

@@ -39,7 +39,6 @@ from congruence.tasks.settings.evaluation import EvaluationSettings
 
 _NUMBERED = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)/v?(?P<version>\d+)")
 
-
 _NUMBER = re.compile(r"(?:v|version)?[ _.-]?(?P<version>\d+)", re.IGNORECASE)
 
 

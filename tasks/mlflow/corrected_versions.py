@@ -19,10 +19,12 @@ from mlflow.models import Model, ModelSignature, infer_signature
 from mlflow.types import ColSpec, Schema
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
+from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.contract.loading import METADATA_KEY, fetch
 from congruence.tasks.contract.log import logged_model_name, without_notices
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import Split
+from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.mlflow.connection import connect, experiment_id, with_retries
 from congruence.tasks.mlflow.identity import PREFIX, identity_digest
 from congruence.tasks.models.registry import resolve
@@ -87,7 +89,7 @@ class Origin:
         predictions: how its output is read.
         split: the labelled split that the map is fitted on, or on half of.
         half: whether on half.
-        protocol_digest: whose kernel is used.
+        protocol: whose kernel and normalisation are used.
         seed: of the fit.
     """
 
@@ -95,7 +97,7 @@ class Origin:
     predictions: PredictionSettings
     split: Split
     half: bool
-    protocol_digest: str
+    protocol: EvaluationProtocol
     seed: int
 
     @property
@@ -106,7 +108,7 @@ class Origin:
             "predictions": self.predictions.digested(),
             "split": self.split.digest,
             "half": self.half,
-            "protocol": self.protocol_digest,
+            "protocol": self.protocol.digest,
             "seed": self.seed,
         }
         return identity_digest(parts)
@@ -150,7 +152,7 @@ def require_exposure(split: Split, predictions: PredictionSettings) -> None:
 
 
 def register_recalibrated(
-    settings: EvaluationSettings, origin: Origin, fitted: FittedVersion, encoder: DescribedEmbedding | None
+    settings: EvaluationSettings, origin: Origin, fitted: FittedVersion, encoder: Encoder
 ) -> ModelVersion:
     """Log the corrected model and register it as a new version of the parent's name, with tags and a description.
 
@@ -158,7 +160,7 @@ def register_recalibrated(
         settings: the evaluation's; MLflow points where they say.
         origin: what it is made from.
         fitted: the correction.
-        encoder: what embeds the inputs, where the correction depends on them.
+        encoder: of the settings, which is packed where the correction depends on the inputs.
 
     Raises:
         ContractError: the model, packed, does not answer as it should on a few rows.
@@ -168,21 +170,25 @@ def register_recalibrated(
         folder.mkdir()
         shutil.move(fetch(origin.parent), folder / PARENT)
         (folder / MAP).write_bytes(fitted.map)
-        write_description(folder, origin.parent.label, origin.predictions, _packed(settings, encoder, folder))
+        embedding = _packed(settings, origin, encoder, folder) if fitted.depends_on_input else None
+        write_description(folder, origin.parent.label, origin.predictions, embedding)
         example = _example(origin.split)
         answered, read_by = _try(folder, example, origin)
         signature = _signature(folder / PARENT, example, answered)
         return _register(settings.tracking, origin, fitted, folder, signature, read_by)
 
 
-def _packed(
-    settings: EvaluationSettings, encoder: DescribedEmbedding | None, folder: Path
-) -> DescribedEmbedding | None:
-    if encoder is None:
-        return None
+def _packed(settings: EvaluationSettings, origin: Origin, encoder: Encoder, folder: Path) -> DescribedEmbedding:
     packed, key = pack_encoder(settings.encoder, folder / WEIGHTS)
-    given = packed.model_dump(mode="json", exclude_unset=True)
-    return DescribedEmbedding(**{**vars(encoder), "encoder": given, "weights": key})
+    return DescribedEmbedding(
+        columns=origin.split.settings.input_columns,
+        encoder=packed.model_dump(mode="json", exclude_unset=True),
+        weights=key,
+        dtype=settings.store.dtype,
+        normalize=origin.protocol.normalize,
+        id=encoder.id,
+        preprocessing_digest=encoder.preprocessing_digest,
+    )
 
 
 def _example(split: Split) -> pd.DataFrame:

@@ -15,13 +15,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
-from congruence.tasks.mlflow.connection import (
-    FailedRequestError,
-    TrackingError,
-    active_run,
-    connect,
-    with_retries,
-)
+from congruence.tasks.mlflow.connection import FailedRequestError, TrackingError, active_run, connect, with_retries
 from congruence.tasks.mlflow.identity import (
     ADVICE,
     SECONDS,
@@ -45,12 +39,7 @@ from congruence.tasks.mlflow.runs import (
     write_run,
     write_texts,
 )
-from congruence.tasks.models.registry import (
-    IN_USE,
-    RegistryError,
-    baseline_version,
-    logged_model_record,
-)
+from congruence.tasks.models.registry import IN_USE, RegistryError, baseline_version, logged_model_record
 from congruence.tasks.plots.evaluation import evaluation_figures
 from congruence.tasks.plots.style import png
 from congruence.tasks.report.evaluation import evaluation_report

@@ -22,12 +22,7 @@ from mlflow.entities import Run
 
 from congruence.kernels.errors import ProtocolError
 from congruence.tasks.comparison.differences import ComparedVersion
-from congruence.tasks.mlflow.connection import (
-    RunFiles,
-    TrackingError,
-    connect,
-    with_retries,
-)
+from congruence.tasks.mlflow.connection import RunFiles, TrackingError, connect, with_retries
 from congruence.tasks.mlflow.identity import (
     ANY,
     COMPLETE,

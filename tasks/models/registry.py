@@ -22,12 +22,7 @@ from mlflow.entities.model_registry import ModelVersion as RegistryEntry
 from mlflow.exceptions import MlflowException
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.mlflow.connection import (
-    all_pages,
-    connect,
-    is_transient,
-    with_retries,
-)
+from congruence.tasks.mlflow.connection import all_pages, connect, is_transient, with_retries
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 _LOGGED_MODEL = re.compile(r"^models:/(?P<model_id>m-[0-9a-f]{32})(/.*)?$")

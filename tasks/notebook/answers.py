@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _HEIGHT = 760
 """Pixels of a report in a cell; it scrolls within."""
 
-
 _IN_THE_UNIT = re.compile(r"(redictions are [\d.,]+|targets lie [\d.,]+)(?= too | away )")
 
 

@@ -29,7 +29,6 @@ from congruence.tasks.readers.base import (
 GROUP = "congruence.readers"
 logger = logging.getLogger(__name__)
 
-
 _lent: dict[str, str] = {}
 
 

@@ -20,11 +20,7 @@ from congruence.kernels.dependence.blocks import RowDependence, TooFewBlocksErro
 from congruence.kernels.dependence.correlation import hold_out
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.protocol import EvaluationProtocol
-from congruence.kernels.recalibration.fit import (
-    RehearsalSplit,
-    recalibration_rehearsal,
-    rehearsal_split,
-)
+from congruence.kernels.recalibration.fit import RehearsalSplit, recalibration_rehearsal, rehearsal_split
 from congruence.kernels.recalibration.recalibration_map import RecalibrationMap
 from congruence.kernels.rng import keyed_uniforms
 from congruence.kernels.verdict import NOT_JUDGED, Verdict
@@ -55,7 +51,6 @@ FEWEST = 60
 _WORDS = {"nll": "NLL", "crps": "CRPS", "cce": "CCE", "mae": "MAE"}
 
 Kind = Literal["use", "recalibrate", "change the model", "bring more rows", "name what rows share"]
-
 
 MANY_DRAWS = 100
 """From which it does not matter that they are moved about their own middle: CRPS is 5 % too low of 10, 1 % of 50."""

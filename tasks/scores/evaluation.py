@@ -50,7 +50,6 @@ PARTS = {
 }
 """The metrics that are p-values of a part of the verdict, with the part's name (``kernels.verdict.WEIGHTS``)."""
 
-
 PROPER = ("crps_mean", "nll_mean")
 """The proper score that orders: the first that all have."""
 

@@ -236,7 +236,6 @@ COUNTS: Kind[CountReading] = Kind(
     _of_counts,
 )
 
-
 _REACH = 1.959963984540054
 
 

@@ -24,13 +24,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.samples import FEWEST_SCORED
 from congruence.kernels.engine.congruence_test import CongruenceTest
 from congruence.kernels.engine.results import CongruenceResult, ExpectedCongruence, excess_interval, excess_over
-from congruence.kernels.resampling import (
-    LARGEST_BLOCK,
-    Estimate,
-    ScoreStatistics,
-    sliced_statistics,
-    too_large_block,
-)
+from congruence.kernels.resampling import LARGEST_BLOCK, Estimate, ScoreStatistics, sliced_statistics, too_large_block
 from congruence.kernels.rng import stream
 from congruence.kernels.scores import central_intervals
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, MetricValue, finite_metrics

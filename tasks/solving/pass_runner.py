@@ -44,7 +44,6 @@ ARITY = 8  # sums merged at once
 _TIMES = "times of tasks"  # beside what a pass adds up
 _configuring = Lock()  # Dask's configuration belongs to the process
 
-
 T = TypeVar("T")
 
 

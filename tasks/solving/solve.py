@@ -206,7 +206,6 @@ _DESCRIPTION = "description"
 _LONGEST_NAME = 128
 _OF_ROWS = (PREFIX, "influence", "statistic")
 
-
 _KINDS: dict[str, Any] = {
     name: kind
     for module in (effects, local_reading, results, score_test)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 Better = Literal["lower", "higher", "neither"] | float
 Group = Literal["Distance", "Score", "Sharpness", "Calibration", "Totals and counts", "Others"]
 
-
 Place = Literal["headlines", "mlflow", "slices", "compared", "wins", "over_time"]
 """Where metrics are shown: the table of an evaluation in the terminal; the headline in MLflow, which is columns and
 charts of the list, the note of a run, the logged model and the run that trained it; the table of slices; the tables and
