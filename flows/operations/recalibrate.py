@@ -35,17 +35,19 @@ from congruence.tasks.evaluate.plan import VersionOutcome, encoder_protocol, wit
 from congruence.tasks.evaluate.steps import Steps, rows_of
 from congruence.tasks.evaluate.stored import require_models
 from congruence.tasks.mlflow.connection import use_tracking, with_retries
-from congruence.tasks.mlflow.corrected_versions import (
+from congruence.tasks.mlflow.reading import read_version
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.models.registry import model_name, resolve
+from congruence.tasks.recalibration.versions import (
+    FittedVersion,
     Origin,
     find_recalibrated,
+    fit_version,
+    halves_of,
     register_recalibrated,
     require_exposure,
     require_inputs,
 )
-from congruence.tasks.mlflow.reading import read_version
-from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.models.registry import model_name, resolve
-from congruence.tasks.recalibration.fit import FittedVersion, fit_version, halves_of
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.evaluation import PreviewRow, judgement
 from congruence.tasks.scores.metrics.registry import metric_of

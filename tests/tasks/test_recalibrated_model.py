@@ -29,10 +29,10 @@ from congruence.kernels.recalibration.recalibration_map import (
 from congruence.tasks.contract import ContractError
 from congruence.tasks.contract.reading import distribution_columns, output_columns, read_distribution
 from congruence.tasks.contract.settings import PredictionSettings
-from congruence.tasks.mlflow.corrected_versions import pack_encoder
 from congruence.tasks.models.predictions import describe, restore
 from congruence.tasks.readers.base import spec
 from congruence.tasks.recalibration.model import RecalibratedModel, corrected_output, map_bytes, read_map
+from congruence.tasks.recalibration.versions import pack_encoder
 from congruence.tasks.report.page import render
 from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue, PreviewRow, judgement

@@ -20,7 +20,7 @@ from congruence.tasks.data.usable import split_of_rows
 from congruence.tasks.evaluate.evaluation import evaluate
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan
-from congruence.tasks.recalibration.fit import halves_of
+from congruence.tasks.recalibration.versions import halves_of
 
 
 def invoke(registry: Any, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:

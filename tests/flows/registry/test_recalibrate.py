@@ -19,9 +19,8 @@ from congruence.kernels.dependence.correlation import hold_out
 from congruence.tasks.contract import ContractError
 from congruence.tasks.data.split import open_split
 from congruence.tasks.evaluate.plan import left_out
-from congruence.tasks.mlflow.corrected_versions import require_inputs
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.recalibration.fit import FittedVersion
+from congruence.tasks.recalibration.versions import FittedVersion, require_inputs
 from congruence.tasks.runtime.errors import SettingsError
 
 ROWS = 700
