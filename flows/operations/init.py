@@ -5,36 +5,21 @@ Data with columns of predictions are taken as what production stored: their file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from congruence.flows.operations.columns import SEEN_ROWS, TARGET_NAMES, ModelFacts, Roles, columns_roles, may_name_rows
 from congruence.tasks.data.sources import first_rows
-from congruence.tasks.readers.columns import numbered_draws, predicted_columns
+from congruence.tasks.readers.columns import VARIANCES, numbered_draws, predicted_columns
 from congruence.tasks.runtime.errors import SettingsError
 
 _VERSIONS = ("model_version", "version", "model", "model_id", "model_name", "scored_by")
-_VARIANCES = ("var", "variance", "sigma2", "y_var", "pred_var")
-ENCODERS = {
-    "image": (
-        "encoder: {kind: open_clip, model: ViT-B-32, pretrained: laion2b_s34b_b79k}\n"
-        "# offline: {kind: statistics} needs no weights; image backbones: kind timm; model compact knows digits only"
-    ),
-    "text": "encoder: {kind: open_clip_text, model: ViT-B-32, pretrained: laion2b_s34b_b79k}",
-    "features": "encoder: {kind: identity}    # each feature, standardised by its mean and scale on the split",
-}
-
-_DESIGN = {
-    "groups": ("patient", "rows of one value belong together: p-values and intervals take them as one"),
-    "time": ("timestamp", "the order of the rows: p-values and intervals allow for neighbours that are alike"),
-    "weight": ("w", "how much each row counts in means"),
-    "exposure": ("years", "what each count is of, such as insured years: for models of rates"),
-}
 
 
 def write_evaluation(
@@ -131,85 +116,38 @@ def model_facts(uri: str, row: Any = None, target: str | None = None) -> ModelFa
 def evaluation_text(data: str, roles: Roles, *models: ModelFacts | None) -> str:
     """The evaluation file, with a comment on every line that a person may want to change."""
     named = [model for model in models if model is not None]
-    more = f"; could be, too: {', '.join(roles.more_slices)}" if roles.more_slices else ""
-    lines = [
-        *_models(named, roles),
-        "splits:",
-        "  - name: test",
-        f"    uri: {in_yaml(data)}",
-        *_inputs(roles),
-        f"    target: {in_yaml(roles.target)}",
-        _entry("model_inputs", roles.model_inputs, "[a, b]", "what the model is given; by default what is encoded"),
-        _entry("key", roles.key, "id", "names each row in reports; by default its number does"),
-        _entry("slices", roles.slices, "[city]", f"columns whose values are reported one by one{more}"),
-        *(_entry(role, roles.design.get(role), *said) for role, said in _DESIGN.items()),
-        ENCODERS[roles.input_kind],
-        *(_predictions(named[0] if named else ModelFacts("")) if len(named) < 2 else ()),
-        "",
-        "# protocol: exact    # or preprint, ecai: values of different protocols do not compare",
-        "# gate:    # may a version replace the one in use? exit status 3: no, 4: undecided",
-        "#   maximum: {cce_mean: 0.05}",
-        "#   baseline: champion",
-        "#   not_worse_on: [cce_mean, nll_mean]",
-        "# home: .congruence    # where embeddings, predictions and MLflow's database are stored",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _entry(name: str, value: Any, example: str, comment: str, indent: int = 4) -> str:
-    """A line of the file; a comment with an example of it where there is no value."""
-    said = f"{name}: {in_yaml(value)}" if value else f"# {name}: {example}"
-    return f"{' ' * indent}{said}    # {comment}"
-
-
-def _inputs(roles: Roles) -> list[str]:
-    unused = f"; without {in_yaml(roles.left_out)[1:-1]}" if roles.left_out else ""
-    if roles.predicted:
-        shown = in_yaml(roles.predicted)[1:-1]
-        unused += f"; not {shown}, called as predictions: to judge these, name them under predictions with from"
-    return [
-        f"    input: {in_yaml(roles.input)}    # what the encoder reads{unused}",
-        f"    input_kind: {roles.input_kind}    # image, text or features",
-    ]
-
-
-def _models(models: Sequence[ModelFacts], roles: Roles) -> Iterator[str]:
-    """One line for a model, or for each of several with how it is read."""
-    if len(models) < 2:
-        name = models[0].uri if models else "models:/NAME@ALIAS"
-        yield f"models: [{in_yaml(name)}]    # models:/name/3, models:/name@alias, or a name for all of its versions"
-        return
-    yield "models:    # models:/name/3, models:/name@alias, or a name for all of its versions"
     given = roles.model_inputs or ([roles.input] if isinstance(roles.input, str) else roles.input)
-    for model in models:
-        entry: dict[str, Any] = {"uri": model.uri}
-        if model.describes_itself:
-            said = "its own metadata say how it is read"
-        elif model.asked_by or model.reads:
-            said = f"read from {model.asked_by}" if model.asked_by else f"its answer is read as {model.reads}"
-        else:
-            entry["predictions"] = {"family": "normal", "columns": {"loc": "mu", "scale": "sigma"}}
-            gives = f"; it gives {', '.join(model.outputs)}" if model.outputs else ""
-            said = f"check: how it is read is a guess{gives}"
-        if not model.has_signature and model.inputs and set(model.inputs) != set(given):
-            entry["model_inputs"] = list(model.inputs)
-        yield f"  - {in_yaml(entry if len(entry) > 1 else model.uri)}    # {said}"
+    entries = [_entry(model, given) for model in named]
+    first = named[0] if named else ModelFacts("")
+    return _filled("models.yaml", data=data, roles=roles, models=named, entries=entries, model=first)
 
 
-def _predictions(model: ModelFacts) -> list[str]:
+def _filled(template: str, **values: Any) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"yaml": in_yaml, "listed": lambda names: in_yaml(names)[1:-1]}
+    return environment.get_template(template).render(**values)
+
+
+def _entry(model: ModelFacts, given: Sequence[str]) -> tuple[str, str | dict[str, Any]]:
+    """How one of several models is read, and what stands of it under ``models:``."""
+    entry: dict[str, Any] = {"uri": model.uri}
     if model.describes_itself:
-        return ["# predictions: the version's own metadata say how its output is read"]
-    if model.asked_by:
-        return [f"# predictions: nothing to say; the distributions are read from {model.asked_by}"]
-    if model.reads:
-        return [f"# predictions: nothing to say; its answer is read as {model.reads}"]
-    if {"loc", "scale"} <= set(model.outputs):
-        return ["predictions: {family: normal, columns: {loc: loc, scale: scale}}    # check: the family is a guess"]
-    said = f" it gives {', '.join(sorted(model.outputs))}" if model.outputs else ""
-    return [
-        f"# predictions: {{family: normal, columns: {{loc: mu, scale: sigma}}}}    # how the output is read:{said}",
-        "#   or what its native model is asked: {method: pred_dist}; needed unless log_predictive_model logged it",
-    ]
+        said = "its own metadata say how it is read"
+    elif model.asked_by or model.reads:
+        said = f"read from {model.asked_by}" if model.asked_by else f"its answer is read as {model.reads}"
+    else:
+        entry["predictions"] = {"family": "normal", "columns": {"loc": "mu", "scale": "sigma"}}
+        gives = f"; it gives {', '.join(model.outputs)}" if model.outputs else ""
+        said = f"check: how it is read is a guess{gives}"
+    if not model.has_signature and model.inputs and set(model.inputs) != set(given):
+        entry["model_inputs"] = list(model.inputs)
+    return said, entry if len(entry) > 1 else model.uri
 
 
 def stored_evaluation_text(
@@ -243,14 +181,7 @@ def stored_evaluation_text(
     outcomes = None if targets is None else first_rows(targets, SEEN_ROWS)
     key = _stored_key(rest, version, outcomes)
     rest = rest.drop_columns([name for name in (version, time, key) if name is not None])
-    lines = ["predictions:    # read where they were stored: no model is loaded"]
-    lines.append(f"  from: {in_yaml(relative_address(data, output))}")
-    lines += [
-        _entry("key", key, "id", "names what was predicted: labels and versions meet on it", 2),
-        _entry("version", version, "model_version", "which version predicted; each is judged on its own rows", 2),
-        _entry("time", time, "scored_at", "when; `watch` looks at one week after the other", 2),
-        "  # model: NAME    # of the registered model whose versions these are, where MLflow has them",
-    ]
+    said = None
     if outcomes is None:
         roles = columns_roles(rest, target)
     else:
@@ -262,22 +193,15 @@ def stored_evaluation_text(
         joined, label = _outcome(outcomes, key, target)
         roles = columns_roles(rest.append_column(label, pa.nulls(len(rest), pa.float64())), label)
         said = {"uri": relative_address(str(targets), output), "key": joined, "target": label}
-        lines.append(f"  targets: {in_yaml(said)}    # outcomes; rows without one yet are left out")
-    lines += [*_family(predicted), "splits:", "  - name: production", *_inputs(roles)]
-    if outcomes is None:
-        lines.append(f"    target: {in_yaml(roles.target)}    # rows without one yet are left out")
-    lines.append(_entry("slices", roles.slices, "[city]", "columns whose values are reported one by one"))
-    lines.append(ENCODERS[roles.input_kind])
-    if roles.input_kind == "features":
-        lines.append("watch: {in_process_rows: 5000}    # periods of fewer rows are evaluated without a cluster")
-    lines += [
-        "",
-        "# gate:    # may a version replace another one? exit status 3: no, 4: undecided",
-        "#   baseline: NAME OF A VERSION",
-        "#   not_worse_on: [nll_mean]",
-        "# home: .congruence    # where embeddings, copies of rows and MLflow's database are stored",
-    ]
-    return "\n".join(lines) + "\n"
+    found = {"key": key, "version": version, "time": time, "targets": said, "predicted": predicted, "roles": roles}
+    return _filled(
+        "stored.yaml",
+        data=relative_address(data, output),
+        **found,
+        draws=numbered_draws(list(predicted)),
+        levels=len(predicted) > 2 or any(character.isdigit() for character in "".join(predicted[:1])),
+        variance=predicted[-1].lower() in VARIANCES,
+    )
 
 
 def _stored_key(rest: pa.Table, version: str | None, outcomes: pa.Table | None) -> str | None:
@@ -302,22 +226,6 @@ def _outcome(outcomes: pa.Table, key: str, target: str | None) -> tuple[str, str
             f"--target: which column of the outcomes is to be predicted? They have {', '.join(names)}; name one"
         )
     return joined, found
-
-
-def _family(predicted: Sequence[str]) -> list[str]:
-    if numbered_draws(list(predicted)):
-        return [
-            f"  # {predicted[0]} to {predicted[-1]} are read as {len(predicted)} draws of the target by their names"
-        ]
-    if len(predicted) > 2 or any(character.isdigit() for character in "".join(predicted[:1])):
-        return [f"  # {', '.join(predicted)} are read as quantiles by their names"]
-    location, spread = predicted
-    columns = in_yaml({"loc": location, "scale": spread})
-    return [
-        "  family: normal    # check: the family is a guess",
-        f"  columns: {columns}",
-        *(["  transforms: {scale: sqrt}    # a variance"] if spread.lower() in _VARIANCES else []),
-    ]
 
 
 def relative_address(data: str, output: Path) -> str:

@@ -34,7 +34,7 @@ _FEWEST_DRAWS = 3
 _LOCATIONS = ("mean", "mu", "mean_prediction", "y_mean", "pred_mean", "prediction_mean")
 _POINTS = ("prediction", "predicted", "pred", "y_pred", "y_hat", "yhat")
 _SPREADS = ("std", "sd", "sigma", "stddev", "std_dev", "stdev", "y_std", "pred_std", "prediction_std")
-_VARIANCES = ("var", "variance", "sigma2", "y_var", "pred_var")
+VARIANCES = ("var", "variance", "sigma2", "y_var", "pred_var")
 
 
 class ColumnsReader(Reader):
@@ -74,7 +74,7 @@ def _mean_and_spread(names: list[Any]) -> tuple[int, int] | None:
     plain = [str(name).strip().lower() for name in names]
     means = [place for place, name in enumerate(plain) if name in _LOCATIONS]
     means = means or [place for place, name in enumerate(plain) if name in _POINTS]
-    spreads = [place for place, name in enumerate(plain) if name in (*_SPREADS, *_VARIANCES)]
+    spreads = [place for place, name in enumerate(plain) if name in (*_SPREADS, *VARIANCES)]
     return (means[0], spreads[0]) if len(means) == len(spreads) == 1 else None
 
 
@@ -83,7 +83,7 @@ def _normal(names: list[Any], columns: list[Any], rows: int) -> Spec | None:
     if (places := _mean_and_spread(names)) is None or len(as_array(columns[places[0]])) != rows:
         return None
     mean, spread = (str(names[place]) for place in places)
-    squared = spread.strip().lower() in _VARIANCES
+    squared = spread.strip().lower() in VARIANCES
     note = (
         f"columns {mean!r} and {spread!r} are read as mean and {'variance' if squared else 'standard deviation'} of a "
         "normal distribution; predictions: {family: ..., columns: {...}} says otherwise"
