@@ -18,6 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -274,8 +275,9 @@ class FourierFeatures(FeatureMap):
         return np.asarray(np.ascontiguousarray(wave, dtype=np.complex128).view(np.float64) @ rows)
 
 
-def fourier_features(terms: Sequence[Density], low: float, high: float, tolerance: float) -> FourierFeatures:
-    """Returns features on [low, high] in the directions that the kernel uses there."""
+@lru_cache(maxsize=4)
+def fourier_features(terms: tuple[Density, ...], low: float, high: float, tolerance: float) -> FourierFeatures:
+    """Returns features on [low, high] in the directions that the kernel uses there; the last few are kept at hand."""
     step, count = _frequencies(terms, low, high, tolerance)
     frequencies = step * np.arange(count)
     weights = 2.0 * step * np.sum([term.at(frequencies) for term in terms], axis=0)  # folded onto positive frequencies
