@@ -15,9 +15,14 @@ from congruence.kernels.conditional_calibration import null
 DRAWS = 1_999
 
 
+def draw_less(patch: pytest.MonkeyPatch) -> None:
+    """In this process, until ``patch`` is undone."""
+    patch.setattr(null, "_STEPS", (DRAWS, null._STEPS[-1]))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def fewer_draws() -> Iterator[None]:
     """For the tests of a file."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(null, "_STEPS", (DRAWS, null._STEPS[-1]))
+        draw_less(patch)
         yield

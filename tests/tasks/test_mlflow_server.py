@@ -23,7 +23,7 @@ from congruence.tasks.mlflow.pages import list_page, run_link, view_key
 from congruence.tasks.mlflow.reading import read_version
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.scores.evaluation import MetricValue
-from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name, shown
+from congruence.tasks.scores.metrics.registry import logged_name, shown
 from congruence.tasks.settings.sections import TrackingSettings
 
 HEADLINES = ("headline/cce_mean", "calibration/cce_noise_floor", "headline/nll_mean", "headline/ece")
@@ -236,14 +236,6 @@ def test_the_list_over_the_wire_says_it_in_ten_seconds(server):
     assert [run["info"]["run_name"] for run in runs] == ["angle/2 on listed", "angle/1 on listed"], (
         "the better one first"
     )
-    for run in runs:
-        metrics = {metric["key"]: metric["value"] for metric in run["data"]["metrics"]}
-        tags = {tag["key"]: tag["value"] for tag in run["data"]["tags"] if not tag["key"].startswith("mlflow.")}
-        assert {name.partition("/")[0] for name in metrics} <= {*SECTIONS, "seconds"}
-        assert all(float(f"{value:.4g}") == value for value in metrics.values() if abs(value) < 1000)
-        assert len([name for name in metrics if name.startswith("headline/")]) <= 12
-        assert len(tags) <= 10
-        assert tags["verdict"].startswith(("wrong", "no fault found", "not judged"))
 
 
 def test_the_doctor_finds_it_well_and_leaves_nothing_behind(server, settings, tmp_path):

@@ -106,6 +106,8 @@ def test_everything_is_there(make_evaluation, versions, settings, client, split)
     assert run.data.metrics["intervals/cce_mean_low"] == float(f"{cce.low:.4g}")
     assert run.data.metrics["seconds/embed"] == 1.5
     assert {name.partition("/")[0] for name in run.data.metrics} <= {*SECTIONS, "seconds"}
+    assert all(float(f"{value:.4g}") == value for value in run.data.metrics.values() if abs(value) < 1000)
+    assert run.data.tags["verdict"].startswith(("wrong", "no fault found", "not judged"))
     assert len([name for name in run.data.metrics if name.startswith("headline/")]) <= 12
     assert len([name for name in run.data.tags if not name.startswith("mlflow.")]) <= 10
     assert run.data.params["protocol_digest"] == evaluation.protocol.digest
