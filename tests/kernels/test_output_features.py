@@ -100,7 +100,7 @@ def test_errors_are_those_of_the_fourier_rule(name):
     y, kernel = law.sample(1, seed=1)[:, 0], RBF(0.3)
     features = output_features(kernel, y, law)
     assert isinstance(features, CountFeatures)
-    waves = fourier_features([Density.of(RBF(0.3))], *features.range, 1e-12)
+    waves = fourier_features((Density.of(RBF(0.3)),), *features.range, 1e-12)
     counted, fourier = target_errors(y, law, kernel, features=features), target_errors(y, law, kernel, features=waves)
     np.testing.assert_allclose(counted.delta @ counted.delta.T, fourier.delta @ fourier.delta.T, atol=3e-12)
     np.testing.assert_allclose(counted.variance, fourier.variance, atol=3e-12)
