@@ -167,9 +167,10 @@ def walsh_hadamard(values: Array) -> Array:
     """sum_a (-1)^<a, g> v_a for every g, over the first axis, whose length is a power of two."""
     count = len(values)
     flat = np.array(values).reshape(count, -1)
-    half = 1
+    other, half = np.empty_like(flat), 1
     while half < count:
-        pairs = flat.reshape(count // (2 * half), 2, half, -1)
-        flat = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1)
-        half *= 2
+        pairs, made = (each.reshape(count // (2 * half), 2, half, -1) for each in (flat, other))
+        np.add(pairs[:, 0], pairs[:, 1], out=made[:, 0])
+        np.subtract(pairs[:, 0], pairs[:, 1], out=made[:, 1])
+        flat, other, half = other, flat, 2 * half
     return np.asarray(flat.reshape(values.shape))

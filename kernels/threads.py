@@ -54,6 +54,11 @@ def _threads() -> ThreadpoolController:
     return ThreadpoolController()  # looks through every loaded library: once is enough
 
 
+def _blas_has_threads() -> bool:
+    """Whether a limit changes anything: the thread that would hold it takes a millisecond to come and go."""
+    return any(each.num_threads != 1 for each in _threads().lib_controllers if each.user_api == "blas")
+
+
 class _SingleThreadedBlas:
     """One-thread BLAS while anyone wants it; the last to leave lifts the limit.
 
@@ -77,7 +82,7 @@ class _SingleThreadedBlas:
     def enter(self) -> None:
         with self._lock:
             self._users += 1
-            if self._users == 1:
+            if self._users == 1 and _blas_has_threads():
                 limited, self._unwanted = Event(), Event()
                 self._held = self._holder.submit(self._hold, limited, self._unwanted)
                 limited.wait()
@@ -88,6 +93,7 @@ class _SingleThreadedBlas:
             if self._users == 0 and self._held is not None:
                 self._unwanted.set()
                 self._held.result()
+                self._held = None
 
     @staticmethod
     def _hold(limited: Event, unwanted: Event) -> None:
