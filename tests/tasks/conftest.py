@@ -14,14 +14,18 @@ import pytest
 from comparable import as_compared, congruence_of
 from databases import mlflow_database
 from fewer_draws import fewer_draws as fewer_draws
+from mlflow import MlflowClient
 from PIL import Image
 
 from congruence.kernels.conditional_calibration.reading import group_reading
 from congruence.kernels.distributions import Normal
 from congruence.kernels.marginal_calibration import calibration_error_of_pit
 from congruence.kernels.protocol import EXACT
+from congruence.tasks.mlflow.evaluations import log_evaluation
+from congruence.tasks.mlflow.identity import finished_evaluations
+from congruence.tasks.mlflow.reading import logged_versions
 from congruence.tasks.scores.evaluation import INFLUENCE, Evaluation, MetricValue, SplitSummary
-from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 
 MakeEvaluation = Callable[..., Evaluation]
 
@@ -133,6 +137,27 @@ def compared(make_evaluation):
         )
         for version, change in changes.items()
     ]
+
+
+@pytest.fixture
+def tracked(tmp_path: Path) -> Iterator[TrackingSettings]:
+    """An empty MLflow of the test's own, at which MLflow points meanwhile."""
+    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
+    mlflow.set_tracking_uri(uri)
+    yield TrackingSettings(uri=uri, report=False)
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture
+def logged(make_evaluation: MakeEvaluation, tracked: TrackingSettings) -> tuple[Any, TrackingSettings, MlflowClient]:
+    """Two logged versions, the first much worse, and the settings of their MLflow."""
+    client = MlflowClient()
+    client.create_registered_model("angle")
+    for number, scale in (("1", 3.0), ("2", 1.0)):
+        client.create_model_version("angle", "file:///nowhere")
+        version = ModelVersion("angle", number, f"models:/angle/{number}")
+        log_evaluation(make_evaluation(model=version, scale=scale), tracked)
+    return logged_versions("test", finished_evaluations(tracked, "test"), tracked), tracked, client
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,10 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 from comparable import as_compared, congruence_of, if_honest
-from databases import mlflow_database
-from mlflow import MlflowClient
 
 from congruence.kernels.distributions import Normal
 from congruence.kernels.errors import InvalidInputError, ProtocolError
@@ -24,12 +21,9 @@ from congruence.tasks.comparison.differences import ComparedVersion, Pair, point
 from congruence.tasks.comparison.explored import _sentence
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
-from congruence.tasks.mlflow.evaluations import log_evaluation
-from congruence.tasks.mlflow.identity import finished_evaluations
-from congruence.tasks.mlflow.reading import logged_versions
 from congruence.tasks.report.comparison import comparison_data, comparison_report
 from congruence.tasks.scores.evaluation import MetricValue, SplitSummary
-from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
+from congruence.tasks.settings.sections import ModelVersion
 
 
 def model(version):
@@ -210,31 +204,19 @@ def test_the_rows_of_a_pair_are_those_that_differ_most_with_the_score_of_both(co
     assert "target" not in {each.name for each in pair.explored.along}, "scores given the target favour extremes"
 
 
-def test_comparisons_in_mlflow(make_evaluation, tmp_path):
-    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
-    settings = TrackingSettings(uri=uri, report=False)
-    client = MlflowClient(uri)
-    client.create_registered_model("angle")
-    for _ in range(2):
-        client.create_model_version("angle", "file:///nowhere")
-    mlflow.set_tracking_uri(uri)
-    try:
-        for version, scale in (("1", 3.0), ("2", 1.0)):
-            log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
-        logged = logged_versions("test", finished_evaluations(settings, "test"), settings)
-        comparison = compare_versions(logged, baseline="angle/1", resamples=200)
-        run_id = log_comparison(comparison, settings).run_id
-        assert log_comparison(comparison, settings).run_id == run_id
-        run = client.get_run(run_id)
-        metrics = run.data.metrics
-        assert metrics["angle-2/cce_mean_difference"] < 0
-        assert metrics["angle-2/cce_squared_mean_difference"] < metrics["angle-2/cce_squared_mean_difference_high"] < 0
-        assert metrics["angle-2/cce_squared_mean_p_value"] < 0.05
-        assert "angle-2/cce_mean_p_value" not in metrics
-        assert "| angle/2 |" in run.data.tags["mlflow.note.content"]
-        assert {item.path for item in client.list_artifacts(run_id)} >= {"comparison.html", "versions.json"}
-    finally:
-        mlflow.set_tracking_uri(before)
+def test_comparisons_in_mlflow(logged):
+    versions, settings, client = logged
+    comparison = compare_versions(versions, baseline="angle/1", resamples=200)
+    run_id = log_comparison(comparison, settings).run_id
+    assert log_comparison(comparison, settings).run_id == run_id
+    run = client.get_run(run_id)
+    metrics = run.data.metrics
+    assert metrics["angle-2/cce_mean_difference"] < 0
+    assert metrics["angle-2/cce_squared_mean_difference"] < metrics["angle-2/cce_squared_mean_difference_high"] < 0
+    assert metrics["angle-2/cce_squared_mean_p_value"] < 0.05
+    assert "angle-2/cce_mean_p_value" not in metrics
+    assert "| angle/2 |" in run.data.tags["mlflow.note.content"]
+    assert {item.path for item in client.list_artifacts(run_id)} >= {"comparison.html", "versions.json"}
 
 
 class Counted:

@@ -6,13 +6,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 from comparable import as_compared, if_honest
-from databases import mlflow_database
-from mlflow import MlflowClient
 from pydantic import ValidationError
 
 from congruence.kernels.errors import InvalidInputError
@@ -22,14 +19,13 @@ from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import best_of
 from congruence.tasks.mlflow.comparisons import log_decision
 from congruence.tasks.mlflow.connection import TrackingError
-from congruence.tasks.mlflow.evaluations import log_evaluation
 from congruence.tasks.mlflow.identity import finished_evaluations
-from congruence.tasks.mlflow.reading import gate_baseline, logged_versions
+from congruence.tasks.mlflow.reading import gate_baseline
 from congruence.tasks.models.registry import RegistryError, baseline_version
 from congruence.tasks.scores.evaluation import INFLUENCE, MetricValue
 from congruence.tasks.scores.metrics.definitions import EFFECTS
 from congruence.tasks.scores.metrics.registry import METRICS
-from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
+from congruence.tasks.settings.sections import ModelVersion
 
 MARGIN = {"baseline": "champion", "not_worse_on": ["cce_mean"]}
 
@@ -263,22 +259,6 @@ def test_an_infinite_likelihood_fails(compared):
     assert apply_gate(impossible, other, gate).outcome == "failed"
     assert apply_gate(other, impossible, gate).outcome == "passed"
     assert "infinite: a target was given no probability" in apply_gate(impossible, other, gate).reasons[0]
-
-
-@pytest.fixture
-def logged(make_evaluation, tmp_path):
-    """Two logged versions, the first much worse, and the settings of their MLflow."""
-    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
-    settings = TrackingSettings(uri=uri, report=False)
-    client = MlflowClient(uri)
-    client.create_registered_model("angle")
-    for _ in range(2):
-        client.create_model_version("angle", "file:///nowhere")
-    mlflow.set_tracking_uri(uri)
-    for version, scale in (("1", 3.0), ("2", 1.0)):
-        log_evaluation(make_evaluation(model=model(version), scale=scale), settings)
-    yield logged_versions("test", finished_evaluations(settings, "test"), settings), settings, client
-    mlflow.set_tracking_uri(before)
 
 
 def test_a_baseline_is_written_in_every_way_and_a_wrong_one_is_named(logged):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import pytest
-from databases import mlflow_database
 from mlflow import MlflowClient
 
 from congruence.flows.operations.listing import list_pages
@@ -26,14 +23,11 @@ LONGEST_TAG = 5000  # of an experiment, in every MLflow 3
 
 
 @pytest.fixture
-def tracked(tmp_path: Path) -> Iterator[TrackingSettings]:
-    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
-    mlflow.set_tracking_uri(uri)
+def tracked(tracked: TrackingSettings) -> TrackingSettings:
     client = MlflowClient()
     client.create_registered_model("angle")
     client.create_model_version("angle", source="/nowhere", description="Trained on *Tuesday*.")
-    yield TrackingSettings(uri=uri, report=False)
-    mlflow.set_tracking_uri(before)
+    return tracked
 
 
 def test_the_view_is_what_servers_with_and_without_named_views_read() -> None:

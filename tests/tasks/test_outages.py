@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import mlflow
 import pytest
 import requests
-from databases import mlflow_database
 from loopback import PostgreSQL
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
@@ -51,14 +49,6 @@ def test_a_tag_that_cannot_be_set_fails_no_version_whose_numbers_are_logged(
     monkeypatch.undo()
     assert log_evaluation(evaluation, tracked) == run.info.run_id
     assert "cce" in client.get_model_version("angle", "1").tags
-
-
-@pytest.fixture
-def tracked(tmp_path: Path) -> Iterator[TrackingSettings]:
-    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
-    mlflow.set_tracking_uri(uri)
-    yield TrackingSettings(uri=uri, report=False)
-    mlflow.set_tracking_uri(before)
 
 
 def test_what_may_succeed_a_little_later() -> None:
@@ -154,14 +144,11 @@ LOST = "the Dask scheduler was lost"
 
 
 @pytest.fixture
-def registered(tmp_path: Path) -> Iterator[TrackingSettings]:
-    before, uri = mlflow.get_tracking_uri(), mlflow_database(tmp_path)
-    mlflow.set_tracking_uri(uri)
+def registered(tracked: TrackingSettings) -> TrackingSettings:
     client = MlflowClient()
     client.create_registered_model("angle")
     client.create_model_version("angle", source="/nowhere")
-    yield TrackingSettings(uri=uri, report=False)
-    mlflow.set_tracking_uri(before)
+    return tracked
 
 
 @pytest.fixture
