@@ -18,7 +18,6 @@ import pytest
 import typer
 import yaml
 from databases import mlflow_database
-from fewer_draws import draw_less
 from markdown_it import MarkdownIt
 
 from congruence import kernels
@@ -80,11 +79,9 @@ RUN = [pytest.param(page, marks=run_where(page)) for page in pages_with("python"
 
 @pytest.mark.usefixtures("own_store")
 @pytest.mark.parametrize("page", RUN, ids=lambda page: name(page))
-def test_python_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs(page: Path) -> None:
     """All examples of a page, in their order, as a reader would run them."""
     known: dict[str, object] = {"__name__": "__main__"}
-    if all(expected is None for _, expected in examples(page)):  # else what is printed is of all draws
-        draw_less(monkeypatch)
     for file in (*DATA.glob("*/*.gz"), *DATA.glob("*/*.npz")):
         Path(file.name).symlink_to(file)
     for number, (code, expected) in enumerate(examples(page)):

@@ -14,7 +14,6 @@ import mlflow
 import pandas as pd
 import pytest
 from databases import mlflow_database
-from fewer_draws import fewer_draws as fewer_draws
 from filelock import FileLock
 from loopback import PrefectServer
 from prefect.context import _temporary_global_settings_context, get_settings_context

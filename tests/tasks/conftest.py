@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from comparable import as_compared, congruence_of
 from databases import mlflow_database
-from fewer_draws import fewer_draws as fewer_draws
 from mlflow import MlflowClient
 from PIL import Image
 

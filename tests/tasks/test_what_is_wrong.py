@@ -190,7 +190,7 @@ def test_the_report_begins_with_what_is_wrong(evaluations: dict[str, Evaluation]
     assert page.index('class="largest"') < page.index("<h2>Map</h2>") < page.index("<h2>Metrics</h2>")
     assert "the predicted spread is too large by a factor of" in page
     assert "predicted spread too small" in page
-    assert "against 1,999 simulations of a right version: exact" in page
+    assert "against 9,999 simulations of a right version: exact" in page
     assert "The predictive distribution is too narrow" in page, "the interpreter reads the regions"
     assert all(selection for _, selection in report_data(found).sentences)
 
