@@ -407,7 +407,9 @@ class Parametric(Distribution):
         return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
 
     def __getitem__(self, rows: Any) -> Self:
-        return type(self)(*(np.atleast_1d(values[rows]) for values in self.parameters().values()))
+        chosen = object.__new__(type(self))  # what was checked once stays right
+        chosen._hold(**{item.name: np.atleast_1d(getattr(self, item.name)[rows]) for item in fields(self)})  # type: ignore[arg-type]
+        return chosen
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:

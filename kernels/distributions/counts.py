@@ -77,6 +77,12 @@ class Count(Parametric):
         """P(Y > y) with the digits of small probabilities, which 1 - ``cdf`` has not; shapes as for ``cdf``."""
         return self._shaped(lambda values: np.where(values < 0.0, 1.0, self._beyond(_counts(values))), "survival", y)
 
+    def __getitem__(self, rows: Any) -> Self:
+        chosen = super().__getitem__(rows)
+        if "_window" in vars(self):
+            chosen._hold(_window=tuple(np.atleast_1d(end[rows]) for end in self._window))
+        return chosen
+
     def window(self, tail: float = TAIL_MASS) -> tuple[Array, Array]:
         """Whole numbers (lower, upper), each (n,), outside which each row has at most ``tail`` mass per side."""
         mean, reach = self.mean(), _REACH * self.std() + 1.0
