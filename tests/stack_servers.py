@@ -27,7 +27,8 @@ import psutil
 from loopback import QUIET, free_port
 
 from congruence.flows.receiver import register_webhook
-from congruence.tasks.dask.clusters import WORKER_ENVIRONMENT, dask_environment
+from congruence.tasks.dask.clusters import dask_environment
+from congruence.tasks.dask.fork_server import WORKER_ENVIRONMENT
 from congruence.tasks.runtime.memory import total_memory
 from congruence.tasks.settings.sections import TrackingSettings
 

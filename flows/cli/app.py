@@ -75,17 +75,20 @@ def evaluate(
         settings = first_look(settings)
     if dry_run:
         return _validate(settings, as_json)
-    from congruence.flows.cli.console import print_outcomes
-    from congruence.flows.cli.session import run_evaluation
+    from congruence.flows.cli.session import beginning_early
 
-    if settings.gate is None:
-        outcomes, decisions = run_evaluation(settings, again=again), []
-    else:
-        from congruence.flows.operations.gate import gate_outcomes, require_baselines
+    with beginning_early(settings):
+        from congruence.flows.cli.console import print_outcomes
+        from congruence.flows.cli.session import run_evaluation
 
-        require_baselines(settings)
-        outcomes = run_evaluation(settings, again=again)
-        decisions = gate_outcomes(settings, outcomes)
+        if settings.gate is None:
+            outcomes, decisions = run_evaluation(settings, again=again), []
+        else:
+            from congruence.flows.operations.gate import gate_outcomes, require_baselines
+
+            require_baselines(settings)
+            outcomes = run_evaluation(settings, again=again)
+            decisions = gate_outcomes(settings, outcomes)
     status = FAILED if any(outcome.status == "failed" for outcome in outcomes) else exit_status(decisions)
     if as_json:
         said = {"outcomes": [each.to_json() for each in outcomes], "gate": [each.to_json() for each in decisions]}

@@ -1,4 +1,8 @@
-"""Flows from the command line: on the Prefect server of the environment, or on one of our own while they run."""
+"""Flows from the command line: on the Prefect server of the environment, or on one of our own while they run.
+
+What an evaluation needs beside the command, a server and what workers load, starts before the command has loaded
+itself: only what that takes is imported here at once.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,19 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from congruence.flows.cli.console import say
 from congruence.flows.cli.options import explaining
-from congruence.tasks.data.ingest import require_columns
-from congruence.tasks.encoders.loading import asking_encoder
-from congruence.tasks.evaluate.plan import Plan, VersionOutcome
+from congruence.tasks.dask.fork_server import load_for_workers
 from congruence.tasks.runtime.errors import ClusterError, SettingsError, require_database
-from congruence.tasks.runtime.files import whole_file
+from congruence.tasks.runtime.files import tracking_uri, whole_file
 from congruence.tasks.runtime.memory import collector_paused
-from congruence.tasks.settings.evaluation import EvaluationSettings
+
+if TYPE_CHECKING:
+    from congruence.tasks.evaluate.plan import VersionOutcome
+    from congruence.tasks.settings.evaluation import EvaluationSettings
 
 
 def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list[VersionOutcome]:
@@ -34,10 +40,15 @@ def run_evaluation(settings: EvaluationSettings, *, again: bool = False) -> list
         CongruenceError: settings, data or models that cannot be evaluated; what the files' first rows show, and an
             encoder that cannot be loaded, before a server is waited for.
     """
+    from congruence.tasks.data.ingest import require_columns
+    from congruence.tasks.encoders.loading import asking_encoder
+    from congruence.tasks.evaluate.plan import Plan
+
     plan = Plan(settings, again=again)
     if (found := plan.outcomes()) is not None:
         return found
     with server_on_its_way() as server, explaining():
+        load_for_workers_of(plan.settings)
         for split in plan.settings.all_splits:
             require_columns(split)
         if settings.encoder.kind != "identity":  # kept in this process, which asks it for its names
@@ -64,20 +75,48 @@ def session() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def beginning_early(settings: EvaluationSettings) -> Iterator[None]:
+    """What an evaluation needs beside the command starts before the command has loaded itself, where it is needed.
+
+    It is for the first evaluation in a home folder; later ones may find that everything is done already.
+    """
+    store = settings.tracking.uri or tracking_uri(settings.home_folder)
+    is_there = not store.startswith("sqlite:///") or Path(store.removeprefix("sqlite:///")).exists()
+    if settings.plans_folder.exists() or not is_there:
+        yield
+        return
+    load_for_workers_of(settings)
+    with server_on_its_way():
+        yield
+
+
+def load_for_workers_of(settings: EvaluationSettings) -> None:
+    """Have what the workers of an evaluation need loaded beside this process, where they are forks."""
+    if settings.cluster.kind == "local":
+        load_for_workers(pictures=settings.encoder.kind in ("open_clip", "open_clip_text", "timm"))
+
+
 REFUSED_SECONDS = 10.0
 _SAID_AFTER_SECONDS, _START_SECONDS, _END_SECONDS = 20.0, 180.0, 5.0
 _DRAIN_SECONDS = 5.0
 _API = "PREFECT_API_URL"
 _PROGRAM = """
-import os, sys, threading
+import gc, os, sys, threading
+gc.set_threshold(100_000)  # what loading makes stays
 # The command holds the other end of standard input: its end, even by SIGKILL, is this process's.
 threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
 import uvicorn
 uvicorn.main()
 """
 _OPTIONS = ("--factory", "prefect.server.api.server:create_app", "--host", "127.0.0.1", "--log-level", "error")
-_ENVIRONMENT = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-"""Neither pages nor services, as in Prefect's own servers of this kind."""
+_ENVIRONMENT = {
+    "PREFECT_UI_ENABLED": "0",
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT__SERVER_FINAL": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "0",
+}
+"""Neither pages nor services, as in Prefect's own servers of this kind, nor reports to its makers."""
 
 
 @contextmanager
@@ -125,9 +164,7 @@ def server_on_its_way() -> Iterator[_Started | None]:
     Raises:
         SurroundingsError: the database of our own is damaged.
     """
-    from prefect.settings import PREFECT_API_URL
-
-    if PREFECT_API_URL.value() or _started.get() is not None:
+    if _started.get() is not None or _is_server_named():
         yield _started.get()
         return
     _prepare_database()
@@ -138,6 +175,18 @@ def server_on_its_way() -> Iterator[_Started | None]:
             yield _started.get()
         finally:
             _started.reset(token)
+
+
+def _is_server_named() -> bool:
+    """Whether Prefect knows a server: it is asked, which takes a second, where anything says something to it."""
+    said = any(os.environ.get(f"PREFECT_{name}") for name in ("API_URL", "PROFILE", "PROFILES_PATH"))
+    files = {_home() / "profiles.toml": b"", Path("prefect.toml"): b"", Path(".env"): b"PREFECT_"}
+    files[Path("pyproject.toml")] = b"[tool.prefect"
+    if not said and not any(path.is_file() and word in path.read_bytes() for path, word in files.items()):
+        return False
+    from prefect.settings import PREFECT_API_URL
+
+    return bool(PREFECT_API_URL.value())
 
 
 @contextmanager
@@ -172,6 +221,8 @@ def _await(server: subprocess.Popen[bytes], url: str) -> None:
                 f"if they are damaged, or set {_API} to a server of yours"
             )
         if waited > _SAID_AFTER_SECONDS and not is_said:
+            from congruence.flows.cli.console import say
+
             say("The embedded Prefect server is slow to start because the machine is busy; still waiting.")
             is_said = True
         time.sleep(0.05)
@@ -233,11 +284,10 @@ def make_database(path: Path) -> None:
     They are those of ``infra/prefect_tables.py``. A newer Prefect adds what it has beside them, as to any older
     database; an older one, which does not know them, is left to make its own.
     """
-    import prefect
-
     tables = Path(__file__).with_name("prefect_tables.sql").read_text()
     newest = tables.partition('INSERT INTO "alembic_version" VALUES(\'')[2].partition("'")[0]
-    migrations = Path(str(prefect.__file__)).parent / "server/database/_migrations/versions/sqlite"
+    prefect = find_spec("prefect")  # which takes a second to import
+    migrations = Path(str(prefect and prefect.origin)).parent / "server/database/_migrations/versions/sqlite"
     if path.exists() or not any(migrations.glob(f"*_{newest}_*.py")):
         return
     with closing(sqlite3.connect(":memory:")) as database, whole_file(path, replace=False) as stream:

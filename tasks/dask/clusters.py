@@ -6,6 +6,7 @@ import gc
 import importlib
 import inspect
 import logging
+import os
 import secrets
 import time
 import warnings
@@ -26,13 +27,12 @@ from pydantic import Field
 from tornado.iostream import StreamClosedError
 
 from congruence.kernels.threads import usable_cores
+from congruence.tasks.dask.fork_server import DASK_SETTINGS, WORKER_ENVIRONMENT, can_fork
 from congruence.tasks.dask.gpus import visible_cards
 from congruence.tasks.runtime.errors import ClusterError, SettingsError, mask_text
 from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE, total_memory
 from congruence.tasks.settings.parts import ClusterSettings, Strict, checked, read_keys
 
-DASK_SETTINGS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("dask.yaml").read_text(encoding="utf-8"))
-WORKER_ENVIRONMENT: dict[str, str] = DASK_SETTINGS["distributed"]["nanny"]["pre-spawn-environ"]
 NAME = "${name}"
 _IDLE_SECONDS = 3600
 """After so long without a task the Dask operator removes a cluster: that of a command that was killed."""
@@ -213,6 +213,7 @@ def _local_options(settings: ClusterSettings) -> dict[str, Any]:
         "processes": not threads,
         "memory_limit": settings.memory_per_worker or total_memory() // (1 if threads else workers),
         **_on_this_machine(settings),
+        **({} if threads else {"env": dict(os.environ)}),  # of now, and not of when the process began that they fork
     } | ({"host": None} if threads else {})
 
 
@@ -256,7 +257,9 @@ def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = log
         SettingsError: the cluster cannot be reached, or its package is not installed.
         ClusterError: the scheduler was lost inside the ``with``, or a task with every worker that took it.
     """
-    with dask.config.set(dask_configuration(settings)), _connected(settings, announce) as client:
+    forked = settings.kind == "local" and can_fork()
+    how = {"distributed.worker.multiprocessing-method": "forkserver"} if forked else {}
+    with dask.config.set(dask_configuration(settings) | how), _connected(settings, announce) as client:
         address = scheduler_address(client)
         # When a scheduler is lost, each client prints the traceback of its attempt to connect again.
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)

@@ -34,6 +34,24 @@ REQUEST, LOG, STATUS = "request.json", "log", "status"
 """In that folder: what to start; what the process writes; the status with which it ended."""
 
 
+is_nursery = False
+"""Whether this process forks supervisors."""
+
+
+def be_nursery(descriptor: int) -> None:
+    """Be the nursery from here on, in a fork that has all loaded, without the files and the session of its parent."""
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for place in range(3):
+            os.dup2(null, place)
+        os.dup2(descriptor, 3)
+        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        nursery(3)
+    finally:
+        os._exit(0)
+
+
 def nursery(descriptor: int) -> None:
     """Start what is asked for, until the asking process has ended."""
     asked = socket.socket(fileno=descriptor)

@@ -23,7 +23,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import sha256
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -310,7 +310,7 @@ class _Process:
         self.connection = Connection(os.dup(self.socket.fileno()))
         self.end = weakref.finalize(self, _end, self.socket, self.connection, self.home)
         with theirs:
-            _start(self.home, theirs)
+            _start_from(self.home, theirs)
 
     def receive(self) -> dict[str, Any]:
         """The next answer.
@@ -347,29 +347,47 @@ class _Process:
 
 
 _NURSERY = threading.Lock()
+_nurseries: dict[int, socket.socket] = {}
+"""At the other end is the nursery of the process of this number: a fork has one of its own."""
 
 
-@cache
-def _nursery(_of: int) -> socket.socket:
-    """To the one process of this one (by its number) that models' processes are forked from; see ``model_process``."""
-    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    with theirs:
-        subprocess.Popen(
-            [sys.executable, _SCRIPT, "--nursery", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-    return ours
-
-
-def _start(home: Path, end: socket.socket) -> None:
-    """Have the nursery start what the folder says, to be asked at the other end of the socket."""
+def _start_from(home: Path, end: socket.socket) -> None:
+    """Have the nursery start what the folder ``home`` says, to be asked at the other end of the socket ``end``."""
     with _NURSERY:
         try:
-            socket.send_fds(_nursery(os.getpid()), [str(home).encode()], [end.fileno()])
+            socket.send_fds(_nursery(), [str(home).encode()], [end.fileno()])
         except OSError:  # it was killed, or an import that a model needs ended it
-            _nursery.cache_clear()
-            socket.send_fds(_nursery(os.getpid()), [str(home).encode()], [end.fileno()])
+            del _nurseries[os.getpid()]
+            socket.send_fds(_nursery(), [str(home).encode()], [end.fileno()])
+
+
+def _nursery() -> socket.socket:
+    if os.getpid() not in _nurseries:
+        ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        with theirs:
+            subprocess.Popen(
+                [sys.executable, _SCRIPT, "--nursery", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        _nurseries[os.getpid()] = ours
+    return _nurseries[os.getpid()]
+
+
+def fork_nursery() -> None:
+    """Begin with a nursery that is a fork of this process, which has one thread and has loaded what models need."""
+    if model_process.is_nursery:
+        return
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    model_process.is_nursery = True
+    if os.fork() == 0:
+        model_process.be_nursery(theirs.fileno())
+    model_process.is_nursery = False
+    theirs.close()
+    _nurseries[os.getpid()] = ours
 
 
 def _preloaded(folder: Path) -> list[str]:

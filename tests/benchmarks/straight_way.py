@@ -178,6 +178,8 @@ def sample(process: psutil.Popen, used: dict[tuple[int, str], Used]) -> None:
 def kind_of(one: psutil.Process) -> str:
     """By its command line."""
     line = " ".join(one.cmdline())
+    if "forkserver" in line:  # workers are forks of one that has loaded what they need
+        return "worker" if "forkserver" in " ".join(one.parent().cmdline()) else "fork server"
     if "spawn_main" in line:
         return "worker"
     return "Prefect server" if "uvicorn" in line else "command" if "cli.main" in line else "other"

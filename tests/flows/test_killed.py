@@ -42,7 +42,8 @@ def test_a_flow_survives_the_death_of_a_worker(
         while not shards(store):
             time.sleep(0.01)
         done.update({path: path.stat().st_mtime_ns for path in shards(store)})
-        worker = next(child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline()))
+        server = next(child for child in psutil.Process().children() if "forkserver" in " ".join(child.cmdline()))
+        worker = server.children()[0]
         worker.kill()
         killed.append(worker.pid)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
@@ -72,6 +75,44 @@ def test_a_wrong_column_or_encoder_is_said_once_and_starts_nothing(
         shown = capsys.readouterr()
         assert (shown.out + shown.err).count(said) == 1
         assert shown.err.startswith("Error: ")
+
+
+@pytest.mark.parametrize("known", ["nothing", "no store", "an evaluation"])
+def test_what_is_needed_starts_early_where_nothing_was_evaluated_yet(
+    content: Content, home: Path, monkeypatch: pytest.MonkeyPatch, known: str
+) -> None:
+    store, begun = home / "mlflow.db", []
+    store.unlink(missing_ok=True)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
+    monkeypatch.setattr(session, "load_for_workers_of", lambda _: begun.append("workers"))
+    monkeypatch.setattr(session, "server_on_its_way", lambda: nullcontext(begun.append("server")))
+    if known != "no store":
+        store.touch()
+    if known == "an evaluation":
+        (home / "plans").mkdir()
+    with session.beginning_early(EvaluationSettings.model_validate(content(models=["m"], home=str(home)))):
+        assert begun == (["workers", "server"] if known == "nothing" else [])
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "named"),
+    [
+        ("pyproject.toml", "[project]\nname = 'prefect-user'", False),
+        (".env", "PREFECT_API_URL=http://127.0.0.1:9/api", True),
+        ("home/profiles.toml", "active = 'own'\n[profiles.own]\nPREFECT_API_URL = 'http://127.0.0.1:9/api'", True),
+    ],
+)
+def test_a_prefect_server_is_named_wherever_prefect_reads_it(tmp_path: Path, file: str, said: str, named: bool) -> None:
+    place = tmp_path / file
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(said)
+    script = "from congruence.flows.cli import session; print(session._is_server_named())"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    asked = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path, env=kept | {"PREFECT_HOME": str(tmp_path / "home")}, text=True, capture_output=True, check=True,
+    )  # fmt: skip
+    assert asked.stdout.strip() == str(named)
 
 
 def test_what_a_version_says_of_some_rows_is_set_beside_their_targets() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 import logging
+import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
@@ -29,8 +32,6 @@ from pydantic import ValidationError
 from congruence.tasks.dask import clusters
 from congruence.tasks.dask import gpus as cards
 from congruence.tasks.dask.clusters import (
-    DASK_SETTINGS,
-    WORKER_ENVIRONMENT,
     ClusterSpec,
     Workers,
     cluster_spec,
@@ -42,6 +43,7 @@ from congruence.tasks.dask.clusters import (
     start_cluster,
     worker_environment,
 )
+from congruence.tasks.dask.fork_server import DASK_SETTINGS, WORKER_ENVIRONMENT
 from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
 from congruence.tasks.runtime import memory
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
@@ -113,11 +115,44 @@ def test_worker_processes_that_do_not_come_up_give_way_to_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_start(tmp_path, monkeypatch, "import os; os._exit(3)")
+    forkserver._forkserver._stop()  # it has loaded already what workers of other tests need
     said: list[str] = []
     with dask_client(ClusterSettings(kind="local", workers=1), said.append) as client:
         assert client.submit(os.getpid).result(timeout=60) == os.getpid()
     assert "trying once more" in said[0]
     assert "going on with threads in this process" in said[1]
+
+
+def test_workers_are_forks_of_what_is_loaded_and_know_the_environment_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("deep" * 40)
+    deep.mkdir()
+    forkserver._forkserver._stop()
+    held = {name: value for name, value in multiprocessing.current_process()._config.items() if name != "tempdir"}
+    monkeypatch.setattr(multiprocessing.current_process(), "_config", held)
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    for number in "12":
+        monkeypatch.setenv("CONGRUENCE_TRIED", number)
+        with dask_client(ClusterSettings(kind="local", workers=1)) as client:
+            found = client.submit(seen_by_a_worker, pure=False).result(timeout=60)
+        assert found == {"number": number, "threads": "1", "is_loaded": True, "has_nursery": True}
+    assert tempfile.gettempdir() == str(deep)
+
+
+def seen_by_a_worker() -> dict[str, Any]:
+    from congruence.tasks.models import processes
+
+    parent = psutil.Process().parent()
+    assert parent is not None
+    assert "forkserver" in " ".join(parent.cmdline())
+    return {
+        "number": os.environ["CONGRUENCE_TRIED"],
+        "threads": os.environ["OMP_NUM_THREADS"],
+        "is_loaded": "congruence.tasks.evaluate.for_workers" in sys.modules,
+        "has_nursery": os.getpid() in processes._nurseries,
+    }
 
 
 def test_a_worker_process_that_is_killed_comes_back_however_slowly(

@@ -248,7 +248,7 @@ def test_a_new_database_of_our_own_prefect_server_has_the_tables_that_this_prefe
     assert f"_{revision}_" in newest.name, "Prefect is newer: run python infra/prefect_tables.py"
     assert {"flow_run", "task_run", "log", "artifact"} <= tables
 
-    monkeypatch.setattr(prefect, "__file__", str(tmp_path / "older" / "__init__.py"))
+    monkeypatch.setattr(prefect.__spec__, "origin", str(tmp_path / "older" / "__init__.py"))
     prefect_server.make_database(tmp_path / "older.db")
     assert not (tmp_path / "older.db").exists()
 
