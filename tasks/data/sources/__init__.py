@@ -110,7 +110,7 @@ class Source:
 
 
 _SOURCES: dict[str, Source] = {}
-_OWN = ("tables", "text")
+_OWN = ("tables", "text", "tars")
 
 
 def source(name: str, **how: Any) -> Callable[[Read], Read]:

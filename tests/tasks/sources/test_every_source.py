@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -247,3 +249,26 @@ def test_vectors_come_from_arrays_and_columns_alike(form: str, tmp_path: Path) -
         pq.write_table(pa.table({f"x{i}": x[:, i] for i in range(4)} | {"y": y}), tmp_path / "columns.parquet")
         columns = asked.model_copy(update={"uri": str(tmp_path / "columns.parquet"), "input": ["x0", "x1", "x2", "x3"]})
         assert [shard.digest for shard in open_split(columns).shards] == [shard.digest for shard in split.shards]
+
+
+LEFT_EARLY = """
+import io, sys, time
+from congruence.tasks.data.sources import SourceFile, first_rows, text
+
+class Slow(io.FileIO):
+    def read(self, size=-1):
+        time.sleep(0.1)
+        return super().read(size)
+
+text._BLOCK = 4096
+SourceFile.open = lambda self, **options: Slow(self.path)
+print(first_rows(sys.argv[1], 5).num_rows)
+"""
+
+
+def test_a_table_of_which_the_first_rows_are_read_lets_the_process_end(tmp_path: Path) -> None:
+    """Arrow reads ahead on a thread of its own, which ended the process by SIGABRT."""
+    pd.DataFrame({"x": np.arange(20_000), "y": 0.5}).to_csv(tmp_path / "rows.csv", index=False)
+    command = [sys.executable, "-c", LEFT_EARLY, str(tmp_path / "rows.csv")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
