@@ -34,20 +34,20 @@ REQUEST, LOG, STATUS = "request.json", "log", "status"
 """In that folder: what to start; what the process writes; the status with which it ended."""
 
 
-is_nursery = False
-"""Whether this process forks supervisors."""
-
-
 def be_nursery(descriptor: int) -> None:
     """Be the nursery from here on, in a fork that has all loaded, without the files and the session of its parent."""
     try:
         os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         null = os.open(os.devnull, os.O_RDWR)
         for place in range(3):
             os.dup2(null, place)
-        os.dup2(descriptor, 3)
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-        nursery(3)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) != descriptor:
+                with suppress(OSError):  # what it was listed by
+                    os.close(int(name))
+        nursery(descriptor)
     finally:
         os._exit(0)
 

@@ -379,15 +379,13 @@ def _nursery() -> socket.socket:
 
 def fork_nursery() -> None:
     """Begin with a nursery that is a fork of this process, which has one thread and has loaded what models need."""
-    if model_process.is_nursery:
+    if _nurseries:  # a fork of a worker, or of its nursery
         return
     ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    model_process.is_nursery = True
+    _nurseries[os.getpid()] = ours
     if os.fork() == 0:
         model_process.be_nursery(theirs.fileno())
-    model_process.is_nursery = False
     theirs.close()
-    _nurseries[os.getpid()] = ours
 
 
 def _preloaded(folder: Path) -> list[str]:

@@ -126,6 +126,19 @@ def test_worker_processes_that_do_not_come_up_give_way_to_threads(
 def test_workers_are_forks_of_what_is_loaded_and_know_the_environment_of_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def seen() -> dict[str, Any]:  # in here, so that it is sent with its code
+        from congruence.tasks.models import processes
+
+        parent = psutil.Process().parent()
+        assert parent is not None
+        assert "forkserver" in " ".join(parent.cmdline())
+        return {
+            "number": os.environ["CONGRUENCE_TRIED"],
+            "threads": os.environ["OMP_NUM_THREADS"],
+            "is_loaded": "congruence.tasks.evaluate.for_workers" in sys.modules,
+            "has_nursery": os.getpid() in processes._nurseries,
+        }
+
     deep = tmp_path / ("deep" * 40)
     deep.mkdir()
     forkserver._forkserver._stop()
@@ -136,23 +149,9 @@ def test_workers_are_forks_of_what_is_loaded_and_know_the_environment_of_now(
     for number in "12":
         monkeypatch.setenv("CONGRUENCE_TRIED", number)
         with dask_client(ClusterSettings(kind="local", workers=1)) as client:
-            found = client.submit(seen_by_a_worker, pure=False).result(timeout=60)
+            found = client.submit(seen, pure=False).result(timeout=60)
         assert found == {"number": number, "threads": "1", "is_loaded": True, "has_nursery": True}
     assert tempfile.gettempdir() == str(deep)
-
-
-def seen_by_a_worker() -> dict[str, Any]:
-    from congruence.tasks.models import processes
-
-    parent = psutil.Process().parent()
-    assert parent is not None
-    assert "forkserver" in " ".join(parent.cmdline())
-    return {
-        "number": os.environ["CONGRUENCE_TRIED"],
-        "threads": os.environ["OMP_NUM_THREADS"],
-        "is_loaded": "congruence.tasks.evaluate.for_workers" in sys.modules,
-        "has_nursery": os.getpid() in processes._nurseries,
-    }
 
 
 def test_a_worker_process_that_is_killed_comes_back_however_slowly(
