@@ -20,9 +20,9 @@ from congruence.kernels.distributions import Samples
 from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.models import processes
+from congruence.tasks.models.environments import build_variables, logged_environment, model_variables
 from congruence.tasks.models.evaluated_rows import predict_shards, try_contract
 from congruence.tasks.models.predictions import PredictionAddress, ServedVersion, read_predictions, warm_model
-from congruence.tasks.models.processes import build_variables, logged_environment, model_variables
 from congruence.tasks.runtime.errors import SettingsError
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
@@ -163,7 +163,7 @@ def test_an_environment_that_cannot_be_made_is_the_versions_failure(
         warm_model(version)
     environments = tmp_path / "environments"
     assert [path.suffix for path in environments.iterdir()] == [".lock"]
-    monkeypatch.setattr("congruence.tasks.models.processes.shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr("congruence.tasks.models.environments.shutil.which", lambda *_, **__: None)
     with pytest.raises(SettingsError, match="needs uv or pyenv on the path of every worker"):
         warm_model(version)
 
@@ -233,7 +233,7 @@ def test_a_version_runs_in_the_environment_that_was_logged_with_it(
     (made,) = [path for path in environments.iterdir() if (path / "ready").exists()]
     (made / "ready").unlink()  # as a kill leaves it
     (made / "half").mkdir()
-    monkeypatch.setattr("congruence.tasks.models.processes._make", _makes_anew(made))
+    monkeypatch.setattr("congruence.tasks.models.environments._make", _makes_anew(made))
     assert logged_environment(_folder_of(version), environments, label="x", timeout=1.0).name == "python"
 
 

@@ -30,7 +30,8 @@ from congruence.tasks.contract.loading import fetch, loading_remedy
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.reading import read_distribution
 from congruence.tasks.models import processes
-from congruence.tasks.models.processes import ModelProcess, model_variables
+from congruence.tasks.models.environments import model_variables
+from congruence.tasks.models.processes import ModelProcess
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.readers.base import Call
 from congruence.tasks.readers.read import ask
