@@ -24,7 +24,7 @@ def main() -> None:
         )
     # What is loaded stays: looking through it again and again, and at the end, is a fifth of a short command.
     gc.set_threshold(50_000)
-    atexit.register(gc.disable)
+    atexit.register(gc.freeze)
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     with ended_by_signals(_SERVERS.get(command, RESUME)):
         from congruence.flows.cli.app import app
