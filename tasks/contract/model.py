@@ -27,7 +27,7 @@ from mlflow.types.schema import Schema
 
 from congruence.kernels.arrays import Array
 from congruence.kernels.distributions.base import Distribution
-from congruence.tasks.contract.reading import _shown, read_distribution, without_categories
+from congruence.tasks.contract.reading import cell_in_words, read_distribution, without_categories
 from congruence.tasks.contract.settings import AUTO, RATES, PredictionSettings, families
 from congruence.tasks.readers.base import UnreadableOutputError
 from congruence.tasks.readers.read import answer_of, said_of
@@ -382,7 +382,7 @@ def _floats(column: pd.Series[Any], name: str, wanted: str) -> Array:
     if bad is not None:
         raise ContractError(
             f"input column {name!r} holds {_held(column)}, and the signature asks for {wanted}: row {bad} is "
-            f"{_shown(column.iloc[bad])}; store numbers in that column, {_LOG_AGAIN}"
+            f"{cell_in_words(column.iloc[bad])}; store numbers in that column, {_LOG_AGAIN}"
         )
     return np.array([np.nan if pd.isna(cell) else float(cell) for cell in cells])
 
@@ -413,7 +413,7 @@ def _is_no_date(value: Any) -> bool:
 def _refused(name: str, column: pd.Series[Any], row: int, kind: DataType, why: str) -> ContractError:
     return ContractError(
         f"input column {name!r} holds {_held(column)}, and the signature asks for {_WORDS[kind]}: row {row} is "
-        f"{_shown(column.iloc[row])}, and {why}; store the column as the model was given it, {_LOG_AGAIN}"
+        f"{cell_in_words(column.iloc[row])}, and {why}; store the column as the model was given it, {_LOG_AGAIN}"
     )
 
 

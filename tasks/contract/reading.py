@@ -355,7 +355,8 @@ def _from_objects(values: Array, name: str, start: int) -> Array:
             cells.append(np.asarray(cell, dtype=np.float64))
         except (TypeError, ValueError) as error:
             raise ContractError(
-                f"output column {name!r}: row {start + row} is {_shown(cell)}, expected a number or an array of numbers"
+                f"output column {name!r}: row {start + row} is {cell_in_words(cell)}, expected a number or an array of "
+                "numbers"
             ) from error
         if cells[-1].shape != cells[0].shape:
             raise ContractError(
@@ -365,7 +366,8 @@ def _from_objects(values: Array, name: str, start: int) -> Array:
     return np.stack(cells)
 
 
-def _shown(cell: object) -> str:
+def cell_in_words(cell: object) -> str:
+    """A cell as a message shows it: at most 60 letters."""
     text = repr(cell.item() if isinstance(cell, np.generic) else cell)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -8,10 +8,11 @@ its output by their number to PATH, an .npz, and answers {"ok": true, "output": 
 "as_spec" and "levels" the native model is asked, with "said" what is asked of it in words
 (``congruence.tasks.readers.read``), by the readers in "readers", which need NumPy alone and lie below ``READERS``.
 
-The nursery, python model_process.py --nursery FD, has imported what most models need, and forks a supervisor for each
-that is asked for over FD: so a model is there in some tens of milliseconds, and no thread of ours is. A supervisor
-forks the process of the model, and waits until that ends or the asking process is gone, however that came. Then it
-kills the process and all that it started, and writes how it ended into ``STATUS``.
+The nursery, python model_process.py --nursery FD or a fork that a worker begins with (``be_nursery``), has imported
+what most models need, and forks a supervisor for each that is asked for over FD: so a model is there in some tens of
+milliseconds, and no thread of ours is. A supervisor forks the process of the model, and waits until that ends or the
+asking process is gone, however that came. Then it kills the process and all that it started, and writes how it ended
+into ``STATUS``.
 """
 
 from __future__ import annotations

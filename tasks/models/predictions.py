@@ -46,6 +46,8 @@ from congruence.tasks.runtime.memory import MadeOnce
 from congruence.tasks.settings.sections import EncoderSettings, ModelVersion, PredictSettings
 from congruence.tasks.store.objects import ObjectStore
 
+logger = logging.getLogger(__name__)
+
 _FORMAT = 3
 _READ_AT_ONCE = 8
 _DESCRIPTION = "description"
@@ -232,9 +234,6 @@ def _describe(distribution: Distribution, arrays: dict[str, Array], prefix: str)
     parameters = distribution.parameters()
     arrays |= {f"{prefix}{name}": values for name, values in parameters.items()}
     return {"family": distribution.family, "parameters": list(parameters)}
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

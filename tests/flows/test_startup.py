@@ -37,7 +37,7 @@ def test_commands_load_no_more_than_they_need_and_say_once_what_is_wrong(tmp_pat
     asked += [["list", *home["store"]], ["open", "none/1", "--print", *home["store"]]]
     asked += [["compare", "--split", "rows", "none/1", *home["store"]], ["evaluate", str(file), *home["version"]]]
     said = run_all(asked)
-    assert [status for status, _, _ in said] == [0, 0, 0, 0, 2, 2, *(each[0] for each in said[6:9]), 2], said
+    assert [status for status, _, _ in said[:6] + said[9:]] == [0, 0, 0, 0, 2, 2, 2], said
     assert not any("Traceback" in text for _, _, text in said), said
     helped, (_, of_typo, wrong), (_, of_data, absent), refused, (_, of_version, unknown) = (
         said[3],
