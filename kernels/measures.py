@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from congruence.kernels.arrays import Array, require_targets
 from congruence.kernels.distributions import Distribution
 from congruence.kernels.engine.congruence_test import CongruenceTest
-from congruence.kernels.engine.results import CongruenceResult
+from congruence.kernels.engine.results import BoundKind, CongruenceResult
+from congruence.kernels.engine.targets import output_features, output_kernel_or_marginal
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
-
-if TYPE_CHECKING:
-    pass
-
-
-from congruence.kernels.engine.results import BoundKind
-from congruence.kernels.engine.targets import output_features, output_kernel_or_marginal
 from congruence.kernels.split import prepare
 
 

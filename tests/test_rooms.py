@@ -1,6 +1,9 @@
 """Imports run flows -> tasks -> kernels, and each room keeps to what it is for."""
 
 import ast
+import io
+import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -133,3 +136,23 @@ def test_every_public_method_has_a_docstring_or_overrides_one_that_has() -> None
         if isinstance(item, FUNCTIONS) and not item.name.startswith("_") and not is_documented(kind, item.name)
     ]
     assert not missing, f"say what they give: {', '.join(missing)}"
+
+
+OTHERS = {"MLFLOW_WEBHOOK_ALLOWED_SCHEMES", "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS", "mlruns", "to_df", "cross_val_score"}
+OTHERS |= {"enable_system_metrics_logging"}
+MADE = {"calibration_factor", "component_k", "member3", "more_", "ones_", "Class"}
+"""Names of other libraries, and such as the code puts together."""
+
+
+def test_what_a_docstring_names_is_there() -> None:
+    """A name between double backticks is one of the code, or a word of its tests or of the reference."""
+    reference = [*(ROOT / "docs" / "reference").glob("*.md"), *(ROOT / "tests").rglob("*.py")]
+    words = re.findall(r"\w+", " ".join(path.read_text() for path in reference))
+    known, named = {"infra", *words, *OTHERS, *MADE}, dict[str, str]()
+    for path in FILES:
+        known |= {*path.relative_to(ROOT).with_suffix("").parts}
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+            quoted = " ".join(re.findall("``([^`]+)``", token.string))
+            named |= dict.fromkeys(re.findall(r"[A-Za-z_]\w{3,}", quoted), str(path))
+            known |= set() if quoted or token.type == tokenize.COMMENT else set(re.findall(r"\w+", token.string))
+    assert not (ghosts := {name: named[name] for name in named.keys() - known}), ghosts

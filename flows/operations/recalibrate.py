@@ -1,10 +1,11 @@
 """`congruence recalibrate`: correct a version where it is wrong, register the result and evaluate both.
 
 Of one split, a fixed half of the rows is for fitting and the other half is held out, whole groups or the later rows of
-time where these depend on each other (``kernels.dependence.hold_out``). The other half is written as a split of its
-own, ``<split>-held-out``, on which version and corrected version are then evaluated side by side. With ``--fit`` a
-whole other split of the file is for fitting, and both are evaluated on the rest of the file as it stands. CCE and the
-tests of calibration smooth targets over neighbours, so cross-fitting on the judged rows themselves would flatter them.
+time where these depend on each other (``kernels.dependence.correlation.hold_out``). The other half is written as a
+split of its own, ``<split>-held-out``, on which version and corrected version are then evaluated side by side. With
+``--fit`` a whole other split of the file is for fitting, and both are evaluated on the rest of the file as it stands.
+CCE and the tests of calibration smooth targets over neighbours, so cross-fitting on the judged rows themselves would
+flatter them.
 """
 
 from __future__ import annotations

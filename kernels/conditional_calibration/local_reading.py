@@ -350,7 +350,7 @@ def local_reading(smoother: SpectralSmoother, pit: Any, blocks: DependentBlocks 
     """Read PIT values around every point of a smoother.
 
     Args:
-        smoother: k(x)' A^-1 at m points, as ``PreparedCongruence.smoother`` has it.
+        smoother: k(x)' A^-1 at m points, as ``Split.smoother`` has it.
         pit: PIT values of the n reference rows, randomised where the distributions jump.
         blocks: of rows that depend on each other: spreads are then those of sums over blocks.
 
@@ -393,7 +393,7 @@ def local_distribution(smoother: SpectralSmoother, pit: Any, levels: Any = LEVEL
     """The local P-P plot at every point of a smoother.
 
     Args:
-        smoother: k(x)' A^-1 at m points; ``spectral_smoother(prepared.spectrum, query)`` has it at any input.
+        smoother: k(x)' A^-1 at m points; ``Spectrum.smoother`` has it at any input.
         pit: PIT values of the n reference rows.
         levels: u, (L,) in [0, 1].
 

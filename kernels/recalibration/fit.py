@@ -266,7 +266,7 @@ def rehearsal_split(
         input_kernel: of the protocol.
         regularization: lambda.
         seed: of landmarks and draws.
-        dependence: which of the n rows depend on each other; none on both sides (``kernels.dependence.hold_out``).
+        dependence: which of the n rows depend on each other; none on both sides (``dependence.correlation.hold_out``).
 
     Raises:
         InvalidInputError: fewer than two rows held out.

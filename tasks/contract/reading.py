@@ -35,7 +35,7 @@ _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
 def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, start: int = 0) -> Distribution:
     """The predictive distributions of ``rows`` rows that the output of a model describes.
 
-    The output of a recalibrated version may hold its parent's laws and a map (see ``recalibrated_columns``). Of family
+    The output of a recalibrated version may hold its parent's laws and a map (see ``score_map_columns``). Of family
     "auto" the output may be any object that ``congruence.tasks.readers`` reads.
 
     Args:

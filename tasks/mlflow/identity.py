@@ -47,7 +47,8 @@ class EvaluationIdentity:
     """What makes two evaluations the same one, known before any work.
 
     ``metric_list`` is the list that was asked for: a metric that does not exist for a family leaves no gap to fill.
-    ``settings_digest`` covers the settings that change a number beyond split and protocol (``tasks.settings_digest``).
+    ``settings_digest`` covers the settings that change a number beyond split and protocol
+    (``tasks.settings.evaluation.settings_digest``).
     ``own_settings`` is the digest of how this version is read, where an entry of ``models:`` says that: versions that
     are read in different ways compare, as each is read as it is meant.
     ``target`` names the columns that are predicted, for the list of runs; which they are, the split's digest says.
@@ -284,7 +285,8 @@ class Conditions:
     Attributes:
         split_digest: of the split's content.
         protocol_digest: of the protocol with its encoder and reference split.
-        settings_digest: of the settings that change a number beyond these (``tasks.settings_digest``).
+        settings_digest: of the settings that change a number beyond these
+            (``tasks.settings.evaluation.settings_digest``).
     """
 
     split_digest: str | None = None

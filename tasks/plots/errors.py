@@ -139,7 +139,7 @@ def congruence_histogram(
 
     Args:
         result: CCE at m points, or its table.
-        expected: of the mean if the version were true, as ``PreparedCongruence.expected_congruence`` has it.
+        expected: of the mean if the version were true, as ``CongruenceResult.band`` has it.
         bins: of the histogram.
         title: of the picture.
         axes: to draw on; by default those of a new figure.

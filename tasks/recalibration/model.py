@@ -61,7 +61,7 @@ def corrected_output(
 
     Normal laws whose shape stays, and draws, keep their family and are written into the parent's own columns, through
     the inverse of its transforms. Every other law is spelled by the parent's columns, renamed, beside the map
-    (``contract.recalibrated_columns``). Which of the two depends on contract and map alone, never on the rows.
+    (``contract.reading.score_map_columns``). Which of the two depends on contract and map alone, never on the rows.
 
     Args:
         columns: the parent's output, see ``contract.reading.output_columns``.

@@ -128,10 +128,10 @@ class Evaluation:
         provenance: encoder, seeds, package versions, solver, certificate, settings: plain values.
         seconds: wall time by stage.
         metric_list: the metrics that were asked for, by which the evaluation is found again; by default those present.
-        settings_digest: of the settings that change a number beyond split and protocol (``tasks.settings_digest``), by
-            which the evaluation is found again.
+        settings_digest: of the settings that change a number beyond split and protocol, by which the evaluation is
+            found again (``tasks.settings.evaluation.settings_digest``).
         influence: one row per *reference* row with the columns ``INFLUENCE``: what it contributes, to first order, to
-            the mean squared CCE and to the mean CCE (``kernels.influence.CongruenceInfluence``); None where there is
+            the mean squared CCE and to the mean CCE (``CongruenceInfluence``); None where there is
             none.
         influence_noise: (B,), the ``noise`` of the same.
         wrong: what is wrong and where, where calibration given the input was measured.

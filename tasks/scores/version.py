@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -79,9 +79,6 @@ from congruence.tasks.sentences.counts import crossing_finding, fraction_finding
 from congruence.tasks.sentences.findings import Finding
 from congruence.tasks.settings.sections import ModelVersion
 from congruence.tasks.solving.measurement import MeasurementSettings, VersionMeasurement
-
-if TYPE_CHECKING:
-    pass
 
 HONEST_ROWS = 10_000
 """Rows at the most on which a version's own recalibration is tried."""

@@ -189,7 +189,7 @@ class SolveProgress:
     @classmethod
     @contextmanager
     def of(cls, rows: float, continuous: int, counts: int, *, calibrated: bool) -> Iterator[SolveProgress]:
-        """Said step by step (``runtime.steps``) while inside."""
+        """Said step by step (``runtime.lines.step``) while inside."""
         with step("solve", PERCENT, "percent") as advance:
             progress = cls(advance, rows, continuous, counts, calibrated=calibrated)
             yield progress

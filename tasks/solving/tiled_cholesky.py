@@ -37,7 +37,7 @@ Place = Literal["host", "card", "visiting"]
 
 @dataclass(frozen=True)
 class TiledCholesky:
-    """Makes tiled factors on the workers of ``client`` (see ``kernels.engine.system.Factorize``).
+    """Makes tiled factors on the workers of ``client`` (see ``kernels.engine.landmarks.Factorize``).
 
     Attributes:
         client: of the cluster.
