@@ -39,8 +39,9 @@ WORTH_IT = {"CRPS": 0.01, "NLL": 0.02}
 that is wrong by a factor of 1.2 costs as much."""
 
 NAME_WHAT_ROWS_SHARE = (
-    "Rows are correlated. In the split, name the column that orders them (time:) or that holds those that belong "
-    "together (groups:), and evaluate again: p-values and intervals then go by blocks of rows."
+    "Rows are correlated. Name in the split what they share, and evaluate again: the column that orders them (time:) "
+    "or that holds those that belong together (groups:), by whose blocks p-values and intervals then go; or that says "
+    "to which of a few large parts a row belongs (slices:), each of which then has its own faults."
 )
 
 _PURPOSE = "rows of a recalibration preview"
