@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow, get_run_logger, tags
-from prefect.artifacts import create_table_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
 from prefect.concurrency.sync import concurrency
@@ -34,7 +33,7 @@ from prefect.types.entrypoint import EntrypointType
 from congruence.flows.cli.console import say
 from congruence.flows.cli.options import embed_servers
 from congruence.flows.cli.signals import take_signals_back
-from congruence.flows.evaluate import evaluate
+from congruence.flows.evaluate import evaluate, show_versions
 from congruence.flows.operations.gate import gate_outcomes
 from congruence.flows.operations.watch import check_once, watched_patterns, watched_versions
 from congruence.flows.receiver import EVENT
@@ -166,20 +165,7 @@ def _ended(
     Raises:
         UnevaluatedError: a version or a split could not be evaluated.
     """
-    gates = {item.candidate.label: item.outcome for item in decisions}
-    rows = [
-        {
-            "version": outcome.label,
-            "split": outcome.split,
-            "status": outcome.status,
-            "gate": gates.get(outcome.label, ""),
-            "run": outcome.run_id or "",
-            "error": outcome.error or "",
-        }
-        for outcome in outcomes
-    ]
-    if rows:
-        create_table_artifact(table=rows, key="congruence-run", description="Versions evaluated by this run")
+    show_versions(outcomes, {item.candidate.label: item.outcome for item in decisions})
     failed = [f"{item.label} on {item.split}: {item.error}" for item in outcomes if item.status == "failed"]
     if failed or problems:
         raise UnevaluatedError("\n".join([*failed, *problems]))

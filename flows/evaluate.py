@@ -11,7 +11,7 @@ run's page each stands once, as one line. A command prints it itself, so that it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import cached_property
@@ -19,6 +19,7 @@ from typing import Any
 
 from distributed import CancelledError, KilledWorker
 from prefect import flow, task
+from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.runtime import flow_run
@@ -138,9 +139,24 @@ def evaluate(
     @flow(name="evaluate", flow_run_name=_verbatim(f"evaluate {models}"))
     def evaluation(settings: EvaluationSettings, again: bool) -> list[VersionOutcome]:  # noqa: ARG001
         with in_flow(made.settings, cluster) as executor:
-            return evaluate_plan(made, executor, STAGES)
+            found = evaluate_plan(made, executor, STAGES)
+        if not is_alone.get():
+            show_versions(found)
+        return found
 
     return evaluation(made.settings, again)
+
+
+def show_versions(outcomes: Sequence[VersionOutcome], gates: Mapping[str, str] | None = None) -> None:
+    """A table on the run's page in Prefect of what became of its versions, with the outcomes of a gate by label."""
+    rows = []
+    for outcome in outcomes:
+        judged = str(outcome.verdict) if outcome.run_id is not None else ""
+        row = {"version": outcome.label, "split": outcome.split, "status": outcome.status, "verdict": judged}
+        row |= {} if gates is None else {"gate": gates.get(outcome.label, "")}
+        rows.append(row | {"run in MLflow": outcome.run_id or "", "error": mask_text(outcome.error or "")})
+    if rows:
+        create_table_artifact(table=rows, key="congruence-run", description="The versions of this run")
 
 
 @contextmanager
@@ -152,22 +168,22 @@ def in_flow(settings: EvaluationSettings, cluster: OnDemand | None = None) -> It
         yield executor
 
 
-may_be_limited = ContextVar("may_be_limited", default=True)
-"""Whether stages have the tags by which a Prefect server may limit how many of them run at once."""
+is_alone = ContextVar("is_alone", default=False)
+"""Whether the Prefect server is that of one command, which has no pages and where nobody sets a limit."""
 
 
 @contextmanager
-def without_limits() -> Iterator[None]:
-    """Stages inside are not limited.
+def alone() -> Iterator[None]:
+    """Stages inside have no tags by which a server may limit how many of them run at once.
 
-    For a server of one command alone, where nobody sets a limit: it would be asked for a slot of each stage, and where
-    its SQLite is busy with events it refuses, and Prefect waits two seconds before it asks again.
+    It would be asked for a slot of each stage, and where its SQLite is busy with events it refuses, and Prefect waits
+    two seconds before it asks again.
     """
-    token = may_be_limited.set(False)
+    token = is_alone.set(True)
     try:
         yield
     finally:
-        may_be_limited.reset(token)
+        is_alone.reset(token)
 
 
 def _as_task(name: str, split: str, work: Callable[[], Any]) -> Any:
@@ -185,7 +201,7 @@ def _as_task(name: str, split: str, work: Callable[[], Any]) -> Any:
             and not isinstance(error, CongruenceError)
         ),
         cache_policy=NO_CACHE,
-        tags=[f"congruence-{name}"] if may_be_limited.get() else [],
+        tags=[] if is_alone.get() else [f"congruence-{name}"],
     )
     def a_stage() -> Any:
         return work()

@@ -140,9 +140,9 @@ def prefect_server() -> Iterator[None]:
         server, url = started
         # What loading makes stays, so the collector need not look through it again and again: a sixth of the time.
         with collector_paused():
-            from congruence.flows.evaluate import without_limits
+            from congruence.flows.evaluate import alone
         _await(server, url)
-        with temporary_settings({PREFECT_API_URL: url}), without_limits():
+        with temporary_settings({PREFECT_API_URL: url}), alone():
             try:
                 yield
             except Exception:  # also what the flow said of its failure; a signal is not held up by it

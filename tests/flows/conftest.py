@@ -19,7 +19,7 @@ from loopback import PrefectServer
 from prefect.context import _temporary_global_settings_context, get_settings_context
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from congruence.flows.evaluate import without_limits
+from congruence.flows.evaluate import alone
 from congruence.tasks.contract import log_predictive_model
 from congruence.tasks.digits.dataset import write_digits
 from congruence.tasks.digits.models import TrueLaw
@@ -49,7 +49,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         stack.enter_context(temporary_settings({PREFECT_API_URL: server.address.read_text()}))
         # Threads that tests start have a context of their own.
         stack.enter_context(_temporary_global_settings_context(get_settings_context()))
-        stack.enter_context(without_limits())
+        stack.enter_context(alone())
         yield
 
 

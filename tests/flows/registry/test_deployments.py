@@ -16,6 +16,7 @@ from mlflow import MlflowClient
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import ArtifactFilter, FlowRunFilter
 from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.concurrency.sync import concurrency
@@ -30,7 +31,7 @@ from congruence.flows.deployed import (
     served_deployments,
     watch_registry,
 )
-from congruence.flows.evaluate import STAGES, may_be_limited
+from congruence.flows.evaluate import STAGES, evaluate, is_alone
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.runtime.files import HOME_VARIABLE
 from congruence.tasks.settings.evaluation import EvaluationSettings, load_settings
@@ -91,6 +92,24 @@ def test_a_run_that_cannot_evaluate_a_version_fails(registry: Any, inline: Calla
     registry.register("bad", fails=True)
     with pytest.raises(UnevaluatedError, match="bad/1 on circle"):
         watch_registry(file=registry.file(models=["good", "bad"], metrics=["cce"]))
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_run_shows_its_versions_with_their_verdicts(registry: Any, inline: Callable[..., EvaluationSettings]) -> None:
+    registry.register("shown")
+    registry.register("silent", fails=True)
+    settings = inline(models=["shown", "silent"], metrics=["cce"])
+    before = is_alone.set(False)
+    evaluate(settings, "all that are shown")
+    is_alone.reset(before)
+    with get_client(sync_client=True) as client:
+        (run,) = client.read_flow_runs(flow_run_filter=FlowRunFilter(name={"any_": ["evaluate all that are shown"]}))
+        (found,) = client.read_artifacts(artifact_filter=ArtifactFilter(flow_run_id={"any_": [run.id]}))
+    shown, silent = json.loads(str(found.data))
+    assert (shown["version"], shown["status"]) == ("shown/1", "evaluated")
+    assert MlflowClient().get_run(shown["run in MLflow"]).data.tags["verdict"] == shown["verdict"]
+    assert (silent["status"], silent["verdict"], silent["run in MLflow"]) == ("failed", "", "")
+    assert silent["error"]
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -208,9 +227,9 @@ TAG = "congruence-predict"
 def one_at_a_time(prefect_server: None) -> Iterator[None]:
     with get_client(sync_client=True) as client:
         client.create_concurrency_limit(tag=TAG, concurrency_limit=1)
-        before = may_be_limited.set(True)
+        before = is_alone.set(False)
         yield
-        may_be_limited.reset(before)
+        is_alone.reset(before)
         client.delete_concurrency_limit_by_tag(tag=TAG)
 
 
