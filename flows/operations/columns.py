@@ -30,6 +30,8 @@ _PREDICTED = re.compile(
     re.IGNORECASE,
 )
 """Names of columns that hold what some model predicted: of one that nobody named they are no inputs."""
+_COUNTERS = ("index", "level_0", "unnamed: 0", "row", "rownames", "row_names", "row_number", "...1")
+"""What pandas and R call the numbers of rows that they write beside them."""
 NAMES_A_ROW = re.compile(r"^ID(?=[A-Z_]|[a-z])|(?<=[a-z])(ID|Id)$|_(id|key)$|_(ID|KEY)$")
 """Words in a column's name that make it a key where its values differ: policy_id, IDpol, policyID."""
 
@@ -78,7 +80,8 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     key = _key(first, {chosen, *asked})
     design = proposed_design(first, {chosen, key}, asked, model is not None and bool(model.inputs))
     named = [column for role, column in design.items() if role != "exposure"]  # which is an input of the law as well
-    rest = [name for name in first.column_names if name not in (chosen, key, *named)]
+    counters = [name for name in first.column_names if name not in asked and _counts_rows(name, first.column(name))]
+    rest = [name for name in first.column_names if name not in (chosen, key, *named, *counters)]
     predicted = [name for name in rest if name not in asked and _PREDICTED.fullmatch(name)]
     rest = [name for name in rest if name not in predicted]
     images = [name for name in rest if _holds_images(first.column(name))]
@@ -100,7 +103,7 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     slices = [name for name in left if _groups(first.column(name))]
     slices.sort(key=lambda name: name not in asked)  # what the model reads first: there it can be wrong in its own way
     shown, more = slices[:MOST_SLICES], slices[MOST_SLICES:]
-    unused = [name for name in rest if name not in {*read, *slices, *asked}]
+    unused = [name for name in [*filter(None, counters), *rest] if name not in {*read, *slices, *asked}]
     return Roles(chosen, kind, given, model_inputs, key, shown, more, unused, predicted, design)  # type: ignore[arg-type]
 
 
@@ -125,7 +128,7 @@ def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
         )
     if named:
         return named[0]
-    left = [name for name in numbers if name.lower() not in KEY_NAMES]
+    left = [name for name in numbers if name.lower() not in KEY_NAMES and not _counts_rows(name, first.column(name))]
     if len(left) == 1:
         return left[0]
     texts = [name for name in names if name.lower() in TARGET_NAMES and is_text(first.schema.field(name).type)]
@@ -148,6 +151,13 @@ def _key(first: pa.Table, taken: set[str]) -> str | None:
             if None not in values and len(set(values)) == len(values):
                 return str(column.name)
     return None
+
+
+def _counts_rows(name: str, column: pa.ChunkedArray) -> bool:
+    """Whether a column is the index of a frame that was written with the rows; one without a name is nothing else."""
+    values = column.to_pylist()
+    numbers = bool(pa.types.is_integer(column.type)) and None not in values and len(set(values)) == len(values)
+    return not name or (numbers and name.lower() in _COUNTERS)
 
 
 def _holds_numbers(kind: pa.DataType) -> bool:

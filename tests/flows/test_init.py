@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,26 @@ def test_columns_called_as_predictions_are_no_inputs_unless_a_model_asks_for_the
     assert "; not y_hat, lower, pred_price, upper, called as predictions: to judge these" in output.read_text()
     asked = columns_roles(pa.Table.from_pandas(data), "price", ModelFacts("m", inputs=("area", "y_hat")))
     assert (asked.input, asked.predicted) == (["area", "y_hat"], ["lower", "pred_price", "upper"])
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "index", "rownames"])
+def test_the_index_that_a_frame_was_written_with_is_no_input_unless_a_model_asks_for_it(
+    tmp_path: Path, name: str
+) -> None:
+    data = frame().drop(columns="id").rename_axis(name)
+    data.to_csv(tmp_path / "rows.csv")
+    output = tmp_path / "evaluation.yaml"
+    write_evaluation(str(tmp_path / "rows.csv"), output, target="price")
+    (split,) = load_settings(output).splits
+    assert (split.input, split.key) == (["rooms", "area"], None)
+    assert re.search(f"encoder reads; without '?{name}" if name else "encoder reads\n", output.read_text())
+    assert open_split(split).rows == ROWS
+    table = pa.Table.from_pandas(data.reset_index())
+    assert columns_roles(table, "price", ModelFacts("m", inputs=("area", name))).input == ["area", name]
+    with pytest.raises(SettingsError, match=r"The numeric ones are rooms, area, price$"):
+        columns_roles(table, None)
+    changed = data.set_axis(data.index // 2).rename_axis(name).reset_index()
+    assert (name in columns_roles(pa.Table.from_pandas(changed), "price").input) == bool(name)
 
 
 def test_what_cannot_be_a_target_or_may_be_another_is_said(tmp_path: Path) -> None:
