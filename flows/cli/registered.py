@@ -279,10 +279,12 @@ def score(
 ) -> None:
     """Say how far a version can be trusted on new, unlabelled inputs, and which of them to withhold."""
     settings = open_file(file, home)
-    from congruence.flows.cli.session import session
+    from congruence.flows.cli.session import server_on_its_way, session
 
-    with session():
+    with server_on_its_way():
         from congruence.flows.operations import score_inputs
 
-        scored = score_inputs.score(settings, model, inputs, split, output, log, withhold)
+        score_inputs.require_readable(settings, inputs, split)  # before the server is waited for
+        with session():
+            scored = score_inputs.score(settings, model, inputs, split, output, log, withhold)
     score_inputs.print_scores(scored)

@@ -17,7 +17,9 @@ from congruence.flows.evaluate import STAGES, in_flow
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.trust.columns import PICTURE_COLUMNS, PICTURE_SIDE, SMALLEST
 from congruence.kernels.trust.rule import WithholdingRule, held_out_rows
+from congruence.tasks.data.ingest import require_columns
 from congruence.tasks.data.locations import combine
+from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.data.usable import (
     in_words,
@@ -93,6 +95,24 @@ class ScoredInputs:
     place: str | None = None
 
 
+def require_readable(settings: EvaluationSettings, inputs: str, split: str | None) -> None:
+    """Refuse, by a look at the first rows, a labelled split or new inputs that lack a column.
+
+    Raises:
+        SettingsError: the settings have no such split, or it holds stored predictions.
+        SplitError: see ``require_columns``.
+    """
+    require_models(settings, "score")
+    for each in _splits(settings.for_workers(), inputs, split):
+        require_columns(each)
+
+
+def _splits(settings: EvaluationSettings, inputs: str, split: str | None) -> tuple[SplitSettings, SplitSettings]:
+    """The labelled split and that of the new inputs."""
+    labelled = settings.statistics_split if split is None else settings.split_named(split, "--split")
+    return labelled, new_inputs(labelled, inputs)
+
+
 @flow(name="score", flow_run_name="score {inputs} by {model}", validate_parameters=True)
 def score(
     settings: EvaluationSettings,
@@ -123,12 +143,9 @@ def score(
     rule = WithholdingRule.of(settings.withhold if withhold is None else withhold)
     settings = settings.for_workers()
     use_tracking(settings.tracking)
-    labelled = settings.statistics_split if split is None else settings.split_named(split, "--split")
+    splits = _splits(settings, inputs, split)
     chosen = with_fitted_encoder(settings).model_copy(update={"metrics": ["cce"]})
-    reference, fresh = (
-        open_split(labelled, chosen.plans_folder),
-        open_split(new_inputs(labelled, inputs), chosen.plans_folder),
-    )
+    reference, fresh = (open_split(each, chosen.plans_folder) for each in splits)
     require_enough_rows(reference)
     encoder = asking_encoder(chosen.encoder)
     protocol = encoder_protocol(chosen, encoder)
