@@ -135,9 +135,10 @@ def evaluate(
     """
     made = plan or Plan(settings, again=again)
 
-    # The plan grows with the versions: Prefect, which stores and shows parameters, is given the settings alone.
+    # The plan grows with the versions: Prefect, which stores and shows parameters, is given the settings alone. Of what
+    # type they are it need not know: to write down their schema takes it a quarter of a second.
     @flow(name="evaluate", flow_run_name=_verbatim(f"evaluate {models}"))
-    def evaluation(settings: EvaluationSettings, again: bool) -> list[VersionOutcome]:  # noqa: ARG001
+    def evaluation(settings: Any, again: bool) -> list[VersionOutcome]:  # noqa: ARG001
         with in_flow(made.settings, cluster) as executor:
             found = evaluate_plan(made, executor, STAGES)
         if not is_alone.get():

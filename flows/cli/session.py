@@ -130,7 +130,7 @@ def prefect_server() -> Iterator[None]:
         SurroundingsError: the database of our own is damaged.
         ClusterError: our own server did not start.
     """
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     with server_on_its_way() as started:
         if started is None:
@@ -142,7 +142,8 @@ def prefect_server() -> Iterator[None]:
         with collector_paused():
             from congruence.flows.evaluate import alone
         _await(server, url)
-        with temporary_settings({PREFECT_API_URL: url}), alone():
+        # A run that ends with its server needs no heartbeats, whose thread would be waited for at its end: a second.
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}), alone():
             try:
                 yield
             except Exception:  # also what the flow said of its failure; a signal is not held up by it

@@ -17,7 +17,7 @@ from databases import mlflow_database
 from filelock import FileLock
 from loopback import PrefectServer
 from prefect.context import _temporary_global_settings_context, get_settings_context
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
 from congruence.flows.evaluate import alone
 from congruence.tasks.contract import log_predictive_model
@@ -46,7 +46,8 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             if not server.address.exists():
                 server.start()
                 server.address.write_text(server.uri)
-        stack.enter_context(temporary_settings({PREFECT_API_URL: server.address.read_text()}))
+        given = {PREFECT_API_URL: server.address.read_text(), PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+        stack.enter_context(temporary_settings(given))
         # Threads that tests start have a context of their own.
         stack.enter_context(_temporary_global_settings_context(get_settings_context()))
         stack.enter_context(alone())
