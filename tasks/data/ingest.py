@@ -17,7 +17,8 @@ import base64
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -59,6 +60,8 @@ _FORMAT = "6"
 _File: TypeAlias = tuple[str, str]
 """The path of a file of the source, and its state."""
 _Files: TypeAlias = Sequence[_File]
+Looking: TypeAlias = Callable[[int], AbstractContextManager[Callable[[int], object]]]
+"""Given the rows that are looked through one after the other: inside, its value is called with the rows just seen."""
 
 
 def source_files(settings: SplitSettings) -> list[str]:
@@ -96,14 +99,19 @@ def ingest_file(settings: SplitSettings, file: str, folder: str | Path) -> str:
     return str(_part(settings, source, (file, source.state(file)), Path(folder)))
 
 
-def ingest(settings: SplitSettings, folder: Path) -> tuple[str, Ingested]:
+def unseen(rows: int) -> AbstractContextManager[Callable[[int], object]]:  # noqa: ARG001
+    """Nobody sees how far it is."""
+    return nullcontext(lambda _: None)
+
+
+def ingest(settings: SplitSettings, folder: Path, looking: Looking = unseen) -> tuple[str, Ingested]:
     """The name of the split's manifest in the present state of its files, and the split: as it is kept, or made now.
 
     Raises:
         SplitError: what makes a split unusable, see ``open_split``.
     """
     name, found, files = _kept(settings, folder)
-    return name, found or _make(settings, SplitSource.of(settings), files, folder)
+    return name, found or _make(settings, SplitSource.of(settings), files, folder, looking)
 
 
 def kept(settings: SplitSettings, folder: Path) -> tuple[str, Ingested] | None:
@@ -146,13 +154,13 @@ def own_folder() -> Path:
     return folder
 
 
-def _make(settings: SplitSettings, source: SplitSource, files: _Files, folder: Path) -> Ingested:
+def _make(settings: SplitSettings, source: SplitSource, files: _Files, folder: Path, looking: Looking) -> Ingested:
     parts, schema = _parts(settings, source, files, folder)
     counts = [row_count(part) for part in parts]
     if not sum(counts):
         raise SplitError(f"{source.location.uri}: holds no rows; give at least one")
     inputs = checked_inputs(settings, source, schema, files[0][0])
-    split = looked_through(settings, Ingested(source, files, parts, counts, schema, inputs))
+    split = looked_through(settings, Ingested(source, files, parts, counts, schema, inputs), looking)
     content = {
         "files": files,
         "parts": [part.name for part in parts],
@@ -245,7 +253,7 @@ def _name(*parts: str) -> str:
     return combine(part.encode() for part in (_FORMAT, *parts))
 
 
-def looked_through(settings: SplitSettings, split: Ingested) -> Ingested:
+def looked_through(settings: SplitSettings, split: Ingested, looking: Looking = unseen) -> Ingested:
     """The split with its digest, those of its shards, and the facts of its rows.
 
     Raises:
@@ -254,9 +262,11 @@ def looked_through(settings: SplitSettings, split: Ingested) -> Ingested:
     look = _Look(settings, split)
     columns = [*look.described, *split.inputs.digested, *settings.target_columns]
     start = 0
-    for batch in split.stored(list(dict.fromkeys(columns)), 0, split.rows):
-        look.take(batch, start)
-        start += batch.num_rows
+    with looking(split.rows) as advance:
+        for batch in split.stored(list(dict.fromkeys(columns)), 0, split.rows):
+            look.take(batch, start)
+            start += batch.num_rows
+            advance(batch.num_rows)
     return look.ended()
 
 

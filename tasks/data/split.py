@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from congruence.kernels.arrays import Array
 from congruence.kernels.rng import hashed_keys
 from congruence.tasks.data.columns import as_numbers, key_of, read_design
-from congruence.tasks.data.ingest import ingest, kept, load, own_folder, rows_without_target
+from congruence.tasks.data.ingest import Looking, ingest, kept, load, own_folder, rows_without_target, unseen
 from congruence.tasks.data.inputs import DIGEST, STATE, Features, RawInput, Reader
 from congruence.tasks.data.locations import ROW_BYTES, digest_of
 from congruence.tasks.data.rows import Ingested, RowFacts
@@ -329,7 +329,7 @@ def _read_or_none(read: Callable[[], RawInput]) -> RawInput | None:
         return None
 
 
-def open_split(settings: SplitSettings, plans: str | Path | None = None) -> Split:
+def open_split(settings: SplitSettings, plans: str | Path | None = None, looking: Looking = unseen) -> Split:
     """The split that ``settings`` describe, checked and ingested.
 
     Each file of the source is read once from end to end (text files twice). Digests depend on the content alone. In the
@@ -338,12 +338,13 @@ def open_split(settings: SplitSettings, plans: str | Path | None = None) -> Spli
     with this process. Pictures stay where they are.
 
     A row whose target is not a finite number is kept in its place as an invalid row, as one whose input is not.
+    ``looking`` sees how far the rows are looked through once all files are ingested.
 
     Raises:
         SplitError: no such file, column or type, duplicate or missing keys, no rows.
     """
     folder = Path(plans).absolute() if plans is not None else own_folder()
-    return Split(settings, folder, *ingest(settings, folder))
+    return Split(settings, folder, *ingest(settings, folder, looking))
 
 
 def open_kept(settings: SplitSettings, plans: Path) -> Split | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.data.ingest import ingest_file, source_files
+from congruence.tasks.data.ingest import ingest_file, source_files, unseen
 from congruence.tasks.data.rows import FIRST_ROWS, Lacking
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_kept, open_split
@@ -32,6 +32,8 @@ from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
 from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, MeasurementAddress, SolveWork
 
 REPORT_FILE = "dask-report.html"
+MOST_IN_SILENCE = 1_000_000
+"""Rows that are looked through within seconds."""
 log = logging.getLogger(__name__)
 
 
@@ -109,6 +111,9 @@ def index(
         SplitError: see ``open_split``; or what ``require_measurable`` refuses.
     """
 
+    def looking(rows: int) -> AbstractContextManager[Callable[[int], object]]:
+        return to.progress(f"looking through {split.name}", rows) if rows > MOST_IN_SILENCE else unseen(rows)
+
     def work() -> None:
         opened, folder = open_kept(split, settings.plans_folder), str(settings.plans_folder)
         if opened is None:
@@ -121,7 +126,7 @@ def index(
                     for done in executor().map(ingest, groups, name="index", retries=1):
                         done.result()
                         advance(len(done.item))
-            opened = open_split(split, settings.plans_folder)
+            opened = open_split(split, settings.plans_folder, looking)
         said = require_measurable(opened, settings.max_invalid, missing=settings.encoder.missing)
         if said is not None:
             to.say(said)

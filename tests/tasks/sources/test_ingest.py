@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -143,6 +145,20 @@ def test_only_a_changed_or_a_new_file_is_ingested(tmp_path: Path, monkeypatch: p
     (folder / "000.parquet").touch()
     assert open_split(described(folder), tmp_path / "index").digest == again.digest
     assert len(written) == 3
+
+
+def test_rows_that_are_looked_through_are_counted_and_those_of_a_kept_split_are_not(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    @contextmanager
+    def looking(rows: int) -> Iterator[Callable[[int], None]]:
+        seen.append(-rows)
+        yield seen.append
+
+    split = described(write(tmp_path / "rows", table(), cuts=[20]))
+    for _ in range(2):
+        open_split(split, tmp_path / "plans", looking)
+        assert (seen[0], sum(seen)) == (-ROWS, 0)
 
 
 def test_appended_rows_leave_shards_alone_whatever_the_number(tmp_path: Path) -> None:
