@@ -20,6 +20,7 @@ from congruence.flows.cli.options import (
     Models,
     embed_servers,
     exit_status,
+    explaining,
     open_file,
     print_json,
     start,
@@ -281,7 +282,7 @@ def score(
     settings = open_file(file, home)
     from congruence.flows.cli.session import server_on_its_way, session
 
-    with server_on_its_way():
+    with server_on_its_way(), explaining():
         from congruence.flows.operations import score_inputs
 
         score_inputs.require_readable(settings, inputs, split)  # before the server is waited for
