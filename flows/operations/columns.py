@@ -9,7 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from congruence.tasks.data.columns import design_problem, design_type_problem
+from congruence.tasks.data.columns import design_problem, design_type_problem, first_of_no_number
 from congruence.tasks.data.locations import is_text
 from congruence.tasks.data.sources import REFERENCE
 from congruence.tasks.runtime.errors import SettingsError
@@ -103,7 +103,9 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     slices = [name for name in left if _groups(first.column(name))]
     slices.sort(key=lambda name: name not in asked)  # what the model reads first: there it can be wrong in its own way
     shown, more = slices[:MOST_SLICES], slices[MOST_SLICES:]
-    unused = [name for name in [*filter(None, counters), *rest] if name not in {*read, *slices, *asked}]
+    # A counter without a name, as ``to_csv`` writes it, is not missed; moments or names may be.
+    missed = [name for name in counters if name or not _holds_numbers(first.schema.field(name).type)]
+    unused = [name for name in [*missed, *rest] if name not in {*read, *slices, *asked}]
     return Roles(chosen, kind, given, model_inputs, key, shown, more, unused, predicted, design)  # type: ignore[arg-type]
 
 
@@ -113,7 +115,7 @@ def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
         if target not in names:
             raise SettingsError(f"--target: there is no column '{target}'; the columns are {_list(first)}")
         if is_text(kind := first.schema.field(target).type) or pa.types.is_boolean(kind):
-            value = next((each for each in first.column(target).to_pylist() if each is not None), None)
+            _, value = first_of_no_number(first.column(target).combine_chunks()) or (0, first.column(target)[0].as_py())
             raise SettingsError(
                 f"--target: column '{target}' holds {'text' if is_text(kind) else 'true or false'}, for example "
                 f"{value!r}, and a distribution is predicted of a number; convert it to numbers or name another column"
@@ -217,7 +219,7 @@ def proposed_design(
     }
     for role in fits:
         for name in map(str, first.column_names):
-            free = name not in taken and name not in found.values()
+            free = bool(name) and name not in taken and name not in found.values()
             if free and fits[role](name) and is_usable(role, first.column(name)):
                 found[role] = name
                 break

@@ -129,17 +129,24 @@ def first_text(source: SplitSource, path: str, name: str) -> str:
     """Where the first value of a column that is no number stands; "" where all are."""
     start = 0
     for batch in source.batches(path, columns=(name,)):
-        values = batch.column(name)
-        are_texts = is_text(values.type)
-        if not are_texts or kind_of_texts(values) in ("text", "bool"):
-            for row, value in enumerate(values.to_pylist()):
-                if value is not None and not (
-                    are_texts and kind_of_texts(pa.array([value])) in ("int", "float", "null")
-                ):
-                    shown = value[:40] if isinstance(value, (str, bytes)) else value
-                    return f", for example {shown!r} at {path}, row {start + row}"
+        found = first_of_no_number(batch.column(name))
+        if found is not None:
+            row, value = found
+            shown = value[:40] if isinstance(value, (str, bytes)) else value
+            return f", for example {shown!r} at {path}, row {start + row}"
         start += batch.num_rows
     return ""
+
+
+def first_of_no_number(values: Any) -> tuple[int, Any] | None:
+    """The first value of a column that is no number, not even one that is written as text, and its row."""
+    are_texts = is_text(values.type)
+    if are_texts and kind_of_texts(values) not in ("text", "bool"):
+        return None
+    for row, value in enumerate(values.to_pylist()):
+        if value is not None and not (are_texts and kind_of_texts(pa.array([value])) in ("int", "float", "null")):
+            return row, value
+    return None
 
 
 def read_design(named: Mapping[str, str], table: pa.Table) -> SampleDesign:

@@ -268,7 +268,8 @@ def _detected(location: Location) -> Source:
         if not location.is_glob and not location.filesystem.exists(location.path):
             raise SplitError(f"{location.uri}: no such file or folder; check the path")
         raise SplitError(
-            f"{location.uri}: the format does not show in the name; set format, for example to parquet or csv"
+            f"{location.uri}: the format does not show in the name; set format, for example to parquet or csv, or save "
+            "the table as .parquet, .csv or .jsonl"
         )
     for source in sources:
         if source.is_here is not None and source.is_here(location):
