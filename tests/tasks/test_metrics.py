@@ -25,7 +25,7 @@ from congruence.kernels import (
     ZeroInflated,
 )
 from congruence.kernels.pit import pit_values
-from congruence.kernels.rng import hashed_keys
+from congruence.kernels.rng import hashed_keys, stream
 from congruence.kernels.score_parts import marginal_crps
 from congruence.kernels.scores import point_scores
 from congruence.tasks.scores import summary
@@ -36,7 +36,7 @@ from congruence.tasks.scores.metrics.definitions import ROWS as OTHER_ROWS
 from congruence.tasks.scores.metrics.metric import Rows, kernel_calibration_error
 from congruence.tasks.scores.metrics.registry import METRICS, metric_names, metric_of, requested_metrics, shown
 from congruence.tasks.scores.points import score_points
-from congruence.tasks.scores.summary import MeanMetrics, coverage_risk, slice_groups, version_metrics
+from congruence.tasks.scores.summary import CLASSIFIER, MeanMetrics, coverage_risk, slice_groups, version_metrics
 from congruence.tasks.sentences.calibration import probability
 from congruence.tasks.solving.measurement import measure
 
@@ -330,9 +330,23 @@ def table() -> pd.DataFrame:
     return pd.DataFrame({"age": rng.uniform(-1, 1, N), "city": rng.choice(list("abc"), N)})
 
 
-def test_without_the_packages_there_is_no_such_number(table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "is_available", lambda: False)
-    assert coverage_risk(table, np.zeros(N), Normal(np.zeros(N), np.ones(N)), 0) == {}
+def test_the_excess_risk_of_coverage_is_that_of_mapie(table: pd.DataFrame) -> None:
+    conditional = pytest.importorskip("mapie.metrics.conditional")
+    rng = np.random.default_rng(1)
+    y = rng.standard_normal(N) * np.exp(0.8 * table["age"].to_numpy())
+    ends = Normal(np.zeros(N), np.ones(N)).quantile(np.tile([0.05, 0.95], (N, 1)))
+    order = stream(3, "rows of the excess risk of coverage").permutation(N)
+    x = np.column_stack([table["age"], pd.factorize(table["city"], sort=True)[0]])[order]
+    asked = {"y_intervals": ends, "model_kwargs": CLASSIFIER, "random_state": 0}
+    theirs = conditional.excess_risk_target_coverage(x, y[order], 0.9, **asked)
+    found = coverage_risk(table, y, Normal(np.zeros(N), np.ones(N)), 3)["ert_90"].value
+    assert found == pytest.approx(theirs, abs=1e-12)
+
+
+def test_intervals_that_cover_everything_or_nothing_are_so_far_from_their_level(table: pd.DataFrame) -> None:
+    y = np.zeros(N)
+    assert coverage_risk(table, y, Normal(y, np.ones(N)), 0)["ert_90"].value == pytest.approx(0.1)
+    assert coverage_risk(table, y + 9.0, Normal(y, np.ones(N)), 0)["ert_90"].value == pytest.approx(0.9)
 
 
 def test_it_is_0_if_right_and_below_the_distance_of_the_coverage_if_wrong(table: pd.DataFrame) -> None:
