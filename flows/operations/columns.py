@@ -80,8 +80,9 @@ def columns_roles(first: pa.Table, target: str | None, model: ModelFacts | None 
     key = _key(first, {chosen, *asked})
     design = proposed_design(first, {chosen, key}, asked, model is not None and bool(model.inputs))
     named = [column for role, column in design.items() if role != "exposure"]  # which is an input of the law as well
-    counters = [name for name in first.column_names if name not in asked and _counts_rows(name, first.column(name))]
-    rest = [name for name in first.column_names if name not in (chosen, key, *named, *counters)]
+    rest = [name for name in first.column_names if name not in (chosen, key, *named)]
+    counters = [name for name in rest if name not in asked and _counts_rows(name, first.column(name))]
+    rest = [name for name in rest if name not in counters]
     predicted = [name for name in rest if name not in asked and _PREDICTED.fullmatch(name)]
     rest = [name for name in rest if name not in predicted]
     images = [name for name in rest if _holds_images(first.column(name))]
@@ -115,7 +116,8 @@ def _target(first: pa.Table, target: str | None, asked: Sequence[str]) -> str:
         if target not in names:
             raise SettingsError(f"--target: there is no column '{target}'; the columns are {_list(first)}")
         if is_text(kind := first.schema.field(target).type) or pa.types.is_boolean(kind):
-            _, value = first_of_no_number(first.column(target).combine_chunks()) or (0, first.column(target)[0].as_py())
+            values = first.column(target).combine_chunks()
+            _, value = first_of_no_number(values) or (0, next(iter(values.drop_null().to_pylist()), None))
             raise SettingsError(
                 f"--target: column '{target}' holds {'text' if is_text(kind) else 'true or false'}, for example "
                 f"{value!r}, and a distribution is predicted of a number; convert it to numbers or name another column"

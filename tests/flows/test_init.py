@@ -283,6 +283,7 @@ def test_the_index_that_a_frame_was_written_with_is_no_input_unless_a_model_asks
     moments = data.set_axis(pd.date_range("2026-01-01", periods=ROWS)).rename_axis(name).reset_index()
     unnamed = columns_roles(pa.Table.from_pandas(moments), "price")
     assert (unnamed.left_out, dict(unnamed.design)) == ([name], {}) if not name else ([], {"time": name})
+    assert name not in columns_roles(table, name or "price").left_out, "what is predicted is not missed"
     changed = data.set_axis(data.index // 2).rename_axis(name).reset_index()
     assert (name in columns_roles(pa.Table.from_pandas(changed), "price").input) == bool(name)
 
@@ -293,6 +294,9 @@ def test_what_cannot_be_a_target_or_may_be_another_is_said(tmp_path: Path) -> No
     written_out = frame(price=["12.5"] * 9 + ["1,250"] * (ROWS - 9))
     with pytest.raises(SettingsError, match="column 'price' holds text, for example '1,250'"):
         written(tmp_path, written_out, target="price")
+    for nothing in (frame(price=None).astype({"price": "string"}), frame().head(0).astype({"price": "string"})):
+        with pytest.raises(SettingsError, match="column 'price' holds text, for example None"):
+            columns_roles(pa.Table.from_pandas(nothing), "price")
     with pytest.raises(SettingsError, match="column 'city' holds text, for example '"):
         written(tmp_path, frame(), target="city")
     with pytest.raises(SettingsError, match="numeric ones are rooms, area, price; label holds text"):

@@ -100,8 +100,10 @@ def test_a_run_shows_its_versions_with_their_verdicts(registry: Any, inline: Cal
     registry.register("silent", fails=True)
     settings = inline(models=["shown", "silent"], metrics=["cce"])
     before = is_alone.set(False)
-    evaluate(settings, "all that are shown")
-    is_alone.reset(before)
+    try:
+        evaluate(settings, "all that are shown")
+    finally:
+        is_alone.reset(before)
     with get_client(sync_client=True) as client:
         (run,) = client.read_flow_runs(flow_run_filter=FlowRunFilter(name={"any_": ["evaluate all that are shown"]}))
         (found,) = client.read_artifacts(artifact_filter=ArtifactFilter(flow_run_id={"any_": [run.id]}))
