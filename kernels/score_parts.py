@@ -41,6 +41,7 @@ from congruence.kernels.arrays import Array, mean_one, printed, row_slices
 from congruence.kernels.dependence.blocks import DependentBlocks, SumOfBlocks
 from congruence.kernels.dependence.correlation import folds
 from congruence.kernels.distributions.base import Distribution
+from congruence.kernels.distributions.quantiles import weights_of_levels
 from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.recalibration.recalibration_map import (
@@ -84,9 +85,8 @@ class ScoreDecomposition:
         return printed(self, levels=len(self.levels), **{name: self.crps(name) for name in parts}, skill=self.skill)
 
     def crps(self, part: str = "score") -> float:
-        """2 ∫ part(level) d level by the trapezoid rule, the quantile score being 0 at the levels 0 and 1."""
-        ends = np.concatenate([[0.0], self.levels, [1.0]])
-        return float((ends[2:] - ends[:-2]) @ getattr(self, part))
+        """2 ∫ part(level) d level, by the weights of ``Quantiles.crps``."""
+        return float(2.0 * weights_of_levels(self.levels) @ getattr(self, part))
 
     @property
     def skill(self) -> float:
@@ -102,9 +102,11 @@ class ScoreDecomposition:
 
 
 def crps_decomposition(
-    y: Any, predictive: Distribution, *, levels: Any = QUANTILE_LEVELS, weights: Array | None = None
+    y: Any, predictive: Distribution, *, levels: Any = None, weights: Array | None = None
 ) -> ScoreDecomposition:
     """The decomposition of the CRPS of n distributions of one target, by their quantiles at ``levels``, by row weights.
+
+    The levels are by default those at which quantiles are stated, else ``QUANTILE_LEVELS``.
 
     Raises:
         InvalidInputError: targets or levels that are none, or more than one target a row.
@@ -112,8 +114,9 @@ def crps_decomposition(
     targets = matched_targets(predictive, y)
     if targets.ndim != 1:
         raise InvalidInputError(f"y: shape {targets.shape}, expected one target a row (n,); vectors have no quantiles")
-    quantiles = predictive.predictive_quantile(_levels(levels)[None, :])
-    return quantile_decomposition(targets, quantiles, levels, weights=weights)
+    stated = predictive.quantile_levels
+    at = _levels(levels if levels is not None else QUANTILE_LEVELS if stated is None else stated)
+    return quantile_decomposition(targets, predictive.predictive_quantile(at[None, :]), at, weights=weights)
 
 
 def quantile_decomposition(

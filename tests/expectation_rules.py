@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import ndtr, ndtri
+from scoringrules import quantile_score
 
 from congruence.kernels.distributions import CensoredNormal, Deterministic, Mixture, Samples, WeightedSamples
 
@@ -70,3 +71,15 @@ def _mixed(parts, shares):
 def _composite(edges, nodes, weights):
     half = np.diff(edges)[:, None] / 2.0
     return ((edges[1:] + edges[:-1])[:, None] / 2.0 + half * nodes).ravel(), (half * weights).ravel()
+
+
+def quantile_losses(levels, quantiles, y):
+    """Twice the losses of a row's quantiles (L,) at y (m,), each by the share of levels to which it is the nearest.
+
+    Near is meant in normal scores; all times what makes true quantiles of a normal distribution score its CRPS.
+    """
+    scores = ndtri(levels)
+    shares = np.diff(ndtr(np.concatenate([[-np.inf], (scores[1:] + scores[:-1]) / 2.0, [np.inf]])))
+    loss = np.stack([2.0 * quantile_score(y, q, level) for q, level in zip(quantiles, levels, strict=True)], axis=-1)
+    of_normal = 2.0 * np.exp(-(scores**2) / 2.0) / np.sqrt(2.0 * np.pi)
+    return loss @ shares / (np.sqrt(np.pi) * (shares @ of_normal))

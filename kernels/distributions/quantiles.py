@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
-from scipy.special import erfinv, ndtri
+from scipy.special import erfinv, ndtr, ndtri
 
 from congruence.kernels.arrays import Array, align, as_numbers, row_slices, to_numpy
 from congruence.kernels.distributions.base import Stated
@@ -181,6 +181,10 @@ class Quantiles(PiecewiseLinear):
             "crossed": np.asarray(self.crossed),
         }
 
+    def _crps(self, y: Array) -> Array:
+        """By what is stated, see ``quantile_score``: the interpolation would favour quantiles that are not true."""
+        return quantile_score(self.levels, self.values, y)
+
     def has_density(self) -> bool:
         return bool(np.all(np.diff(self._points, axis=1) > 0))
 
@@ -198,6 +202,37 @@ class Quantiles(PiecewiseLinear):
                 "it has no density; leave the log score out, or use crps"
             )
         return super()._log_prob(y)
+
+
+def quantile_score(levels: Array, quantiles: Array, y: Array) -> Array:
+    """The CRPS as some quantiles know it: sum_k w_k 2 (1[y <= q_k] - tau_k)(q_k - y), (n, m). Lower is better.
+
+    The CRPS is the integral of these losses over all levels (Laio and Tamea 2007). Those at the stated levels are
+    lowest in the mean where these quantiles are the true ones, whatever lies between and beyond.
+
+    Args:
+        levels: tau, increasing inside (0, 1), (L,).
+        quantiles: q, (n, L).
+        y: (n, m).
+    """
+    score = np.zeros(y.shape)
+    for level, weight, column in zip(levels, weights_of_levels(levels), quantiles.T, strict=True):
+        above = y - column[:, None]
+        score += 2.0 * weight * np.maximum(level * above, (level - 1.0) * above)
+    return score
+
+
+def weights_of_levels(levels: Array) -> Array:
+    """w_k of an integral over all levels, sum_k w_k g(tau_k), of mean losses g, (L,).
+
+    A level counts by the share of levels to which it is the nearest in normal scores, times what makes the sum exact
+    for a normal distribution's own quantiles. Of others the CRPS differs by 1 % at levels .05, .5 and .95 (t(3),
+    lognormal), by less at more levels.
+    """
+    z = ndtri(levels)
+    shares = np.diff(ndtr(np.concatenate([[-np.inf], (z[1:] + z[:-1]) / 2.0, [np.inf]])))
+    losses_of_a_normal = np.sqrt(2.0 / np.pi) * np.exp(-0.5 * z * z)  # whose CRPS is 1 / pi^(1/2)
+    return np.asarray(shares / (np.sqrt(np.pi) * (shares @ losses_of_a_normal)))
 
 
 @dataclass(frozen=True, repr=False)

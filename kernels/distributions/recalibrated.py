@@ -405,6 +405,21 @@ class Recalibrated(_ThroughMap, Distribution):
     def _quantile(self, q: Array) -> Array:
         return self._continued.value(self.score_map.inverse(q))
 
+    @cached_property
+    def _quantiles(self) -> Quantiles | None:
+        """Of quantiles those that the map gives at their levels."""
+        if not isinstance(self.base, Quantiles):
+            return None
+        levels = self.base.levels
+        return Quantiles(levels, self.quantile(levels[None, :]), self.base.tails, self.base.crossed)
+
+    def _crps(self, y: Array) -> Array:
+        return super()._crps(y) if self._quantiles is None else self._quantiles.crps(y)
+
+    def remarks(self, y: Array) -> dict[str, Array]:
+        """See Distribution: those of the quantiles."""
+        return super().remarks(y) if self._quantiles is None else self._quantiles.remarks(y)
+
     def knots(self) -> Array:
         """See Distribution: also where the map bends, and the knots of the base."""
         bends = self._continued.value(self.score_map.inverse(self.score_map.shares[:, 1:-1]))

@@ -32,7 +32,7 @@ from congruence.kernels.engine.blocks import BlockSums, evenly_spaced
 from congruence.kernels.engine.congruence_test import ENTRY_BITS, POOL_BITS, SimulatedSplits, band_of
 from congruence.kernels.engine.results import CongruenceUncertainty, ExpectedCongruence
 from congruence.kernels.engine.spectrum import SpectralSmoother
-from congruence.kernels.engine.targets import output_features
+from congruence.kernels.engine.targets import output_features, placed_targets
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.fourier import FeatureMap
 from congruence.kernels.kernel_functions import Kernel
@@ -272,9 +272,7 @@ class SimulatedVersion:
             positions: of the rows in the split.
             roots: of their weights in the reference, where they count unequally.
         """
-        targets = predictive.placed(
-            targets, row_uniforms(positions, 1, self.seed, "places of targets in their cells")[:, 0]
-        )
+        targets = placed_targets(targets, predictive, positions, self.seed)
         weights = np.float32(1.0) if roots is None else roots.astype(np.float32)[:, None, None]
         leading, splits = np.ascontiguousarray(vectors[:, : self.directions]), self.splits
         if self.blocks is not None:

@@ -41,6 +41,7 @@ from congruence.kernels.engine.targets import (
     gamma_of_variance,
     kernel_at_scale,
     output_features,
+    placed_targets,
     require_share,
     stated_kernel,
     target_errors,
@@ -123,9 +124,11 @@ class PlannedVersion:
     ) -> TargetErrors:
         """Returns Delta and v of the rows at some positions, of the version's distributions or draws of them.
 
-        By the features that are fixed for all; see ``target_errors``. ``roots``: of their weights in the reference.
+        By the features that are fixed for all; see ``placed_targets`` and ``target_errors``. ``roots``: of their
+        weights in the reference.
         """
         given = predictive if self.samples is None else self.samples.of(predictive, positions)
+        targets = placed_targets(targets, predictive, positions, self.seed)
         return target_errors(targets, given, self.kernel, features=self.features, measured=measured).weighted(roots)
 
 

@@ -32,7 +32,7 @@ from congruence.kernels.fourier import (
     target_range,
 )
 from congruence.kernels.kernel_functions import RBF, Kernel, OutputScale, Polynomial, Sum, as_columns, require_kernel
-from congruence.kernels.rng import stream
+from congruence.kernels.rng import row_uniforms, stream
 from congruence.kernels.threads import map_on_threads
 
 FINEST = 1e-4  # of var(y): a residual variance below it is taken as this much
@@ -286,6 +286,17 @@ def features_of_errors(kernel: Kernel, y: Array, predictive: Distribution) -> Fe
     """Returns features for the errors of these rows: exact ones of few vectors, else those of ``output_features``."""
     exact = error_features(kernel, y, predictive) if y.ndim == 2 else None
     return output_features(kernel, y, predictive) if exact is None else exact
+
+
+def placed_targets(y: Array, predictive: Distribution, positions: Array, seed: int) -> Array:
+    """Targets y (n,) of the rows ``positions`` of a split, those of stated cells at random places in their cells.
+
+    A prediction that states quantiles or bins is right where the probabilities of its cells are, and is measured by
+    these: between and beyond quantiles targets may lie otherwise than we interpolate, see ``Distribution.placed``.
+    """
+    if predictive.stated != "cells":
+        return y
+    return predictive.placed(y, row_uniforms(positions, 1, seed, "places of targets in their cells")[:, 0])
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from congruence.kernels.arrays import Array, printed, require_targets, require_w
 from congruence.kernels.dependence.blocks import DependentBlocks, RowDependence, p_value_kind
 from congruence.kernels.dependence.correlation import version_blocks
 from congruence.kernels.distributions import Distribution
-from congruence.kernels.engine.targets import output_kernel_or_marginal
+from congruence.kernels.engine.targets import output_kernel_or_marginal, placed_targets
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.pairs import TILE, PairTerms, pair_terms, quadratic_form, signed_sums
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
@@ -169,6 +169,7 @@ def witness_values(
     kernel = output_kernel_or_marginal(output_kernel, y)
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
     coordinates, locations = chosen.coordinates([predictive, test_predictive], kernel)
+    y = placed_targets(y, predictive, np.arange(len(y)), 0)
     values = kernel(y, test_y) - predictive.kernel_expectation(kernel, test_y)
     values *= chosen.fitted(coordinates)(coordinates, locations)
     return np.asarray(values)

@@ -28,7 +28,7 @@ from scipy.linalg import get_blas_funcs
 from congruence.kernels.arrays import Array, require_targets, row_slices
 from congruence.kernels.distributions import Distribution, Samples
 from congruence.kernels.distributions.base import require_dimension
-from congruence.kernels.engine.targets import few_counts, output_kernel_or_marginal, target_errors
+from congruence.kernels.engine.targets import few_counts, output_kernel_or_marginal, placed_targets, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.fourier import Density, rbf_gammas, target_range
 from congruence.kernels.kernel_calibration.prediction_kernels import PredictionKernel, Wasserstein
@@ -199,7 +199,7 @@ def pair_terms(
 
     Args:
         predictive: n predictive distributions.
-        y: targets.
+        y: targets; of predictions that state quantiles or bins alone each at a random place in its cell.
         prediction_kernel: k_P; Wasserstein() by default.
         output_kernel: k_Y; by default RBF with gamma = 1 / (2 var(y)), as for the conditional congruence error.
 
@@ -211,6 +211,7 @@ def pair_terms(
         raise InvalidInputError("y: the kernel calibration error compares pairs of rows; give at least two")
     require_dimension(predictive, y)
     kernel = output_kernel_or_marginal(output_kernel, y)
+    y = placed_targets(y, predictive, np.arange(len(y)), 0)
     chosen = Wasserstein() if prediction_kernel is None else prediction_kernel
     (coordinates,) = chosen.coordinates([predictive], kernel)
     fitted, gammas = chosen.fitted(coordinates), rbf_gammas(kernel)

@@ -19,7 +19,7 @@ from congruence.kernels.engine.congruence_test import errors_at_points, null_dra
 from congruence.kernels.engine.null import coefficients_of_split, features_of_split, tested_directions
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.engine.spectrum import SpectralSmoother, Spectrum
-from congruence.kernels.engine.targets import output_kernel_or_marginal, target_errors
+from congruence.kernels.engine.targets import output_kernel_or_marginal, placed_targets, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import Kernel
 from congruence.kernels.threads import single_threaded_blas
@@ -241,7 +241,7 @@ def input_scorer(
     rule = rule.afforded(len(support.held_out))
     kernel = output_kernel_or_marginal(output_kernel, y)
     with single_threaded_blas():
-        errors = target_errors(y, predictive, kernel)
+        errors = target_errors(placed_targets(y, predictive, np.arange(n), seed), predictive, kernel)
     scores = RowScores.of(y, predictive, keys=keys, seed=seed)
     tested = smoother.leading(tested_directions(smoother.filters, n))
     count = null_draw_count(n, draws)

@@ -139,6 +139,11 @@ class ComparedVersion:
         numbers = values if values.dtype.kind in "biuf" else pd.to_numeric(values, errors="coerce")
         return np.asarray(numbers.to_numpy(np.float64)[rows])
 
+    @property
+    def states_quantiles(self) -> bool:
+        """Whether it states some quantiles of each row, and what lies between and beyond them is drawn by us."""
+        return "beyond_quantiles" in self.scores
+
     def weights(self, rows: Array) -> Array | None:
         """What some rows count in means; None where all count alike."""
         return self.column(ROW_WEIGHT, rows) if ROW_WEIGHT in self.scores else None

@@ -79,6 +79,14 @@ class PairedComparison:
     refused: str = ""
     won: WhoWon | None = None
 
+    @property
+    def of_quantiles(self) -> bool:
+        """Whether one of them states quantiles alone: then NLL and MAE do not say which is better.
+
+        They are those of the distribution that we draw through them: quantiles that are not true may have lower ones.
+        """
+        return self.first.states_quantiles or self.second.states_quantiles
+
     def table(self) -> pd.DataFrame:
         """One row per metric."""
         records = []
@@ -346,7 +354,8 @@ def best_of(passed: Sequence[Splits], settings: GateSettings, *, seed: int = 0) 
     for number in range(1, len(passed)):
         verdict = _better(passed[number], passed[best], settings, seed)
         if verdict is None:
-            names = ", ".join(order_of(settings))
+            of_quantiles = any(each.states_quantiles for versions in passed for each in versions.values())
+            names = ", ".join(order_of(settings, of_quantiles=of_quantiles))
             why = f"no later one is shown to be better than {_label(passed[best])} on {names}"
         elif verdict[0]:
             best, why = number, verdict[1]
@@ -355,21 +364,24 @@ def best_of(passed: Sequence[Splits], settings: GateSettings, *, seed: int = 0) 
     return best, why
 
 
-def order_of(settings: GateSettings) -> list[str]:
-    """The metrics of the rules, in their order, each once."""
-    return list(dict.fromkeys([*settings.better_on, *settings.not_worse_on, *settings.maximum]))
+def order_of(settings: GateSettings, *, of_quantiles: bool = False) -> list[str]:
+    """The metrics of the rules, in their order, each once; see ``GateSettings.not_worse`` for ``of_quantiles``."""
+    not_worse = settings.not_worse(of_quantiles=of_quantiles)
+    return list(dict.fromkeys([*settings.better_on, *not_worse, *settings.maximum]))
 
 
 def _better(newer: Splits, older: Splits, settings: GateSettings, seed: int) -> tuple[bool, str] | None:
     """Whether the newer version is better, and by what; None where nothing decides."""
     found: dict[str, dict[str, MetricDifference]] = {}
+    of_quantiles = False
     for split in newer:
         if split in older:
             pair = compare_pair(newer[split], older[split], resamples=settings.resamples, seed=seed)
             found[split] = pair.differences
+            of_quantiles |= pair.of_quantiles
             newer[split].release()
             older[split].release()
-    for name in order_of(settings):
+    for name in order_of(settings, of_quantiles=of_quantiles):
         items = {split: differences[name] for split, differences in found.items() if name in differences}
         lower = {split: item for split, item in items.items() if item.high < 0.0}
         higher = {split: item for split, item in items.items() if item.low > 0.0}

@@ -21,6 +21,8 @@ from congruence.tasks.sentences.inputs import withholding_sentence
 
 _OF_COMPARISON = ("page", "tables", "charts", "map", "along", "rows", "comparison")
 CRPS = "crps_mean"
+_DRAWN = ("nll_mean", "mae")
+"""What of predicted quantiles is that of the distribution which we draw through them."""
 _POINTS = 12
 _PAIRS = 20
 
@@ -60,7 +62,7 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     metrics = tuple(name for name in names if any(name in version.metrics for version in comparison.versions))
     matrix = comparison.matrix(metrics)
     base = comparison.baseline.label
-    sides = {label: _Sides.of(matrix[label], len(comparison.pairs)) for label in comparison.pairs}
+    sides = {label: _Sides.of(pair, matrix[label], len(comparison.pairs)) for label, pair in comparison.pairs.items()}
     sentences = {
         label: _sentence(label, base, sides[label]) if pair.won is None else pair.won.sentence
         for label, pair in comparison.pairs.items()
@@ -105,9 +107,10 @@ class _Sides:
     same: list[str]
 
     @classmethod
-    def of(cls, cells: dict[str, Cell], versions: int) -> _Sides:
+    def of(cls, pair: PairedComparison, cells: dict[str, Cell], versions: int) -> _Sides:
         """Of one of so many ``versions`` that are compared with the baseline."""
-        compared = {name: cells[name] for name in shown("wins") if name in cells and cells[name].difference is not None}
+        deciding = [name for name in shown("wins") if name in cells and not (pair.of_quantiles and name in _DRAWN)]
+        compared = {name: cells[name] for name in deciding if cells[name].difference is not None}
         among = differences_among(versions)
         sides = {name: cell.difference.side_among(among) for name, cell in compared.items() if cell.difference}
         return cls(compared, *([name for name in sides if sides[name] == side] for side in ("better", "worse", "")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from expectation_rules import by_quantiles
+from expectation_rules import by_quantiles, quantile_losses
 from family_cases import ATOMS, CONTINUOUS, COUNTS, EXTREME, ORDINARY, Geometric, Gumbel, N
 
 from congruence.kernels import distributions as families
@@ -62,7 +62,10 @@ def targets_of(law: Distribution) -> Array:
 
 
 def defined_crps(law: Distribution, row: int, y: float) -> float:
-    """The integral of (F(t) - 1[y <= t])^2."""
+    """The integral of (F(t) - 1[y <= t])^2; of quantiles their own losses."""
+    if law.quantile_levels is not None:
+        stated = law.quantile(law.quantile_levels[None, :])[row]
+        return float(quantile_losses(law.quantile_levels, stated, np.array([y]))[0])
     points = points_of(law, row)
     edges = np.unique(np.append(points, y))
     nodes, weights = np.polynomial.legendre.leggauss(8)

@@ -12,7 +12,7 @@ from family_cases import HARD, ORDINARY
 from congruence.kernels import conditional_congruence_error
 from congruence.kernels.distributions import Histogram, MultivariateNormal, Normal, Samples, StudentT
 from congruence.kernels.distributions.recalibrated import Recalibrated
-from congruence.kernels.engine.targets import target_errors
+from congruence.kernels.engine.targets import placed_targets, target_errors
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_calibration.estimators import (
     squared_kernel_calibration_error,
@@ -86,10 +86,10 @@ def rule_of(name, row, nodes=None):
 
 
 @cache  # the definition is the dear part, and two tests ask for it
-def inner_products(name, kernel):
-    """<D_i, D_j> by the definition, for rows 0, 1, 0, 1, 0 of the law."""
+def inner_products(name, kernel, *, placed=False):
+    """<D_i, D_j> by the definition, for rows 0, 1, 0, 1, 0 of the law; of targets that are placed in their cells."""
     law, kernel = LAWS[name][:2], KERNELS[kernel]
-    y = targets_of(law)
+    y = placed_targets(targets_of(law), law[ROWS], np.arange(5), 0) if placed else targets_of(law)
     at_targets = law.kernel_expectation(kernel, y)[ROWS]
     own = np.empty((2, 2))
     for row, others in ((0, slice(0, 2)), (1, slice(1, 2))):
@@ -125,7 +125,8 @@ SOME = [(name, TITLES[(number + step) % len(TITLES)]) for number, name in enumer
 
 @pytest.mark.parametrize(("name", "title"), SOME)
 def test_a_congruence_error_is_within_its_bound_of_the_definition(name, title):
-    kernel, gram, x = KERNELS[title], inner_products(name, title), np.random.default_rng(1).normal(size=(5, 2))
+    kernel, gram = KERNELS[title], inner_products(name, title, placed=True)
+    x = np.random.default_rng(1).normal(size=(5, 2))
     asked = {"input_kernel": RBF(0.3), "output_kernel": kernel}
     result = conditional_congruence_error(x, targets_of(LAWS[name]), LAWS[name][ROWS], **asked)
     weights = np.linalg.solve(RBF(0.3)(x) + 0.5 * np.eye(5), RBF(0.3)(x))
@@ -142,7 +143,7 @@ def test_a_congruence_error_is_within_its_bound_of_the_definition(name, title):
 @pytest.mark.parametrize(("name", "title"), SOME)
 def test_kernel_calibration_errors_are_double_sums_over_the_expectations(name, title):
     law, kernel = LAWS[name][:2], KERNELS[title]
-    y, exact, rows = targets_of(law), inner_products(name, title), law[ROWS]
+    y, exact, rows = targets_of(law), inner_products(name, title, placed=True), law[ROWS]
     (coordinates,) = Wasserstein().coordinates([rows], kernel)
     fitted = Wasserstein().fitted(coordinates)
     h = fitted(coordinates, coordinates) * exact
@@ -153,7 +154,7 @@ def test_kernel_calibration_errors_are_double_sums_over_the_expectations(name, t
     places = np.array([0.0, 2.0])
     rules = [rule_of(name, row, tuple(places)) for row in range(2)]
     expected = np.stack([weights @ values_at(kernel, values, places) for values, weights in rules])
-    values = values_at(kernel, y, places) - expected[ROWS]
+    values = values_at(kernel, placed_targets(y, rows, np.arange(5), 0), places) - expected[ROWS]
     values *= fitted(coordinates, coordinates[:2])
     found = unnormalized_calibration_mean_embedding(y, rows, places, law, output_kernel=kernel)
     assert found == pytest.approx(np.mean(values.mean(axis=0) ** 2), rel=1e-8, abs=1e-8)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.stats
+from expectation_rules import quantile_losses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from congruence.kernels import Normal, Quantiles, crps, negative_log_likelihood
 from congruence.kernels.distributions import Deterministic, Gamma, Laplace, Mixture, Uniform
 from congruence.kernels.distributions.quadrature import smallest_reaching
+from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.kernel_functions import RBF, Laplacian
 from congruence.kernels.scores import point_scores
@@ -37,7 +40,7 @@ def test_normal_quantiles_have_the_tails_of_their_normal_law():
     truth = Normal([1.0, -2.0], [0.5, 3.0])
     law, y = Quantiles(levels, truth.quantile(levels[None, :])), np.array([[-20.0, -1.0, 3.0, 12.0]])
     np.testing.assert_allclose(law.log_prob(y)[:, [0, 3]], truth.log_prob(y)[:, [0, 3]], rtol=1e-9)
-    np.testing.assert_allclose(law.crps(y), truth.crps(y), rtol=1e-3)  # linear between the levels
+    np.testing.assert_allclose(law.crps(y), truth.crps(y), rtol=5e-3)  # by 49 levels, also far beyond them
     np.testing.assert_allclose(
         law.kernel_expectation(RBF(0.3), y[0]), truth.kernel_expectation(RBF(0.3), y[0]), atol=1e-3
     )
@@ -76,6 +79,53 @@ def test_a_repeated_outer_value_is_a_point_of_mass_without_a_tail(tails):
     assert np.isfinite(law.mean()).all()
     assert np.isfinite(crps(np.array([-1.0]), law)).all()
     assert np.isfinite(law.kernel_expectation(Laplacian(1.0), np.array([0.0, 2.0]))).all()
+
+
+TRUTHS = {
+    "normal": scipy.stats.norm(2.0, 3.0),
+    "t(3)": scipy.stats.t(3.0),
+    "lognormal": scipy.stats.lognorm(1.0),
+    "exponential": scipy.stats.expon(),
+    "uniform": scipy.stats.uniform(),
+}
+
+
+@pytest.mark.parametrize("levels", [[0.05, 0.5, 0.95], [0.1, 0.5, 0.9], [0.025, 0.25, 0.5, 0.75, 0.975], LEVELS])
+@pytest.mark.parametrize("name", TRUTHS)
+def test_the_crps_is_lowest_for_true_quantiles_and_near_that_of_their_distribution(name, levels):
+    truth, levels = TRUTHS[name], np.array(levels)
+    y = truth.ppf((np.arange(20_000) + 0.5) / 20_000)
+    right = truth.ppf(levels)
+
+    def mean(quantiles):
+        return float(np.mean(Quantiles(levels, np.tile(quantiles, (len(y), 1))).crps(y)))
+
+    middle, rng = truth.ppf(0.5), np.random.default_rng(0)
+    narrow_or_wide = [middle + factor * (right - middle) for factor in (0.8, 0.9, 1.1, 1.25)]
+    others = [np.sort(right + 0.1 * truth.ppf(0.75) * rng.standard_normal(len(levels))) for _ in range(20)]
+    assert min(mean(wrong) for wrong in [*narrow_or_wide, *others]) > mean(right)
+    exact = np.mean(y * (np.arange(1, 20_001) - 10_000.5) / 10_000)  # E |Y - y| - E |Y - Y'| / 2 over all pairs
+    assert mean(right) == pytest.approx(exact, rel=0.03)
+    several = np.array([-3.0, 0.1, 4.0])
+    found = Quantiles(levels, np.tile(right, (3, 1))).crps(several)
+    np.testing.assert_allclose(found, quantile_losses(levels, right, several), rtol=1e-4)
+
+
+def test_levels_however_far_out_count_for_what_they_are():
+    levels = np.array([1e-300, 1e-9, 0.5, 1.0 - 1e-12])
+    far = Quantiles(levels, np.array([[-1e3, -6.0, 0.0, 7.0]]))
+    assert far.crps(-7.0)[0] == pytest.approx(7.0 / np.sqrt(2.0), rel=0.01)  # the median's loss, scaled
+
+
+def test_recalibrated_quantiles_are_scored_at_their_levels():
+    law = Quantiles(LEVELS, VALUES)
+    wider = recalibrated(law, NormalScoreMap.affine(np.zeros(2), np.full(2, 1.5)))
+    moved = wider.quantile(LEVELS[None, :])
+    y = np.array([-2.0, 0.7])
+    np.testing.assert_allclose(wider.crps(y), Quantiles(LEVELS, moved).crps(y))
+    np.testing.assert_array_equal(point_scores(wider, y)["beyond_quantiles"], (y < moved[:, 0]) | (y > moved[:, -1]))
+    kept = wider[1:]
+    np.testing.assert_allclose(kept.crps(y[1:]), wider.crps(y)[1:])
 
 
 def test_crossing_rows_are_sorted_and_known():

@@ -6,10 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from congruence.kernels import Normal, Poisson, Samples
+from congruence.kernels import Normal, Poisson, Quantiles, Samples
 from congruence.kernels.dependence.blocks import DependentBlocks
 from congruence.kernels.distributions.recalibrated import recalibrated, score_intervals
 from congruence.kernels.errors import InvalidInputError
@@ -21,6 +22,7 @@ from congruence.kernels.recalibration.recalibration_map import (
     normal_score_map,
 )
 from congruence.kernels.score_parts import (
+    QUANTILE_LEVELS,
     _log_mass,
     _own_features,
     crps_decomposition,
@@ -208,6 +210,19 @@ def test_sharp_and_wrong_is_told_from_calibrated_and_useless() -> None:
     assert useless.skill == pytest.approx(0.0, abs=0.01)
     assert true.skill > 0.5
     assert list(true.to_frame().columns) == ["levels", "score", "miscalibration", "discrimination", "uncertainty"]
+
+
+def test_quantiles_are_taken_apart_at_their_levels():
+    """At others a part of the miscalibration is that of our interpolation."""
+    x, levels = np.random.default_rng(3).standard_normal(4000), np.array([0.05, 0.5, 0.95])
+    y = x + np.random.default_rng(4).standard_t(3, len(x))
+    law = Quantiles(levels, x[:, None] + scipy.stats.t(3).ppf(levels))
+    found = crps_decomposition(y, law)
+    np.testing.assert_array_equal(found.levels, levels)
+    assert found.crps() == pytest.approx(float(np.mean(law.crps(y))), rel=1e-12)
+    assert found.crps("miscalibration") < 0.02 * found.crps()
+    drawn = crps_decomposition(y, law, levels=QUANTILE_LEVELS)
+    assert drawn.crps("miscalibration") > 0.05 * drawn.crps()
 
 
 @pytest.mark.parametrize("law", [Poisson, lambda rate: Samples(np.column_stack([rate - 1, rate, rate + 1]))])

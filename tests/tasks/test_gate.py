@@ -167,6 +167,22 @@ def test_better_on_alone_asks_for_nothing_else():
     assert GateSettings(baseline="1").not_worse_on == ["cce_mean", "nll_mean"]
 
 
+def test_of_quantiles_crps_is_compared_unless_nll_is_asked_for(compared):
+    """Of their NLL a part is that of the density that we draw between them."""
+    truth, _, biased = (
+        replace(version, scores=version.scores.assign(beyond_quantiles=0.0, nll=-version.scores["nll"]))
+        for version in compared
+    )
+    decision = apply_gate(biased, truth, GateSettings(baseline="1"))
+    assert [check.metric for check in decision.checks] == ["cce_mean", "crps_mean"]
+    asked = apply_gate(biased, truth, GateSettings(baseline="1", not_worse_on=["nll_mean"]))
+    assert [check.metric for check in asked.checks] == ["nll_mean"]
+    number, why = best_of([{"test": biased}, {"test": truth}], GateSettings(baseline="0", margin={"cce_mean": 9.0}))
+    assert (number, why.split(" is ")[0]) == (1, "cce_mean of angle/1")
+    same = {"test": replace(truth, model=model("7"))}
+    assert best_of([{"test": truth}, same], GateSettings(baseline="0"))[1].endswith("on cce_mean, crps_mean")
+
+
 def test_what_is_at_stake_is_the_lead_over_the_law_of_all_targets():
     y = np.random.default_rng(2).poisson(0.05, 4000).astype(float)
     shares = np.unique(y, return_counts=True)[1] / len(y)

@@ -129,7 +129,8 @@ DEFINITIONS: tuple[Metric, ...] = (
         "cce_mean", "CCE",
         "Mean Conditional Congruence Error: distance, in the output kernel's space, between what the model predicts "
         "at an input and what the data say there. Compares within one protocol only, and is judged beside what it "
-        "would be if the version were true. Of predicted quantiles and bins, with our interpolation between them.",
+        "would be if the version were true. Of predicted quantiles and bins each target is put at random into its "
+        "cell, so that nothing is measured but what they state.",
         unit=DISTANCE, better="lower", interval=NEW_TARGETS, group="Distance", asked="cce", column="cce",
         measured=True, margin="5 %",
         shown={"headlines": 1, "mlflow": 5, "slices": 1, "compared": 1, "wins": 1, "over_time": 2},
@@ -243,9 +244,10 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "nll_mean", "NLL",
-        "Mean negative log-likelihood of the targets: a proper score. Of predicted quantiles and bins, with our "
-        "interpolation between them; of draws, that of their smoothed density, less what so few draws alone cost; of "
-        "rounded targets, that of the cells around them, so that densities and masses compare.",
+        "Mean negative log-likelihood of the targets: a proper score. Of bins, with our interpolation within them; of "
+        "predicted quantiles that of the density that we draw between and beyond them, which does not say whose "
+        "quantiles are better (CRPS does); of draws, that of their smoothed density, less what so few draws alone "
+        "cost; of rounded targets, that of the cells around them, so that densities and masses compare.",
         unit="nats per row", better="lower", interval=ROWS, group="Score", asked="nll", column="nll",
         column_label="NLL", marginal=lambda y: marginal_log_score(y, resolution(y)),
         margin="5 % of skill",  # a value may be 0 or negative, and a number of nats is large beside rare counts
@@ -253,9 +255,9 @@ DEFINITIONS: tuple[Metric, ...] = (
     ),
     Metric(
         "crps_mean", "CRPS",
-        "Mean continuous ranked probability score, a proper score. Of predicted quantiles and bins, with our "
-        "interpolation between them; of draws the fair one, that of the distribution they are drawn from; of several "
-        "targets the energy score.",
+        "Mean continuous ranked probability score, a proper score. Of predicted quantiles, the weighted mean of their "
+        "quantile losses that comes nearest to it; of bins, with our interpolation within them; of draws the fair one, "
+        "that of the distribution they are drawn from; of several targets the energy score.",
         unit=TARGET, better="lower", interval=ROWS, group="Score", asked="crps", column="crps", column_label="CRPS",
         bounds=(0.0, math.inf), margin="5 % of skill", marginal=_mean_marginal_crps,
         shown={"headlines": 7, "mlflow": 2, "slices": 5, "compared": 3, "wins": 3, "over_time": 5},
@@ -285,8 +287,8 @@ DEFINITIONS: tuple[Metric, ...] = (
     Metric(
         "crps_miscalibration", "miscalibration of CRPS",
         "What recalibrating every predicted quantile by a non-decreasing function would take off the CRPS: CRPS = "
-        "miscalibration - discrimination + uncertainty, by quantiles at 21 levels of at most 10,000 rows. Large "
-        "beside the CRPS: recalibrate.",
+        "miscalibration - discrimination + uncertainty, by quantiles at 21 levels, or those that the version states, "
+        "of at most 10,000 rows. Large beside the CRPS: recalibrate.",
         unit=TARGET, better="lower", group="Score", asked="crps", value=_part_of_crps("miscalibration"),
     ),
     Metric(
