@@ -203,11 +203,11 @@ def _judgements(
         if parent.label not in runs or made.label not in runs:
             continue
         after, before = (read_version(str(runs[version.label]), settings.tracking) for version in (made, parent))
-        differences = compare_pair(after, before, seed=settings.seed).differences
+        pair = compare_pair(after, before, seed=settings.seed)
         rows = [
             PreviewRow(metric_of(name).label, item.second, item.first, item.standard_error)
-            for name, item in differences.items()
-            if name in JUDGED
+            for name, item in pair.differences.items()
+            if name in JUDGED and name not in pair.drawn
         ]
         found[split] = judgement(rows)
     return found

@@ -321,13 +321,13 @@ def recalibration_rehearsal(
 def _scored(y: Array, before: Distribution, after: Distribution, blocks: DependentBlocks | None) -> dict[str, Change]:
     """The changes of CRPS, of the absolute error of the mean and, where it is finite before and after, of NLL.
 
-    Not that of quantiles: their density is what we draw between them, and quantiles that are not true may score better.
+    Not that of quantiles or draws: their density is what we draw through them, and those not true may score better.
     """
     changes = {
         "crps": _paired(empirical_crps(y, before), empirical_crps(y, after), blocks),
         "mae": _paired(np.abs(y - before.mean()), np.abs(y - after.mean()), blocks),
     }
-    if before.has_density() and after.has_density() and before.quantile_levels is None:
+    if before.has_density() and after.has_density() and before.quantile_levels is before.draws is None:
         step = resolution(y)
         scores = [negative_log_likelihood(y, predicted, infinite="keep", step=step) for predicted in (before, after)]
         if all(np.isfinite(score).all() for score in scores):

@@ -52,7 +52,8 @@ class ComparedVersion:
     in the same places. ``slices`` are the names of the slice columns; ``wrong_places`` those that the report names
     wrong, the largest first, None where it is not known; ``said`` is the verdict as it was logged, ``wrong`` what
     the report says is wrong, the largest fault first, ``advice`` what to do. ``is_stored`` where production stored
-    the predictions: then each version may have rows of its own. Of a run also its id, that of its experiment, where its
+    the predictions: then each version may have rows of its own. ``stated`` is what predictions say of a row, see
+    ``Evaluation.stated``. Of a run also its id, that of its experiment, where its
     ``files`` are, the ``identity`` by which it is found again, and when it ``ended``, in milliseconds since 1970. Of a
     look over time (``tasks.monitor``) also when it was ``made``, and how far its ``inputs`` are from those of the first
     look, in a sentence; "" where nobody looked.
@@ -75,6 +76,7 @@ class ComparedVersion:
     wrong: tuple[str, ...] = ()
     advice: str = ""
     is_stored: bool = False
+    stated: str = "all"
     experiment: str = ""
     files: str = ""
     identity: str = ""
@@ -101,6 +103,7 @@ class ComparedVersion:
             said=str(evaluation.verdict),
             wrong=() if wrong is None else wrong.sentences,
             advice=advice_of(evaluation),
+            stated=evaluation.stated,
             wrong_places=None if wrong is None else wrong.named(),
         )
 
@@ -138,11 +141,6 @@ class ComparedVersion:
         values = self.scores[name]
         numbers = values if values.dtype.kind in "biuf" else pd.to_numeric(values, errors="coerce")
         return np.asarray(numbers.to_numpy(np.float64)[rows])
-
-    @property
-    def states_quantiles(self) -> bool:
-        """Whether it states some quantiles of each row, and what lies between and beyond them is drawn by us."""
-        return "beyond_quantiles" in self.scores
 
     def weights(self, rows: Array) -> Array | None:
         """What some rows count in means; None where all count alike."""

@@ -300,8 +300,7 @@ def _against(
     candidate: ComparedVersion, baseline: ComparedVersion, settings: GateSettings, seed: int
 ) -> list[GateCheck]:
     pair = compare_pair(candidate, baseline, resamples=settings.resamples, seed=seed)
-    not_worse = settings.not_worse(of_quantiles=pair.of_quantiles)
-    rules = [_Rule("not_worse_on", name, settings.margin_of(name)) for name in not_worse]
+    rules = [_Rule("not_worse_on", name, settings.margin_of(name)) for name in settings.not_worse(pair.drawn)]
     rules += [_Rule("better_on", name, Margin(0.0)) for name in settings.better_on]
     checks = []
     for rule in rules:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -82,7 +83,7 @@ class GateSettings(Strict):
         first_version: what becomes of a version whose baseline is an alias that no version holds yet: ``refuse`` to
             judge it, or ``pass`` it if it keeps to the other rules.
         not_worse_on: metrics in which the version must not be worse than the baseline by the ``margin`` or more; by
-            default CCE, and NLL where both have it (of predicted quantiles CRPS), unless ``better_on`` is given: then
+            default CCE, and NLL where both have it (of quantiles and draws CRPS), unless ``better_on`` is given: then
             none.
         better_on: metrics in which the version must be better.
         margin: by metric of ``not_worse_on``: a number in the metric's units (``0.01``; nats for ``nll_mean``), a
@@ -189,11 +190,14 @@ class GateSettings(Strict):
         changes |= {"less_honest": "refuse"}
         return self.model_copy(update=changes)
 
-    def not_worse(self, *, of_quantiles: bool) -> list[str]:
-        """The metrics of ``not_worse_on``; where none are given and quantiles are compared, CRPS in place of NLL."""
-        if not of_quantiles or "not_worse_on" in self.model_fields_set:
+    def not_worse(self, drawn: Collection[str]) -> list[str]:
+        """The metrics of ``not_worse_on``; where none are given CRPS in place of what is among ``drawn``.
+
+        These do not say which version is better, see ``PairedComparison.drawn``.
+        """
+        if "not_worse_on" in self.model_fields_set:
             return self.not_worse_on
-        return ["crps_mean" if name == "nll_mean" else name for name in self.not_worse_on]
+        return ["crps_mean" if name in drawn else name for name in self.not_worse_on]
 
     def margin_of(self, name: str) -> Margin:
         """By how much the metric may be worse than the baseline's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,12 +80,13 @@ class PairedComparison:
     won: WhoWon | None = None
 
     @property
-    def of_quantiles(self) -> bool:
-        """Whether one of them states quantiles alone: then NLL and MAE do not say which is better.
+    def drawn(self) -> frozenset[str]:
+        """The metrics that do not say which is better: NLL of quantiles and of draws, and MAE of quantiles.
 
-        They are those of the distribution that we draw through them: quantiles that are not true may have lower ones.
+        They are those of a distribution that we draw through them: what is not true may have lower ones.
         """
-        return self.first.states_quantiles or self.second.states_quantiles
+        stated = {self.first.stated, self.second.stated}
+        return frozenset(name for name, of in _DRAWN.items() if stated & of)
 
     def table(self) -> pd.DataFrame:
         """One row per metric."""
@@ -96,6 +97,9 @@ class PairedComparison:
                 record |= vars(self.points[name])
             records.append(record)
         return pd.DataFrame(records)
+
+
+_DRAWN = {"nll_mean": {"quantiles", "draws"}, "mae": {"quantiles"}}
 
 
 @dataclass(frozen=True)
@@ -354,8 +358,8 @@ def best_of(passed: Sequence[Splits], settings: GateSettings, *, seed: int = 0) 
     for number in range(1, len(passed)):
         verdict = _better(passed[number], passed[best], settings, seed)
         if verdict is None:
-            of_quantiles = any(each.states_quantiles for versions in passed for each in versions.values())
-            names = ", ".join(order_of(settings, of_quantiles=of_quantiles))
+            stated = {each.stated for versions in passed for each in versions.values()}
+            names = ", ".join(order_of(settings, [name for name, of in _DRAWN.items() if stated & of]))
             why = f"no later one is shown to be better than {_label(passed[best])} on {names}"
         elif verdict[0]:
             best, why = number, verdict[1]
@@ -364,24 +368,24 @@ def best_of(passed: Sequence[Splits], settings: GateSettings, *, seed: int = 0) 
     return best, why
 
 
-def order_of(settings: GateSettings, *, of_quantiles: bool = False) -> list[str]:
-    """The metrics of the rules, in their order, each once; see ``GateSettings.not_worse`` for ``of_quantiles``."""
-    not_worse = settings.not_worse(of_quantiles=of_quantiles)
+def order_of(settings: GateSettings, drawn: Collection[str]) -> list[str]:
+    """The metrics of the rules, in their order, each once; see ``GateSettings.not_worse``."""
+    not_worse = settings.not_worse(drawn)
     return list(dict.fromkeys([*settings.better_on, *not_worse, *settings.maximum]))
 
 
 def _better(newer: Splits, older: Splits, settings: GateSettings, seed: int) -> tuple[bool, str] | None:
     """Whether the newer version is better, and by what; None where nothing decides."""
     found: dict[str, dict[str, MetricDifference]] = {}
-    of_quantiles = False
+    drawn: frozenset[str] = frozenset()
     for split in newer:
         if split in older:
             pair = compare_pair(newer[split], older[split], resamples=settings.resamples, seed=seed)
             found[split] = pair.differences
-            of_quantiles |= pair.of_quantiles
+            drawn |= pair.drawn
             newer[split].release()
             older[split].release()
-    for name in order_of(settings, of_quantiles=of_quantiles):
+    for name in order_of(settings, drawn):
         items = {split: differences[name] for split, differences in found.items() if name in differences}
         lower = {split: item for split, item in items.items() if item.high < 0.0}
         higher = {split: item for split, item in items.items() if item.low > 0.0}

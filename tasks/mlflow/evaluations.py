@@ -194,6 +194,7 @@ def provenance(evaluation: Evaluation) -> dict[str, Any]:
         "slices": evaluation.slice_names,
         "wrong_places": None if wrong is None else [vars(place) for place in wrong.named()[:_MOST_PLACES]],
         "influence_noise": None if noise is None else noise.tolist(),
+        "stated": evaluation.stated,
         "seconds": evaluation.seconds,
         **evaluation.provenance,
     }

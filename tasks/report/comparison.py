@@ -21,8 +21,6 @@ from congruence.tasks.sentences.inputs import withholding_sentence
 
 _OF_COMPARISON = ("page", "tables", "charts", "map", "along", "rows", "comparison")
 CRPS = "crps_mean"
-_DRAWN = ("nll_mean", "mae")
-"""What of predicted quantiles is that of the distribution which we draw through them."""
 _POINTS = 12
 _PAIRS = 20
 
@@ -109,7 +107,7 @@ class _Sides:
     @classmethod
     def of(cls, pair: PairedComparison, cells: dict[str, Cell], versions: int) -> _Sides:
         """Of one of so many ``versions`` that are compared with the baseline."""
-        deciding = [name for name in shown("wins") if name in cells and not (pair.of_quantiles and name in _DRAWN)]
+        deciding = [name for name in shown("wins") if name in cells and name not in pair.drawn]
         compared = {name: cells[name] for name in deciding if cells[name].difference is not None}
         among = differences_among(versions)
         sides = {name: cell.difference.side_among(among) for name, cell in compared.items() if cell.difference}

@@ -179,6 +179,13 @@ class Evaluation:
         return scores[ROW_WEIGHT].to_numpy(float) if ROW_WEIGHT in scores else None
 
     @property
+    def stated(self) -> str:
+        """What the predictions say of a row: "all" of a distribution, "quantiles", the masses of "bins", or "draws"."""
+        if self.predictive is None or self.predictive.stated != "cells":
+            return "all" if self.predictive is None else self.predictive.stated
+        return "quantiles" if "beyond_quantiles" in self.scores else "bins"
+
+    @property
     def slice_names(self) -> tuple[str, ...]:
         """The slice columns."""
         return () if self.slices.empty else tuple(dict.fromkeys(self.slices["slice"].astype(str)))

@@ -1,22 +1,24 @@
 """Level and power of the tests of predictions that state a few quantiles.
 
     python tests/benchmarks/judged_as_stated.py [--levels 2 3 5 9 19] [--rows 200 500 2000] [--splits 200]
-        [--power 40] [--congruence 0] [--truths normal]
+        [--power 40] [--congruence 0] [--truths normal] [--scored]
 
 Targets follow known laws whose location and spread depend on the inputs. Three predictions: their own quantiles
 ("right"), the same with one of them moved until its level is wrong by a fifth of the distance to the nearer end ("one
-level"), and the same around the median with 1.25 times the spread ("spread"). The record is judged_as_stated.md.
+level"), and the same around the median with 1.25 times the spread ("spread"). ``--scored`` prints CRPS, CCE and SKCE in
+place of the tests. The record is judged_as_stated.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 
 import numpy as np
 import scipy.stats
 from simulations import AT, head, machine, row, share
 
-from congruence.kernels import RBF, Quantiles, prepare
+from congruence.kernels import RBF, Quantiles, calibration_test, crps, prepare
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
 
@@ -94,6 +96,26 @@ def rejected(name: str, count: int, n: int, splits: int, of_power: int, of_congr
     row(name, count, f"{n:,}", *(shares.get(kind, "") for kind in ("right", "congruence", "one level", "spread")))
 
 
+def scored(name: str, count: int, n: int, splits: int) -> None:
+    """Print how right quantiles score, and how often those that are too close or too wide score lower."""
+    levels, rng = levels_of(count), np.random.default_rng([n, count, TRUTHS.index(name)])
+    x = rng.standard_normal((n, 2))
+    system, truth = prepare(x, input_kernel=RBF(0.5), regularization=0.01), Truth(name, x)
+    right, middle = truth.quantiles(levels), truth.quantiles(np.array([0.5]))
+    laws = [Quantiles(levels, middle + factor * (right - middle)) for factor in (1.0, 0.8, 1.25)]
+    found = []
+    for split in range(splits):
+        y = truth.draws(rng)
+        congruence = [system.evaluate(y, law, draws=0, seed=split) for law in laws]
+        of_pairs = calibration_test(y, laws[0], seed=split).p_value
+        scores = [float(np.mean(crps(y, law))) for law in laws]
+        found.append([*(each.mean for each in congruence), congruence[0].band.mean, of_pairs, *scores])
+    cce, expected, of_pairs, scores = np.split(np.array(found).T, [3, 4, 5])
+    lower = [f"{np.mean(values[wrong] < values[0]):.2f}" for values in (cce, scores) for wrong in (1, 2)]
+    ratio = f"{cce[0].mean() / expected[0].mean():.2f}"
+    row(name, count, f"{n:,}", ratio, share(of_pairs[0] <= AT), *lower)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--levels", type=int, nargs="+", default=[2, 3, 5, 9, 19])
@@ -102,8 +124,15 @@ if __name__ == "__main__":
     parser.add_argument("--power", type=int, default=40, help="splits in which the wrong predictions are tested, too")
     parser.add_argument("--congruence", type=int, default=0, help="splits in which the test of congruence is run, too")
     parser.add_argument("--truths", nargs="+", default=list(TRUTHS))
+    parser.add_argument("--scored", action="store_true")
     given = parser.parse_args()
     machine()
+    if given.scored:
+        too = [f"{score} lower {which}" for score in ("CCE", "CRPS") for which in ("at .8", "at 1.25")]
+        head("truth", "levels", "rows", "CCE of right / expected", "SKCE rejects right", *too)
+        for case in itertools.product(given.truths, given.levels, given.rows):
+            scored(*case, given.splits)
+        raise SystemExit
     head("truth", "levels", "rows", "right", "right, congruence", "one level wrong by a fifth", "spread wrong by 1.25")
     for truth_name in given.truths:
         for level_count in given.levels:

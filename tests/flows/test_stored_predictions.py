@@ -26,7 +26,7 @@ from congruence.tasks.data import usable
 from congruence.tasks.evaluate.evaluation import evaluate
 from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import Plan, VersionOutcome
-from congruence.tasks.mlflow.reading import list_evaluations, read_scores
+from congruence.tasks.mlflow.reading import list_evaluations, read_scores, read_version
 from congruence.tasks.runtime.errors import SettingsError, TooManyInvalidRowsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import TrackingSettings
@@ -108,6 +108,8 @@ def test_quantiles_are_read_by_the_names_of_their_columns(tmp_path: Path, home: 
     assert said[0] == "production: 60 of 80 stored predictions are evaluated; 20 have no label yet"
     scores = read_scores(str(outcome.run_id))
     assert scores["mean"].iloc[0] == pytest.approx(rows["x1"].iloc[0], abs=0.05)
+    tracking = TrackingSettings(uri=mlflow.get_tracking_uri())
+    assert read_version(str(outcome.run_id), tracking).stated == "quantiles"
 
 
 NORMAL = ndtri(np.arange(0.5, 20) / 20)

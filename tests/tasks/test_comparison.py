@@ -166,16 +166,17 @@ def test_the_page_says_who_wins_on_what_and_its_matrix_holds_the_differences(com
     assert pair.won.sentence == "angle/9 and angle/2 score the same in every row: they predict the same."
 
 
-def test_the_nll_of_quantiles_is_shown_and_does_not_say_who_wins(compared):
-    """It is that of the density that we draw between them: those that are not true may have the lower one."""
+@pytest.mark.parametrize("stated", ["quantiles", "draws"])
+def test_the_nll_of_what_we_draw_is_shown_and_does_not_say_who_wins(compared, stated):
+    """Quantiles and draws that are not true may have a lower one than the true ones."""
     biased, truth = (
         replace(version, scores=version.scores.assign(nll=sign * version.scores["nll"]))
         for version, sign in ((compared[2], -1.0), (compared[0], 1.0))
     )
     said = comparison_data(compare_versions([truth, biased], baseline="angle/3", resamples=200))
     assert said.summary.startswith("Nobody wins on everything: angle/1 gains something on angle/3 and loses")
-    stated = [replace(each, scores=each.scores.assign(beyond_quantiles=0.0)) for each in (truth, biased)]
-    said = comparison_data(compare_versions(stated, baseline="angle/3", resamples=200))
+    versions = [truth, replace(biased, stated=stated)]
+    said = comparison_data(compare_versions(versions, baseline="angle/3", resamples=200))
     assert said.summary.startswith("angle/1 wins: better than angle/3 on CCE by ")
     assert said.matrix["angle/1"]["nll_mean"].side == "worse"
 

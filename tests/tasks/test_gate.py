@@ -168,9 +168,9 @@ def test_better_on_alone_asks_for_nothing_else():
 
 
 def test_of_quantiles_crps_is_compared_unless_nll_is_asked_for(compared):
-    """Of their NLL a part is that of the density that we draw between them."""
+    """Their NLL is that of the density that we draw between them."""
     truth, _, biased = (
-        replace(version, scores=version.scores.assign(beyond_quantiles=0.0, nll=-version.scores["nll"]))
+        replace(version, stated="quantiles", scores=version.scores.assign(nll=-version.scores["nll"]))
         for version in compared
     )
     decision = apply_gate(biased, truth, GateSettings(baseline="1"))

@@ -292,6 +292,7 @@ def test_whatever_libraries_answer_is_read(kind: str) -> None:
     assert type(law) is expected
     if expected is Normal and kind != "scikit-learn":
         np.testing.assert_allclose(law.std(), 0.6)
+    assert found.evaluation.stated == kind.split()[0] if expected is not Normal else "all"
     assert found.name == ("BayesianRidge" if kind == "scikit-learn" else "model")
 
 

@@ -246,8 +246,8 @@ DEFINITIONS: tuple[Metric, ...] = (
         "nll_mean", "NLL",
         "Mean negative log-likelihood of the targets: a proper score. Of bins, with our interpolation within them; of "
         "predicted quantiles that of the density that we draw between and beyond them, which does not say whose "
-        "quantiles are better (CRPS does); of draws, that of their smoothed density, less what so few draws alone "
-        "cost; of rounded targets, that of the cells around them, so that densities and masses compare.",
+        "quantiles are better (CRPS does); of draws likewise, that of their smoothed density, less what so few draws "
+        "alone cost; of rounded targets, that of the cells around them, so that densities and masses compare.",
         unit="nats per row", better="lower", interval=ROWS, group="Score", asked="nll", column="nll",
         column_label="NLL", marginal=lambda y: marginal_log_score(y, resolution(y)),
         margin="5 % of skill",  # a value may be 0 or negative, and a number of nats is large beside rare counts
