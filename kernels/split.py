@@ -201,7 +201,10 @@ class Split:
         found = self._measured(y, versions, ask, output_kernel=output_kernel, seed=seed)
         one, other = (result.uncertainty for result in found.values())
         blocks, shares = version_blocks(self.dependence, y, first, second), one.blocks == other.blocks
-        return difference_of_influences(one.influence, other.influence, blocks, shares_signs=shares)
+        cells = "cells" in (first.stated, second.stated)
+        return difference_of_influences(
+            one.influence, other.influence, blocks, shares_signs=shares, shares_targets=not cells
+        )
 
     def calibration_test(
         self,

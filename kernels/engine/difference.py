@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEVEL = 0.95
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,6 +82,7 @@ def difference_of_influences(
     blocks: DependentBlocks | None = None,
     *,
     shares_signs: bool = True,
+    shares_targets: bool = True,
 ) -> CongruenceDifference:
     """The paired difference of two versions from what the same reference rows contribute to each.
 
@@ -89,6 +91,8 @@ def difference_of_influences(
         blocks: of rows that depend on each other.
         shares_signs: whether the noise of both is under the same signs; if not, what is quadratic in the noise counts
             twice, which is on the safe side.
+        shares_targets: whether both are measured on the same targets, whose noise then cancels. Those of stated cells
+            are put into the cells of their own version; what their noise adds to each is then taken off.
 
     Raises:
         InvalidInputError: influences of another number of rows.
@@ -108,6 +112,10 @@ def difference_of_influences(
     # That estimate is unbiased; half of the quadratic part keeps chance from making it vanish.
     error = float(np.sqrt(max(variance - quadratic, quadratic / 2.0)))
     mean_difference = first.mean - second.mean
+    if not shares_targets:
+        of_noise = float(np.mean(first.noise) - np.mean(second.noise))
+        difference -= of_noise
+        mean_difference -= of_noise / max(first.mean + second.mean, _TINY)  # |a| - |b| = (|a|^2 - |b|^2) / (|a| + |b|)
     mean_error = _error_of_sum(np.subtract(first.root, second.root, dtype=np.float64), blocks)
     reach = t_quantile(count, LEVEL)
     return CongruenceDifference(

@@ -357,6 +357,7 @@ def _congruence(
     results = measure_held(held, split.protocol, versions, ask, Accuracy(), seed)
     if after is before:
         return Change(results["before"].mean, results["before"].mean, 0.0)
-    influences = [result.uncertainty.influence for result in results.values()]
-    difference = difference_of_influences(influences[1], influences[0], blocks, shares_signs=blocks is None)
+    then, now = (results[name].uncertainty.influence for name in ("after", "before"))
+    signs, targets = blocks is None, before.stated != "cells"
+    difference = difference_of_influences(then, now, blocks, shares_signs=signs, shares_targets=targets)
     return Change(results["before"].mean, results["after"].mean, difference.mean_standard_error)

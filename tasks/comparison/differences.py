@@ -281,7 +281,8 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
         )
     counts = [version.metrics.get(DEPENDENT_BLOCKS) for version in (first, second)]
     shares = blocks is None or (counts[0] is not None and counts[0] == counts[1])
-    found = difference_of_influences(one, two, blocks, shares_signs=shares)
+    cells = {first.stated, second.stated} & {"quantiles", "bins"}
+    found = difference_of_influences(one, two, blocks, shares_signs=shares, shares_targets=not cells)
     return {
         CCE: MetricDifference(
             one.mean, two.mean, found.mean_difference, found.mean_low, found.mean_high, p_value=None, rows=rows

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Samples, Split, prepare
+from congruence.kernels import RBF, MultivariateNormal, Normal, Poisson, Polynomial, Quantiles, Samples, Split, prepare
 from congruence.kernels.engine import uncertainty
 from congruence.kernels.engine.difference import difference_of_influences
 from congruence.kernels.engine.targets import output_features
@@ -154,3 +154,26 @@ def test_errors_of_many_directions_are_known_by_the_leading_ones(monkeypatch):
     assert few.standard_error == pytest.approx(whole.standard_error, rel=0.1)
     assert few.squared_standard_error == pytest.approx(whole.squared_standard_error, rel=0.1)
     assert np.mean(few.influence.noise) == pytest.approx(np.mean(whole.influence.noise), rel=0.02)
+
+
+def test_versions_of_stated_cells_are_compared_without_the_noise_of_their_own_targets():
+    """Targets are put into each version's own cells: right quantiles at 3 levels were above right ones at 9."""
+    rng, n, splits = np.random.default_rng(0), 300, 40
+    x = rng.standard_normal((n, 2))
+    split, spread = prepare(x, input_kernel=RBF(0.5), regularization=0.01), np.exp(0.3 * x[:, 1:])
+
+    def quantiles(levels, factor=1.0):
+        return Quantiles(levels, x[:, :1] + factor * spread * ndtri(np.array(levels)))
+
+    few, more, found = [0.05, 0.5, 0.95], np.arange(1, 10) / 10, []
+    for seed in range(splits):
+        y = (x[:, :1] + spread * rng.standard_normal((n, 1)))[:, 0]
+        pairs = ((quantiles(few), quantiles(more)), (quantiles(few, 0.7), quantiles(few)))
+        results = [split.compare(y, *pair, seed=seed) for pair in pairs]
+        found.append([(each.difference / each.standard_error, each.p_value) for each in results])
+    right, narrow = np.array(found).transpose(1, 2, 0)
+    assert abs(np.mean(right[0])) < 3.0 / np.sqrt(splits)
+    assert np.mean(right[1] <= 0.05) <= 0.15
+    assert np.mean(narrow[0]) > 1.0
+    same = split.compare(y, quantiles(few), quantiles(few))
+    assert (same.difference, same.p_value) == (0.0, 1.0)
