@@ -73,6 +73,12 @@ def source_files(settings: SplitSettings) -> list[str]:
     return SplitSource.of(settings).paths()
 
 
+def source_bytes(settings: SplitSettings, file: str) -> int:
+    """The size of one of ``source_files``; 0 of what is no file."""
+    filesystem = SplitSource.of(settings).location.filesystem
+    return int(filesystem.size(file) or 0) if filesystem.isfile(file) else 0
+
+
 def require_columns(settings: SplitSettings) -> None:
     """Refuse a split whose first file lacks a column, by a look at its first rows.
 

@@ -17,7 +17,7 @@ from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.data.ingest import ingest_file, source_files, unseen
+from congruence.tasks.data.ingest import ingest_file, source_bytes, source_files, unseen
 from congruence.tasks.data.rows import FIRST_ROWS, Lacking
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_kept, open_split
@@ -33,7 +33,8 @@ from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, MeasurementAddress,
 
 REPORT_FILE = "dask-report.html"
 MOST_IN_SILENCE = 1_000_000
-"""Rows that are looked through within seconds."""
+MOST_BYTES_IN_SILENCE = 2**29
+"""Rows that are looked through, and what is read, within seconds."""
 log = logging.getLogger(__name__)
 
 
@@ -126,6 +127,8 @@ def index(
                     for done in executor().map(ingest, groups, name="index", retries=1):
                         done.result()
                         advance(len(done.item))
+            elif (size := source_bytes(split, files[0])) > MOST_BYTES_IN_SILENCE:
+                to.say(f"reading {split.name}: one file of {size / 2**30:.1f} GiB, from end to end")
             opened = open_split(split, settings.plans_folder, looking)
         said = require_measurable(opened, settings.max_invalid, missing=settings.encoder.missing)
         if said is not None:

@@ -373,6 +373,23 @@ def look(splits: int) -> None:
             alarm = correlated_rows(y, law, reading, keys=np.arange(n), labels=pd.DataFrame(), embeddings=x, seed=seed)
             found.append(alarm is not None)
         row(f"independent, wrong: {name}", n, 1, share(np.array(found)))
+    for parts in (2, 10, 40):  # named by slices, one part's rows after the other's
+        site = np.arange(n) * parts // n
+        wrong = {
+            "nowhere": np.zeros(n),
+            "bias .5 in one": 0.5 * (site == 0),
+            "bias of its own in each": 0.5 * (site % 2),
+        }
+        for name, fault in wrong.items():
+            for rho in (0.0, 0.3):
+                rng, found = np.random.default_rng([7, parts]), []
+                for seed in range(shown):
+                    y = Case(n, rho, True).z(rng) + fault
+                    labels = pd.DataFrame({"site": site})
+                    alarm = correlated_rows(y, law, None, keys=np.arange(n), labels=labels, embeddings=None, seed=seed)
+                    found.append(alarm is not None)
+                rows = "independent" if rho == 0.0 else f"AR(1) {rho:g}"
+                row(f"{rows}, {parts} parts named, wrong: {name}", n, 1, share(np.array(found)))
 
 
 CALIBRATION = "independent, blocks, normal, counts, ensemble, covered, bias .3, one spread, tails"

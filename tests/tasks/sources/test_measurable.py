@@ -13,9 +13,11 @@ from encoder_inputs import encoder_inputs
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.encoders.base import InvalidRow
-from congruence.tasks.evaluate.evaluation import require_measurable
+from congruence.tasks.evaluate.evaluation import index, require_measurable
+from congruence.tasks.evaluate.executors import LocalExecutor, Observer
 from congruence.tasks.evaluate.plan import with_statistics
 from congruence.tasks.runtime.errors import SplitError, TooManyInvalidRowsError
+from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import EncoderSettings
 
 ROWS = 600
@@ -138,3 +140,14 @@ def test_a_vector_that_is_too_short_lacks_no_values(tmp_path: Path) -> None:
     vectors = [[1.0, 2.0]] * 10 + [[3.0], [np.nan, 1.0]]
     split = opened(tmp_path / "split", pd.DataFrame({"v": vectors, "y": np.arange(12.0)}), 1, input="v")
     assert split.features(split.shards[0], missing=True)[1] == {10: "the features have shape (1,); expected (2,)"}
+
+
+def test_one_large_file_is_announced_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("congruence.tasks.evaluate.evaluation.MOST_BYTES_IN_SILENCE", 1000)
+    frame().to_csv(tmp_path / "rows.csv", index=False)
+    split = {"uri": str(tmp_path / "rows.csv"), "input": ["a", "b"], "input_kind": "features", "target": "y"}
+    content = {"models": ["m"], "splits": [split], "encoder": {"kind": "identity"}, "home": str(tmp_path / "home")}
+    settings, said = EvaluationSettings.model_validate(content), list[str]()
+    for _ in range(2):  # read once, kept then
+        index(settings, settings.splits[0], LocalExecutor, Observer(said.append))
+    assert said == ["reading test: one file of 0.0 GiB, from end to end"]
