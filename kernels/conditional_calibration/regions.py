@@ -224,8 +224,8 @@ def calibration_by_group(
 
         - ``rows``, ``target``, ``mean``: in each group their number, mean target and mean predicted mean, (g,);
         - ``bias`` (target less mean, in the unit of the target), ``spread`` (the targets' spread over the predicted
-          one), ``skew`` and ``tails`` (mean PIT scores of orders 3 and 4): (5, g), the value, the ends of its 95 %
-          interval, and between which ends 95 of 100 versions that are right have it.
+          one), ``level``, ``skew`` and ``tails`` (mean PIT scores of orders 1, 3 and 4): (5, g), the value, the ends of
+          its 95 % interval, and between which ends 95 of 100 versions that are right have it.
     """
     rows = np.bincount(codes, minlength=groups).astype(float)
 
@@ -244,9 +244,9 @@ def calibration_by_group(
 
     chance, noise = _REACH / np.sqrt(rows), _REACH * np.sqrt(means(std**2) / rows)
     of_scores = [mean_and_error(column) for column in scores.T]
-    (bias, _), (spread, error), skew, tails = of_scores
+    level, (spread, error), skew, tails = of_scores
     # The interval of the spread factor moves the spread score by its error.
-    factors = [shift_and_factor(bias, spread + move)[1] for move in (0.0 * error, -error, error)]
+    factors = [shift_and_factor(level[0], spread + move)[1] for move in (0.0 * error, -error, error)]
     factors += [shift_and_factor(0.0, move)[1] for move in (-chance, chance)]
     apart = sum(rows @ (value - rows @ value / rows.sum()) ** 2 for value, _ in of_scores)
     whole = float(np.sum((scores - scores.mean(axis=0)) ** 2))
@@ -256,6 +256,7 @@ def calibration_by_group(
         "target": means(targets),
         "mean": means(mean),
         "bias": band(*mean_and_error(targets - mean), noise),
+        "level": band(*level, chance),
         "spread": np.stack(factors),
         "skew": band(*skew, chance),
         "tails": band(*tails, chance),

@@ -146,9 +146,14 @@ class Totals:
 
 
 def totals_of(evaluation: Evaluation) -> Totals | None:
-    """The totals of a version whose targets are never negative and whose means are positive; None of any other."""
+    """The totals of a version whose targets are never negative and whose means are positive; None of any other.
+
+    Nor of one that states quantiles: their means are ours.
+    """
     scores, targets = evaluation.valid_scores, evaluation.targets
     if targets is None or "mean" not in scores or "std" not in scores or targets.ndim != 1:
+        return None
+    if evaluation.stated == "quantiles":
         return None
     mean, std = (scores[name].to_numpy(float) for name in ("mean", "std"))
     if not has_total(targets, mean):

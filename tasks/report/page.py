@@ -164,7 +164,7 @@ def _along(evaluation: Evaluation, scores: pd.DataFrame, features: pd.DataFrame 
         )
         places = np.searchsorted(scores.index.to_numpy(), features.index.to_numpy())
     of_rows = [scores[name].iloc[places].to_numpy(float) for name in ("mean", "std", "pit")]
-    return along_each(columns, targets[places], *of_rows, counts=True)
+    return along_each(columns, targets[places], *of_rows, counts=True, drawn=evaluation.stated == "quantiles")
 
 
 def _by_level(evaluation: Evaluation) -> dict[str, list[float | None]]:
@@ -275,7 +275,14 @@ def bins_of(values: pd.Series[Any]) -> tuple[Array, list[str], list[float] | Non
 
 
 def along_each(
-    columns: pd.DataFrame, targets: Array, mean: Array, std: Array, pit: Array, *, counts: bool = False
+    columns: pd.DataFrame,
+    targets: Array,
+    mean: Array,
+    std: Array,
+    pit: Array,
+    *,
+    counts: bool = False,
+    drawn: bool = False,
 ) -> list[dict[str, Any]]:
     """A record a feature or slice, what explains most first; none of constant columns.
 
@@ -283,6 +290,7 @@ def along_each(
         columns: features and slices of n rows.
         targets, mean, std, pit: of the same rows, (n,) each.
         counts: whether actual over expected is wanted, too.
+        drawn: whether means are not stated, but drawn through stated quantiles: nothing is said of them.
     """
     scores = pit_scores(pit)
     found = []
@@ -297,9 +305,10 @@ def along_each(
             "edges": edges,
             "explained": float(f"{explained:.4g}"),
         }
+        del read["bias" if drawn else "level"]
         for part, values in read.items():
             record[part] = [rounded(each) for each in values] if values.ndim > 1 else rounded(values)
-        if counts and has_total(targets, mean):
+        if counts and not drawn and has_total(targets, mean):
             ratio = actual_over_expected(codes, len(labels), targets, mean, std)
             ends = ("ratio", "low", "high", "null_low", "null_high")
             record["ratio"] = [rounded(getattr(ratio, part)) for part in ends]

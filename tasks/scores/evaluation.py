@@ -51,6 +51,8 @@ PARTS = {
 """The metrics that are p-values of a part of the verdict, with the part's name (``kernels.verdict.WEIGHTS``)."""
 
 PROPER = ("crps_mean", "nll_mean")
+_WIDEST = 0.005
+"""Of the gaps between the levels of quantiles that leave nothing to draw between them; beyond them a fifth of it."""
 """The proper score that orders: the first that all have."""
 
 T = TypeVar("T")
@@ -180,10 +182,18 @@ class Evaluation:
 
     @property
     def stated(self) -> str:
-        """What the predictions say of a row: "all" of a distribution, "quantiles", the masses of "bins", or "draws"."""
+        """What the predictions say of a row: "all" of a distribution, "quantiles", the masses of "bins", or "draws".
+
+        Hundreds of quantiles up to a thousandth from the ends are a distribution: so those are read without a family.
+        """
         if self.predictive is None or self.predictive.stated != "cells":
             return "all" if self.predictive is None else self.predictive.stated
-        return "quantiles" if "beyond_quantiles" in self.scores else "bins"
+        recalibration = self.predictive.recalibration
+        levels = (self.predictive if recalibration is None else recalibration[0]).quantile_levels
+        if levels is None:
+            return "bins"
+        beyond = max(levels[0], 1.0 - levels[-1])
+        return "all" if max(np.max(np.diff(levels)), 5.0 * beyond) <= _WIDEST else "quantiles"
 
     @property
     def slice_names(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 // Along each feature and slice: what is wrong in its bins, with the selected rows beside.
-const ORDERS = ["bias", "spread", "skew", "tails"];
 const KINDS = {
   bias: ["target less prediction", 0],
+  level: ["level of the PIT (0 if right)", 0],
   spread: ["targets' spread / predicted spread", 1],
   skew: ["skew of the PIT (0 if right)", 0],
   tails: ["tails of the PIT (0 if right)", 0],
@@ -48,7 +48,7 @@ function besides(feature, bins) {
   if (data.score) return { difference: meansOf(columns.get("difference").at, bins, feature.bins.length) };
   const target = columns.get("target"), mean = columns.get("mean"), std = columns.get("std"), pit = columns.get("pit");
   if (!target || !mean || !std || !pit) return {};
-  const sums = { n: [], bias: [], spread: [], skew: [], tails: [], y: [], m: [], z: [] };
+  const sums = { n: [], bias: [], level: [], spread: [], skew: [], tails: [], y: [], m: [], z: [] };
   for (const name of Object.keys(sums)) sums[name] = new Float64Array(feature.bins.length);
   for (let row = 0; row < rows; row++) {
     const bin = bins[row];
@@ -58,6 +58,7 @@ function besides(feature, bins) {
     sums.y[bin] += target.at[row];
     sums.m[bin] += mean.at[row];
     sums.bias[bin] += error;
+    sums.level[bin] += POLYNOMIALS[0](v);
     sums.z[bin] += z;
     sums.spread[bin] += z * z;
     sums.skew[bin] += POLYNOMIALS[2](v);
@@ -66,7 +67,8 @@ function besides(feature, bins) {
   const each = (compute) => Array.from(sums.n, (n, bin) => (n >= 5 ? compute(bin, n) : NaN));
   return {
     bias: each((bin, n) => sums.bias[bin] / n),
-    spread: each((bin, n) => Math.sqrt(Math.max(0, sums.spread[bin] / n - (sums.z[bin] / n) ** 2))),
+    level: each((bin, n) => sums.level[bin] / n),
+    spread: feature.level ? undefined : each((bin, n) => Math.sqrt(Math.max(0, sums.spread[bin] / n - (sums.z[bin] / n) ** 2))),
     skew: each((bin, n) => sums.skew[bin] / n),
     tails: each((bin, n) => sums.tails[bin] / n),
     ratio: each((bin) => sums.y[bin] / sums.m[bin]),
@@ -91,7 +93,7 @@ function drawAlong() {
   if (data.score) return drawDifferences();
   if (!along) return;
   const bins = binsOfRows(along), beside = besides(along, bins);
-  const kinds = along.ratio ? ["ratio", "spread", "skew", "tails"] : ORDERS;
+  const kinds = [along.level ? "level" : along.ratio ? "ratio" : "bias", "spread", "skew", "tails"];
   byId("along").classList.add("four");
   byId("along").replaceChildren(...kinds.map((kind) => panel(along, kind, bins, beside, KINDS[kind][0])));
 }
