@@ -238,17 +238,13 @@ class Tail:
 
     @property
     def squared_integral(self) -> Array:
-        """The integral of the square of ``share_beyond`` over the tail, (1 or n, 1)."""
-        if self.kind == "exponential":
-            return self.scale / 2.0
+        """The integral of the square of ``share_beyond`` over a normal tail, (1 or n, 1)."""
         z, c = self.z, self._below_z
         return np.asarray(self.scale * (z * c * c + 2.0 * _density(z) * c - ndtr(_ROOT_2 * z) / np.sqrt(np.pi)) / c**2)
 
     def integral_to_end(self, y: Array) -> Array:
-        """The integral of ``share_beyond`` between y (n, k) and the end."""
+        """The integral of ``share_beyond`` between y (n, k) and the end of a normal tail."""
         offset = np.maximum(self._offset(y), -1e3)
-        if self.kind == "exponential":
-            return np.asarray(-self.scale * np.expm1(offset))
         first, last = self.z + offset, self.z
         difference = last * ndtr(last) + _density(last) - first * ndtr(first) - _density(first)
         return np.asarray(self.scale * difference / self._below_z)
