@@ -216,7 +216,7 @@ def proposed_design(
     fits: dict[str, Callable[[str], bool]] = {
         "exposure": lambda name: name.lower() in _EXPOSURES,
         "weight": lambda name: name.lower() in weights and name not in asked,
-        "time": lambda name: name not in asked and _is_time(name, first.column(name)),
+        "time": lambda name: name not in asked and is_time(name, first.column(name)),
         "groups": lambda name: name not in asked and _names_groups(name, first.column(name)),
     }
     for role in fits:
@@ -228,7 +228,8 @@ def proposed_design(
     return found
 
 
-def _is_time(name: str, column: pa.ChunkedArray) -> bool:
+def is_time(name: str, column: pa.ChunkedArray) -> bool:
+    """Whether a column holds moments or days, as such or in ISO's notation, or is called as one that counts time."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return True

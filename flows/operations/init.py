@@ -14,7 +14,15 @@ import pyarrow as pa
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from congruence.flows.operations.columns import SEEN_ROWS, TARGET_NAMES, ModelFacts, Roles, columns_roles, may_name_rows
+from congruence.flows.operations.columns import (
+    SEEN_ROWS,
+    TARGET_NAMES,
+    ModelFacts,
+    Roles,
+    columns_roles,
+    is_time,
+    may_name_rows,
+)
 from congruence.tasks.data.sources import first_rows
 from congruence.tasks.readers.columns import VARIANCES, numbered_draws, predicted_columns
 from congruence.tasks.runtime.errors import SettingsError
@@ -177,7 +185,7 @@ def stored_evaluation_text(
         )
     rest = first.drop_columns(predicted)
     version = next((name for wanted in _VERSIONS for name in rest.column_names if name.lower() == wanted), None)
-    time = next((each.name for each in rest.schema if pa.types.is_temporal(each.type)), None)
+    time = next((name for name in rest.column_names if is_time(name, rest.column(name))), None)
     outcomes = None if targets is None else first_rows(targets, SEEN_ROWS)
     key = _stored_key(rest, version, outcomes)
     rest = rest.drop_columns([name for name in (version, time, key) if name is not None])
@@ -205,10 +213,12 @@ def stored_evaluation_text(
 
 
 def _stored_key(rest: pa.Table, version: str | None, outcomes: pa.Table | None) -> str | None:
-    """The column that names a row: one that the outcomes have, too, first."""
+    """The column that names a row: one that the outcomes have, too, first, or the only one that they have."""
+    others = [] if outcomes is None else [name for name in rest.column_names if name in outcomes.column_names]
+    others = [name for name in others if name != version]
     named = [field.name for field in rest.schema if may_name_rows(field) and field.name != version]
-    shared = [] if outcomes is None else [name for name in named if name in outcomes.column_names]
-    return next(iter([*shared, *named]), None)
+    shared = [name for name in named if name in others]
+    return next(iter([*shared, *(others if len(others) == 1 else []), *named]), None)
 
 
 def _outcome(outcomes: pa.Table, key: str, target: str | None) -> tuple[str, str]:

@@ -250,10 +250,10 @@ def _summary(rows: EvaluatedRows) -> SplitSummary:
     return SplitSummary(split.name, split.digest, split.rows, int(rows.valid.sum()))
 
 
-def _in_general(reason: str) -> str:
+def in_general(reason: str) -> str:
     """A reason as it is of many inputs: without the one's value and its nearest rows."""
     column, _, said = reason.partition("; nearest rows ")[0].partition(": the split ")
-    return f"{column.split(' ')[0]}: the split {said}" if said else column
+    return f"{column.rpartition(' ')[0]}: the split {said}" if said else column
 
 
 def print_scores(scored: ScoredInputs) -> None:
@@ -270,7 +270,7 @@ def print_scores(scored: ScoredInputs) -> None:
     for row in found.withheld_scores.head(_SHOWN).itertuples():
         out.print(f"{row.key}: {row.reason}", soft_wrap=True, highlight=False, markup=False)
     if more := found.withheld_scores["reason"].iloc[_SHOWN:].tolist():
-        (commonest, count), *_ = Counter(_in_general(reason) for reason in more).most_common(1)
+        (commonest, count), *_ = Counter(in_general(reason) for reason in more).most_common(1)
         often = f", most often ({count:,} of them): {commonest}" if count > 1 else ""
         out.print(f"and {len(more):,} more{often}", soft_wrap=True, highlight=False, markup=False)
     for metric in LOSSES.values():

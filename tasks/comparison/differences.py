@@ -131,6 +131,10 @@ class ComparedVersion:
         """Whether both are of the same rows, by their keys where nothing else says it."""
         return self.shares_rows(other) or list(self.scores["key"]) == list(other.scores["key"])
 
+    def shares_targets(self, other: ComparedVersion) -> bool:
+        """Whether CCE of both is of the same targets, none of which is put into a version's own cells."""
+        return not {self.stated, other.stated} & {"quantiles", "bins"}
+
     @property
     def valid(self) -> Array:
         """Which rows of the split are valid, (rows,)."""
@@ -281,8 +285,8 @@ def cce_differences(first: ComparedVersion, second: ComparedVersion) -> dict[str
         )
     counts = [version.metrics.get(DEPENDENT_BLOCKS) for version in (first, second)]
     shares = blocks is None or (counts[0] is not None and counts[0] == counts[1])
-    cells = {first.stated, second.stated} & {"quantiles", "bins"}
-    found = difference_of_influences(one, two, blocks, shares_signs=shares, shares_targets=not cells)
+    targets = first.shares_targets(second)
+    found = difference_of_influences(one, two, blocks, shares_signs=shares, shares_targets=targets)
     return {
         CCE: MetricDifference(
             one.mean, two.mean, found.mean_difference, found.mean_low, found.mean_high, p_value=None, rows=rows

@@ -146,6 +146,9 @@ _METRICS = {"crps": "crps_mean", "nll": "nll_mean"}
 _LEAST = 0.05
 """Of the p-value of a version that may be the best: one in 20 sets is without the best."""
 
+_SAID = 1e-4
+"""Of the CRPS: versions that are one when recalibrated differ by their rounding, in every row."""
+
 ALL_ROWS = "all rows"
 
 
@@ -305,7 +308,11 @@ def _sentence(first: str, second: str, parts: ScoreParts, scale: float, level: f
 
     is_clear = parts.total.p_value <= level
     named = ((parts.knowledge, ("knows more", "knows less")), (parts.honesty, ("is more honest", "is less honest")))
-    shown = [(part, words) for part, words in named if part.p_value <= (_LEAST if is_clear else level)]
+    shown = [
+        (part, words)
+        for part, words in named
+        if part.p_value <= (_LEAST if is_clear else level) and abs(part.value) >= _SAID * scale
+    ]
     reasons = " and ".join(f"{words[part.value > 0.0]} ({share(part)})" for part, words in shown)
     if is_clear:
         side = "better" if parts.total.value < 0.0 else "worse"

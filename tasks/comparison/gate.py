@@ -370,6 +370,8 @@ def _check(rule: _Rule, pair: PairedComparison, item: MetricDifference) -> GateC
     reason = f"{rule.metric} is {said}: {item.first:.3g} against {item.second:.3g}, difference {item}"
     if pair.first.split.digest != pair.second.split.digest:
         reason += ", each on rows of its own"
+    elif rule.metric == CCE and not pair.first.shares_targets(pair.second):
+        reason += ", without the noise of each one's own cells"
     return GateCheck(
         str(rule),
         outcome,

@@ -99,6 +99,10 @@ class PairedComparison:
         return pd.DataFrame(records)
 
 
+_OWN_CELLS = (
+    "CCE of quantiles and bins is compared without the noise of the targets that are put into each version's own "
+    "cells: a difference is not that of the two values"
+)
 _DRAWN = {"nll_mean": {"quantiles", "draws"}, "mae": {"quantiles"}}
 
 
@@ -289,7 +293,7 @@ def compare_pair(
     rows = second.valid if first.shares_rows(second) else second.valid & first.valid
     both = Pair(first, second, rows)
     differences: dict[str, MetricDifference] = {}
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = () if first.shares_targets(second) else (_OWN_CELLS,)
     refused = ""
     won = None
     try:

@@ -127,7 +127,8 @@ class StoredTable:
             ("names", "name", "no version"): int((self.labelled & self.usable & (self.versions < 0)).sum()),
         }
         repeated = rows - kept - sum(reasons.values())
-        reasons["is", "are", "repeated for the same key and version, of which the latest counts"] = repeated
+        which = "the last in the files' order" if self.times is None else "the latest"
+        reasons["is", "are", f"repeated for the same key and version, of which {which} counts"] = repeated
         parts = [f"{n:,} {one if n == 1 else many} {why}" for (one, many, why), n in reasons.items() if n]
         line = f"{self.source.split.name}: {kept:,} of {rows:,} stored predictions are evaluated"
         line += f"; {', '.join(parts)}" if parts else ""

@@ -157,6 +157,9 @@ class EvaluatedPrediction(Page):
         units = [f" {self.unit}" if self.unit and metric.unit == TARGET else "" for metric in found]
         said = [f"{metric.label} {self.evaluation.metrics[metric.name]}{unit}"
                 for metric, unit in zip(found, units, strict=True)]  # fmt: skip
+        valid = self.evaluation.valid_scores
+        if "nll" in valid and (impossible := int(np.isinf(valid["nll"]).sum())):
+            said.append(f"NLL infinite: {impossible:,} of the targets given no probability")
         return [f"{', '.join(said)}."] if said else []
 
 

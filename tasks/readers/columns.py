@@ -27,13 +27,14 @@ _ENDS = re.compile(r"(?:pi_|ci_)?(lower|upper|lo|hi)[_ -]?(0?\.\d+|\d{2}(?:\.\d+
 _PERCENT = re.compile(
     r"(?:(?:q|quantile|p|percentile|perc|pct)[_ -]?(\d{1,3}(?:\.\d+)?)|(\d{1,2}(?:\.\d+)?)%)", re.IGNORECASE
 )
+_NUMBER = re.compile(r"\d{1,2}(?:\.\d+)?")
 _LEAST_OF_PERCENTS = 50.0
 """q1, q2, q3 may be quartiles, or only numbered: of percents, one at least is from the upper half."""
 _DRAWS = re.compile(r"(.*(?<![a-z])(?:draw|sample|member|simulation|sim)s?)[_ -]?(\d+)", re.IGNORECASE)
 _FEWEST_DRAWS = 3
 _LOCATIONS = ("mean", "mu", "mean_prediction", "y_mean", "pred_mean", "prediction_mean")
 _POINTS = ("prediction", "predicted", "pred", "y_pred", "y_hat", "yhat")
-_SPREADS = ("std", "sd", "sigma", "stddev", "std_dev", "stdev", "y_std", "pred_std", "prediction_std")
+_SPREADS = ("std", "sd", "sigma", "stddev", "std_dev", "stdev", "y_std", "pred_std", "prediction_std", "uncertainty")
 VARIANCES = ("var", "variance", "sigma2", "y_var", "pred_var")
 
 
@@ -116,6 +117,8 @@ def _levels(names: list[Any]) -> dict[float, int]:
     percents = [(place, _percent(name)) for place, name in enumerate(names)]
     known = [percent for _, percent in percents if percent is not None]
     as_percents = len(known) > 1 and max(known) >= _LEAST_OF_PERCENTS
+    if not known and (bare := _bare_percents(names)):
+        percents, as_percents = bare, True
     for place, percent in percents:
         spelled = _level_of(names[place])
         if spelled is None and as_percents and percent is not None:
@@ -132,6 +135,14 @@ def _levels(names: list[Any]) -> dict[float, int]:
         if model and f"{model}-median" in names:
             places[0.5] = names.index(f"{model}-median")
     return places
+
+
+def _bare_percents(names: list[Any]) -> list[tuple[int, float | None]]:
+    """Levels by place of numbers alone (``5``, ``50``, ``95``), where they lie evenly around 50; else empty."""
+    numbers = [float(name) if isinstance(name, str) and _NUMBER.fullmatch(name.strip()) else None for name in names]
+    found = {number for number in numbers if number is not None}
+    is_even = len(found) > 2 and 50.0 in found and found == {100.0 - number for number in found}
+    return list(enumerate(numbers)) if is_even else []
 
 
 def _percent(name: Any) -> float | None:

@@ -258,7 +258,8 @@ def slice_groups(values: pd.Series[Any]) -> tuple[Array, Array]:
         codes, distinct = cut.cat.codes.to_numpy(), cut.cat.categories
     elif distinct.dtype.kind == "f" and np.all(np.abs(distinct) < 2**53) and np.all(distinct == np.rint(distinct)):
         distinct = distinct.astype(np.int64)  # whole numbers, of which a missing one makes floats
-    names = pd.Series(distinct).astype("string").fillna("missing").to_numpy(dtype=object)
+    named = pd.Series(distinct).astype("string").fillna("missing").str.replace(r"^\s*$", "(empty)", regex=True)
+    names = named.to_numpy(dtype=object)
     if len(names) > SLICE_VALUES:
         rows = np.bincount(codes[codes >= 0], minlength=len(names))
         names[np.argsort(-rows, kind="stable")[SLICE_VALUES - 1 :]] = "other"
@@ -291,12 +292,18 @@ def values_of(requested: Sequence[str], rows: Rows) -> dict[str, MetricValue]:
     return finite_metrics({name: value for name, value in made.items() if value is not None})
 
 
-def remarks(metrics: Mapping[str, MetricValue], rows: int, predictive: Distribution, kind: str = "") -> str:
+def remarks(
+    metrics: Mapping[str, MetricValue], rows: int, predictive: Distribution, kind: str = "", impossible: int = 0
+) -> str:
     """What to know of the scores of so many ``rows``: rounded targets, and what has no score or no interval, and why.
 
-    ``kind`` is of the blocks of rows that depend on each other, where the split names any.
+    ``kind`` is of the blocks of rows that depend on each other, where the split names any; ``impossible``: how many
+    targets were given no probability.
     """
     said, draws = [], predictive.draws
+    if impossible:
+        targets = "target was" if impossible == 1 else "targets were"
+        said.append(f"NLL is infinite: {impossible:,} {targets} given no probability.")
     if (step := metrics.get("target_resolution")) is not None:
         said.append(f"Targets are rounded to {step.value:g}: NLL is of cells of that width.")
     if draws is not None and draws.shape[1] < FEWEST_SCORED:

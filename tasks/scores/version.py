@@ -195,7 +195,8 @@ def score_version(
     one = verdict_of(summary).p_value
     if one is not None:
         summary[P_VALUE] = MetricValue(one)
-    if wrong is not None and (said := remarks(summary, len(targets), predictive, given.kind)):
+    impossible = int(np.isinf(points["nll"]).sum()) if "nll" in points else 0
+    if wrong is not None and (said := remarks(summary, len(targets), predictive, given.kind, impossible)):
         wrong = replace(wrong, method=f"{wrong.method} {said}".strip())
     known = measurement.result.uncertainty
     influence, noise = None, None

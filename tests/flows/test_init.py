@@ -226,12 +226,30 @@ def test_stored_predictions_are_told_by_the_names_of_their_columns(tmp_path: Pat
     write_evaluation(given, tmp_path / "other.yaml", text=text)
 
 
+def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> None:
+    """Without their time the prediction that came last in the files counted, and it was called the latest."""
+    table = frame(mu=1.0, sigma=0.5, version="v1").drop(columns="price")
+    table["order no"] = np.arange(len(table))
+    table["scored"] = "2026-01-02T03:04:05"
+    table.to_csv(tmp_path / "scored.csv", index=False)
+    orders = pd.DataFrame({"order no": np.arange(9).astype(str), "outcome": 1.5})
+    orders.to_parquet(tmp_path / "outcomes.parquet", index=False)
+    output, given = tmp_path / "evaluation.yaml", str(tmp_path / "scored.csv")
+    text = stored_evaluation_text(given, output, targets=str(tmp_path / "outcomes.parquet"))
+    write_evaluation(given, output, text=text)
+    said = load_settings(output).predictions
+    assert said is not None
+    assert (said.key, said.time) == ("order no", "scored")
+
+
 @pytest.mark.parametrize(
     ("names", "family"),
     [
         (["draw_0", "draw_1", "draw_2", "draw_10"], "samples"),
         (["Sample 1", "Sample 2", "Sample 3"], "samples"),
         (["y_pred", "y_std"], "normal"),
+        (["mean", "uncertainty"], "normal"),
+        (["5", "50", "95"], "quantiles"),
     ],
 )
 def test_draws_and_a_prediction_with_its_spread_are_stored_predictions(

@@ -19,6 +19,7 @@ from rich.console import Console
 from congruence.flows.cli import console
 from congruence.flows.cli.console import order_of_versions, print_outcomes, say
 from congruence.flows.evaluate import STAGES, in_flow, run_fields
+from congruence.flows.operations.score_inputs import in_general
 from congruence.kernels import Normal
 from congruence.kernels.verdict import Verdict
 from congruence.tasks.evaluate.plan import VersionOutcome
@@ -327,3 +328,9 @@ def test_a_command_writes_its_own_lines_as_json(tmp_path: Any) -> None:
     assert (status, "rich" in loaded) == (2, False)
     (line,) = [json.loads(text) for text in said.splitlines()]
     assert (line["level"], line["logger"], "cannot be read" in line["message"]) == ("error", "congruence", True)
+
+
+def test_what_most_withheld_inputs_have_in_common_names_their_column_in_full() -> None:
+    reason = "floor area (m2) 900: the split holds 20.3 to 250; nearest rows 1, 2"
+    assert in_general(reason) == "floor area (m2): the split holds 20.3 to 250"
+    assert in_general("far from every row; nearest rows 3") == "far from every row"

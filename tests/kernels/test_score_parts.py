@@ -240,3 +240,19 @@ def test_levels_and_shapes_are_checked() -> None:
         quantile_decomposition(np.zeros(2), np.zeros((2, 2)), [0.5, 0.2])
     with pytest.raises(InvalidInputError, match="expected"):
         quantile_decomposition(np.zeros(2), np.zeros((2, 1)), [0.2, 0.5])
+
+
+@pytest.mark.parametrize("impossible", [1, 10])
+def test_a_few_impossible_targets_leave_the_parts_as_they_are(impossible):
+    """Their normal scores of 40 moved the maps of all rows: the version that is too wide was called the more honest."""
+    x, rng = np.random.default_rng(5).standard_normal(1200), np.random.default_rng(6)
+    y = x + rng.standard_normal(1200)
+    y[:impossible] += 100.0
+    columns = []
+    for law in (Normal(x, 1.5), Normal(x, 1.0)):
+        scores = crps(y, law)
+        columns += [scores, scores - recalibration_gains(y, law)[0]]
+    found = score_parts(*columns)
+    assert found.honesty.value == pytest.approx(found.total.value, rel=0.2)
+    assert abs(found.knowledge.value) < 0.2 * found.total.value
+    assert found.gains[1].value > -0.005

@@ -318,6 +318,20 @@ def test_of_right_quantiles_nothing_but_chance_is_shown() -> None:
     assert found.metrics["crps_mean"].value == pytest.approx(full.metrics["crps_mean"].value, rel=0.03)
 
 
+def test_impossible_targets_are_counted_and_no_variance_hinders_nothing() -> None:
+    """Their infinite NLL went unsaid; a Student t of two degrees of freedom ended the evaluation."""
+    frame = table(200)
+    y = frame["a"] + np.random.default_rng(1).normal(size=200)
+    x, negative = frame[["a", "b"]], int((y < 0.0).sum())
+    said = str(congruence.evaluate(x, y, stats.gamma(2.0, scale=np.exp(0.1 * frame["a"])), progress=False))
+    assert f"NLL infinite: {negative} of the targets given no probability." in said
+    found = congruence.evaluate(x, y, stats.t(2.0, frame["a"], 1.0), metrics=["crps", "skce"], progress=False)
+    assert 0.0 <= found.metrics["skce_p_value"].value <= 1.0
+    empty = np.where(np.arange(200) % 2, "", "a")
+    shifted = congruence.evaluate(x, y + 2.0 * (empty == ""), (frame["a"], 1.0), slices={"seg": empty}, progress=False)
+    assert "where seg is (empty)" in str(shifted)
+
+
 def test_a_mixture_and_a_matrix_of_inputs_are_taken() -> None:
     frame = table(120)
     law = Mixture(np.full((120, 2), 0.5), [narrow(frame), Normal(frame["a"], np.full(120, 2.0))])

@@ -287,7 +287,8 @@ def kernel_calibration_error(
         _, counts = np.unique(np.column_stack([law.mean(), law.std()]), axis=0, return_counts=True)
         # Where most predictions are the same one, their median distance is 0 and any scale will do.
         scale = None if np.sum((counts / len(rows)) ** 2) < 0.4 else 1.0
-        kernel = Wasserstein(scale) if targets.ndim == 1 else MaximumMeanDiscrepancy(scale)
+        has_spread = targets.ndim == 1 and bool(np.isfinite(law.std()).all())
+        kernel = Wasserstein(scale) if has_spread else MaximumMeanDiscrepancy(scale)
         terms = pair_terms(law, outcomes, kernel)  # the quantiles of a mixture cost more than what follows
         advance(1)
         if blocks is not None and blocks.count < FEWEST_BLOCKS:
