@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,16 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"], tempfile.tempdir = folder, None
     # The last of those to be called, since the first to be registered: others remove what is theirs themselves.
     atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+
+
+FIRST = ("test_documentation.py", "flows", "tasks", "kernels")
+"""The slow ones, the longest of them before all: the processes of pytest-xdist then end together."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = [item.path.relative_to(Path(__file__).parent).parts[0] for item in items]
+    rank = {place: FIRST.index(place) if place in FIRST else len(FIRST) for place in places}
+    items[:] = [items[number] for number in sorted(range(len(items)), key=lambda number: rank[places[number]])]
 
 
 def pytest_collection_finish() -> None:
