@@ -60,10 +60,12 @@ def test_of_rows_of_one_key_and_version_the_latest_with_label_and_prediction_cou
     assert {name: own.tolist() for name, own in found.rows_of().items()} == {"a": [1], "b": [4]}
     assert found.said() == (
         "p: 2 of 6 stored predictions are evaluated; 1 has no label yet, 1 has a label and no prediction, 1 names no "
-        "version, 1 is repeated for the same key and version, of which the latest counts"
+        "version, 1 is repeated for the same key and version, of which the last in the files' order counts"
     )
     at = {"t": pd.to_datetime([f"2026-01-0{n}" for n in (5, 4, 3, 2, 2, 2)])}
-    assert table(tmp_path, rows | at, time="t").rows_of()["a"].tolist() == [0]
+    timed = table(tmp_path, rows | at, time="t")
+    assert timed.rows_of()["a"].tolist() == [0]
+    assert timed.said().endswith("1 is repeated for the same key and version, of which the latest counts")
 
 
 def test_versions_of_the_same_keys_are_one_split_with_the_predictions_of_both(tmp_path: Path) -> None:
