@@ -213,12 +213,15 @@ def stored_evaluation_text(
 
 
 def _stored_key(rest: pa.Table, version: str | None, outcomes: pa.Table | None) -> str | None:
-    """The column that names a row: one that the outcomes have, too, first, or the only one that they have."""
-    others = [] if outcomes is None else [name for name in rest.column_names if name in outcomes.column_names]
-    others = [name for name in others if name != version]
+    """The column that names a row: first one that the outcomes have, too, or the only one, where its values differ."""
     named = [field.name for field in rest.schema if may_name_rows(field) and field.name != version]
+    if outcomes is None:
+        return next(iter(named), None)
+    others = [name for name in rest.column_names if name in outcomes.column_names and name != version]
     shared = [name for name in named if name in others]
-    return next(iter([*shared, *(others if len(others) == 1 else []), *named]), None)
+    if not shared and len(others) == 1 and len(outcomes.column(others[0]).unique()) == len(outcomes):
+        shared = others
+    return next(iter([*shared, *named]), None)
 
 
 def _outcome(outcomes: pa.Table, key: str, target: str | None) -> tuple[str, str]:

@@ -228,7 +228,7 @@ def test_stored_predictions_are_told_by_the_names_of_their_columns(tmp_path: Pat
 
 def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> None:
     """Without their time the prediction that came last in the files counted, and it was called the latest."""
-    table = frame(mu=1.0, sigma=0.5, version="v1").drop(columns="price")
+    table = frame(mu=1.0, sigma=0.5, version="v1").drop(columns=["price", "id"])
     table["order no"] = np.arange(len(table))
     table["scored"] = "2026-01-02T03:04:05"
     table.to_csv(tmp_path / "scored.csv", index=False)
@@ -240,6 +240,9 @@ def test_moments_as_text_and_the_only_shared_column_are_told(tmp_path: Path) -> 
     said = load_settings(output).predictions
     assert said is not None
     assert (said.key, said.time) == ("order no", "scored")
+    orders.assign(**{"order no": "one of several"}).to_parquet(tmp_path / "outcomes.parquet", index=False)
+    with pytest.raises(SettingsError, match="which column names a row in both tables"):
+        stored_evaluation_text(given, output, targets=str(tmp_path / "outcomes.parquet"))
 
 
 @pytest.mark.parametrize(
