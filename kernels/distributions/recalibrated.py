@@ -183,7 +183,7 @@ def recalibrated(base: Distribution, score_map: NormalScoreMap) -> Distribution:
         return RecalibratedCount(base, score_map)
     if isinstance(base, Samples):
         return _recalibrated_draws(base, score_map)
-    return Recalibrated(_with_tails(base), score_map)
+    return Recalibrated(base, score_map)
 
 
 def score_intervals(law: Distribution, y: Any) -> tuple[Array, Array]:
@@ -380,15 +380,20 @@ class Recalibrated(_ThroughMap, Distribution):
 
     @cached_property
     def _continued(self) -> Continued:
-        return Continued(self.base)
+        return Continued(self._whole)
+
+    @cached_property
+    def _whole(self) -> Distribution:
+        """The base with tails to read the map in; what is stated are the cells of the base."""
+        return _with_tails(self.base)
 
     def has_density(self) -> bool:
-        return self.base.has_density()
+        return self._whole.has_density()
 
     def _log_prob(self, y: Array) -> Array:
         """At an atom of the base, the log of its mass."""
         z = self._continued.score(y)
-        low, high = self.base.cdf_left(y), self.base.cdf(y)
+        low, high = self._whole.cdf_left(y), self._whole.cdf(y)
         mass = self.score_map.log_between(ndtri(low), ndtri(high))
         with np.errstate(invalid="ignore"):
             density = self.score_map.log_slope(z) - LOG_ROOT_2_PI + self._continued.log_slope(y)
@@ -399,7 +404,7 @@ class Recalibrated(_ThroughMap, Distribution):
         return self.score_map.below(self._continued.score(y))
 
     def _cdf_left(self, y: Array) -> Array:
-        low, high = self.base.cdf_left(y), self.base.cdf(y)
+        low, high = self._whole.cdf_left(y), self._whole.cdf(y)
         return np.where(high > low, self.score_map.below(ndtri(low)), self._cdf(y))
 
     def _quantile(self, q: Array) -> Array:
@@ -411,7 +416,8 @@ class Recalibrated(_ThroughMap, Distribution):
         if not isinstance(self.base, Quantiles):
             return None
         levels = self.base.levels
-        return Quantiles(levels, self.quantile(levels[None, :]), self.base.tails, self.base.crossed)
+        values = np.maximum.accumulate(self.quantile(levels[None, :]), axis=1)  # equal ones fall by their rounding
+        return Quantiles(levels, values, self.base.tails, self.base.crossed)
 
     def _crps(self, y: Array) -> Array:
         return super()._crps(y) if self._quantiles is None else self._quantiles.crps(y)
@@ -423,10 +429,11 @@ class Recalibrated(_ThroughMap, Distribution):
     def knots(self) -> Array:
         """See Distribution: also where the map bends, and the knots of the base."""
         bends = self._continued.value(self.score_map.inverse(self.score_map.shares[:, 1:-1]))
-        return np.sort(np.concatenate([self.quantile(KNOT_LEVELS[None, :]), bends, self.base.knots()], axis=1), axis=1)
+        parts = [self.quantile(KNOT_LEVELS[None, :]), bends, self._whole.knots()]
+        return np.sort(np.concatenate(parts, axis=1), axis=1)
 
     def breaks(self) -> Array:
-        return self.base.breaks()
+        return self._whole.breaks()
 
 
 @dataclass(frozen=True, repr=False)

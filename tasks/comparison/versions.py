@@ -85,8 +85,7 @@ class PairedComparison:
 
         They are those of a distribution that we draw through them: what is not true may have lower ones.
         """
-        stated = {self.first.stated, self.second.stated}
-        return frozenset(name for name, of in _DRAWN.items() if stated & of)
+        return _drawn([self.first, self.second])
 
     def table(self) -> pd.DataFrame:
         """One row per metric."""
@@ -104,6 +103,11 @@ _OWN_CELLS = (
     "cells: a difference is not that of the two values"
 )
 _DRAWN = {"nll_mean": {"quantiles", "draws"}, "mae": {"quantiles"}}
+
+
+def _drawn(versions: Iterable[ComparedVersion]) -> frozenset[str]:
+    stated = {version.stated for version in versions}
+    return frozenset(name for name, of in _DRAWN.items() if stated & of)
 
 
 @dataclass(frozen=True)
@@ -362,8 +366,8 @@ def best_of(passed: Sequence[Splits], settings: GateSettings, *, seed: int = 0) 
     for number in range(1, len(passed)):
         verdict = _better(passed[number], passed[best], settings, seed)
         if verdict is None:
-            stated = {each.stated for versions in passed for each in versions.values()}
-            names = ", ".join(order_of(settings, [name for name, of in _DRAWN.items() if stated & of]))
+            drawn = _drawn(each for versions in passed for each in versions.values())
+            names = ", ".join(order_of(settings, drawn))
             why = f"no later one is shown to be better than {_label(passed[best])} on {names}"
         elif verdict[0]:
             best, why = number, verdict[1]

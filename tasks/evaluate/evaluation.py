@@ -33,8 +33,9 @@ from congruence.tasks.solving.solve import VERSIONS_AT_ONCE, MeasurementAddress,
 
 REPORT_FILE = "dask-report.html"
 MOST_IN_SILENCE = 1_000_000
+"""Rows that are looked through within seconds."""
 MOST_BYTES_IN_SILENCE = 2**29
-"""Rows that are looked through, and what is read, within seconds."""
+"""Of a file that is read within seconds."""
 log = logging.getLogger(__name__)
 
 

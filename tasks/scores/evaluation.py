@@ -51,9 +51,9 @@ PARTS = {
 """The metrics that are p-values of a part of the verdict, with the part's name (``kernels.verdict.WEIGHTS``)."""
 
 PROPER = ("crps_mean", "nll_mean")
+"""The proper score that orders: the first that all have."""
 _WIDEST = 0.005
 """Of the gaps between the levels of quantiles that leave nothing to draw between them; beyond them a fifth of it."""
-"""The proper score that orders: the first that all have."""
 
 T = TypeVar("T")
 

@@ -339,7 +339,8 @@ def coverage_risk(inputs: pd.DataFrame, targets: Array, predictive: Distribution
     number is by how much that is so, in the mean over the rows. MAPIE has the same, by a package that loads PyTorch.
     Of more than 10,000 rows it is that of as many at random.
 
-    None of counts, whose intervals cover more than their level though they are right; none of fewer than 500 rows.
+    None of counts, whose intervals cover more than their level though they are right, nor of quantiles that do not
+    state the ends of that interval; none of fewer than 500 rows.
 
     Args:
         inputs: numbers or words, (n, k).
@@ -348,6 +349,9 @@ def coverage_risk(inputs: pd.DataFrame, targets: Array, predictive: Distribution
         seed: of the rows drawn.
     """
     if predictive.is_discrete or targets.ndim != 1 or inputs.empty or len(targets) < FEWEST_COVERED:
+        return {}
+    levels, tail = predictive.quantile_levels, (1.0 - COVERED) / 2.0
+    if levels is not None and not all(np.isclose(levels, end).any() for end in (tail, 1.0 - tail)):
         return {}
     from sklearn.model_selection import KFold
 

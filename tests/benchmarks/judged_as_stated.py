@@ -1,12 +1,12 @@
 """Level and power of the tests of predictions that state a few quantiles.
 
     python tests/benchmarks/judged_as_stated.py [--levels 2 3 5 9 19] [--rows 200 500 2000] [--splits 200]
-        [--power 40] [--congruence 0] [--truths normal] [--scored]
+        [--power 40] [--congruence 0] [--truths normal] [--scored | --compared]
 
 Targets follow known laws whose location and spread depend on the inputs. Three predictions: their own quantiles
 ("right"), the same with one of them moved until its level is wrong by a fifth of the distance to the nearer end ("one
 level"), and the same around the median with 1.25 times the spread ("spread"). ``--scored`` prints CRPS, CCE and SKCE in
-place of the tests. The record is judged_as_stated.md.
+place of the tests, ``--compared`` differences of CCE. The record is judged_as_stated.md.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from simulations import AT, head, machine, row, share
 from congruence.kernels import RBF, Quantiles, calibration_test, crps, prepare
 from congruence.kernels.conditional_calibration.null import CalibrationSettings
 from congruence.kernels.conditional_calibration.prepared import prepare_calibration
+from congruence.kernels.engine.difference import difference_of_influences
 
 SETTINGS = CalibrationSettings(draws=999)
 ZEROS = "zero-inflated"
@@ -116,6 +117,29 @@ def scored(name: str, count: int, n: int, splits: int) -> None:
     row(name, count, f"{n:,}", ratio, share(of_pairs[0] <= AT), *lower)
 
 
+def compared(name: str, n: int, splits: int) -> None:
+    """Print the difference of the mean CCE^2 of pairs, with and without the noise of each one's own targets."""
+    rng = np.random.default_rng([n, TRUTHS.index(name)])
+    x = rng.standard_normal((n, 2))
+    system, truth = prepare(x, input_kernel=RBF(0.5), regularization=0.01), Truth(name, x)
+    few, more, middle = levels_of(3), levels_of(9), truth.quantiles(np.array([0.5]))
+    right, finer = (Quantiles(levels, truth.quantiles(levels)) for levels in (few, more))
+    close = Quantiles(few, middle + 0.8 * (right.values - middle))
+    pairs = {"3 and 9 levels, right": (right, finer), "3 levels, at .8 and right": (close, right)}
+    found = {(pair, shares): [] for pair in pairs for shares in (True, False)}
+    for split in range(splits):
+        y = truth.draws(rng)
+        for pair, laws in pairs.items():
+            known = [system.evaluate(y, law, draws=0, seed=split).uncertainty.influence for law in laws]
+            for shares in (True, False):
+                each = difference_of_influences(*known, shares_targets=shares)
+                found[pair, shares].append([each.difference / each.standard_error, each.p_value])
+    for (pair, shares), values in found.items():
+        z, p = np.array(values).T
+        worse, better = share((p <= AT) & (z > 0.0)), share((p <= AT) & (z < 0.0))
+        row(name, pair, "with it" if shares else "without", f"{z.mean():+.2f}", worse, better)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--levels", type=int, nargs="+", default=[2, 3, 5, 9, 19])
@@ -125,6 +149,7 @@ if __name__ == "__main__":
     parser.add_argument("--congruence", type=int, default=0, help="splits in which the test of congruence is run, too")
     parser.add_argument("--truths", nargs="+", default=list(TRUTHS))
     parser.add_argument("--scored", action="store_true")
+    parser.add_argument("--compared", action="store_true")
     given = parser.parse_args()
     machine()
     if given.scored:
@@ -132,6 +157,11 @@ if __name__ == "__main__":
         head("truth", "levels", "rows", "CCE of right / expected", "SKCE rejects right", *too)
         for case in itertools.product(given.truths, given.levels, given.rows):
             scored(*case, given.splits)
+        raise SystemExit
+    if given.compared:
+        head("truth", "first and second", "the noise of own targets", "mean z", "first is worse", "first is better")
+        for case in itertools.product(given.truths, given.rows):
+            compared(*case, given.splits)
         raise SystemExit
     head("truth", "levels", "rows", "right", "right, congruence", "one level wrong by a fifth", "spread wrong by 1.25")
     for truth_name in given.truths:

@@ -117,13 +117,16 @@ def test_levels_however_far_out_count_for_what_they_are():
     assert far.crps(-7.0)[0] == pytest.approx(7.0 / np.sqrt(2.0), rel=0.01)  # the median's loss, scaled
 
 
-def test_recalibrated_quantiles_are_scored_at_their_levels():
-    law = Quantiles(LEVELS, VALUES)
+@pytest.mark.parametrize("tails", BOUNDED)
+def test_recalibrated_quantiles_are_scored_at_their_levels(tails):
+    """Those without tails had stated twenty levels more once they were recalibrated."""
+    law = Quantiles(LEVELS, VALUES, tails)
     wider = recalibrated(law, NormalScoreMap.affine(np.zeros(2), np.full(2, 1.5)))
     moved = wider.quantile(LEVELS[None, :])
     y = np.array([-2.0, 0.7])
-    np.testing.assert_allclose(wider.crps(y), Quantiles(LEVELS, moved).crps(y))
+    np.testing.assert_allclose(wider.crps(y), Quantiles(LEVELS, moved, tails).crps(y))
     np.testing.assert_array_equal(point_scores(wider, y)["beyond_quantiles"], (y < moved[:, 0]) | (y > moved[:, -1]))
+    assert wider.cells(y).ends.shape == (2, len(LEVELS) + 1)
     kept = wider[1:]
     np.testing.assert_allclose(kept.crps(y[1:]), wider.crps(y)[1:])
 

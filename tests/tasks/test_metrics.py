@@ -363,4 +363,7 @@ def test_it_is_0_if_right_and_below_the_distance_of_the_coverage_if_wrong(table:
     gaps = table.assign(age=table["age"].where(table["age"] > -0.9))
     assert coverage_risk(gaps, y, blind, 0)["ert_90"].value == pytest.approx(wrong, abs=0.02)
     assert coverage_risk(table, np.zeros(N), Poisson(np.ones(N)), 0) == {}
+    for levels, known in (([0.05, 0.5, 0.95], True), ([0.1, 0.5, 0.9], False)):
+        stated = Quantiles(levels, Normal(np.zeros(N), scale).quantile(np.array([levels])))
+        assert bool(coverage_risk(table, y, stated, 0)) == known, "an interval that is not stated is ours"
     assert coverage_risk(table.head(100), y[:100], blind[slice(0, 100)], 0) == {}

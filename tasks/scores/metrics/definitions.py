@@ -329,7 +329,7 @@ DEFINITIONS: tuple[Metric, ...] = (
         "ert_90", "ERT 90 %",
         "Excess risk of the target coverage: at least how far, in the mean over inputs, the coverage of the 90 % "
         "interval is from .9, by a classifier on rows that it has not seen. 0 if the version is right, by chance a "
-        "little below.",
+        "little below. Not of quantiles without .05 or .95.",
         unit=SHARE, better="lower", group="Calibration", asked="coverage", measured=True,
     ),
     Metric(
