@@ -25,23 +25,18 @@ from congruence.tasks.contract.model import failure_text
 from congruence.tasks.data.settings import SampleDesign, Shard
 from congruence.tasks.data.split import Split
 from congruence.tasks.models.predictions import (
+    KeptPredictions,
     NotPredictedError,
-    PredictionAddress,
     ServedVersion,
     concatenate,
     contract_rows,
-    forget,
-    missing,
     model_frame,
     object_name,
-    read_predictions,
-    stored_predictions,
     warm_model,
-    write_predictions,
 )
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.store.embeddings import EmbeddingStore, open_store_cached
-from congruence.tasks.store.objects import StoreAddress
+from congruence.tasks.store.objects import ObjectStore, StoreAddress
 
 CONTRACT_ROWS = 32
 RATE_ROWS = 2048
@@ -103,14 +98,54 @@ class EvaluatedRows:
         return RowDependence.of(int(self.valid.sum()), groups=design.groups, time=design.time)
 
     def predict(self, version: str, shards: Sequence[Shard]) -> int:
-        """Have a version predict the valid rows of ``shards`` into the store, where they are not kept yet."""
-        masks = [self._mask(shard) for shard in shards]
-        return predict_shards(self._address(version), self.served[version], self.split, shards, masks)
+        """Have a version predict the valid rows of ``shards`` into the store, where they are not kept yet.
+
+        To run on a worker. Each shard is stored as soon as it is predicted, so that is what a kill costs.
+
+        Returns:
+            The rows that were predicted, in number.
+
+        Raises:
+            ContractError: the version cannot be loaded, or its output is not what its contract says; names version,
+                rows and reason. The other versions are not concerned.
+            MlflowException: MLflow does not answer; try again later.
+        """
+        served, kept, asked = self.served[version], self._kept(version), self._named(shards)
+        lacking = kept.missing(list(asked))
+        if not lacking:
+            return 0
+        model, first, rows = warm_model(served), None, 0
+        for name in lacking:
+            shard = asked[name]
+            frame = model_frame(self.split, shard)[self._mask(shard)]
+            try:
+                found = model.predict(frame, start=shard.start)
+            except ContractError as error:
+                keys = dict(enumerate(self.split.keys(shard), shard.start))
+                raise naming_the_row(model.predict, frame, keys, error) from error
+            first = found[:1] if first is None else first
+            try:
+                concatenate([first, found[:1]])
+            except ContractError as error:
+                raise ContractError(f"{served.label}: {error}") from error
+            kept.write(name, found)
+            rows += len(found)
+        return rows
 
     def refused(self, version: str, shards: Sequence[Shard]) -> dict[int, str]:
-        """The valid rows of ``shards`` that a version gives no prediction for, and why, by row of the split."""
-        served = self.served[version]
-        return refused_in_shards(served, self.split, shards, [self._mask(shard) for shard in shards])
+        """The valid rows of ``shards`` that a version gives no prediction for, and why, by row of the split.
+
+        To run on a worker.
+
+        Raises:
+            ContractError: see ``refused_rows``; or the version cannot be loaded.
+            MlflowException: MLflow does not answer.
+        """
+        model = warm_model(self.served[version])
+        found: dict[int, str] = {}
+        for shard in shards:
+            found |= refused_rows(model.predict, model_frame(self.split, shard)[self._mask(shard)])
+        return found
 
     def all_predictive(self, version: str) -> Distribution:
         """The predictions of a version at the valid rows."""
@@ -119,7 +154,7 @@ class EvaluatedRows:
     def forget(self, version: str) -> None:
         """Remove the kept predictions of a version for these rows, so that the model is asked again."""
         if self.served[version].stored is None:
-            forget(self._address(version), self._objects_of(self.split.shards))
+            self._kept(version).remove(list(self._named(self.split.shards)))
 
     def of_versions(self, versions: Sequence[str]) -> EvaluatedRows:
         """These rows with the predictions of some versions alone: all that a task on them needs."""
@@ -200,88 +235,31 @@ class EvaluatedRows:
     def _mask(self, shard: Shard) -> Array:
         return self.valid[shard.start : shard.stop]
 
-    def _address(self, version: str) -> PredictionAddress:
-        """Where the predictions of a version are kept: beside the embeddings, by the contract that they are read by."""
-        served, store = self.served[version], self.address
+    def _kept(self, version: str) -> KeptPredictions:
+        """The predictions of a version: they lie beside the embeddings, by the contract that they are read by."""
+        served = self.served[version]
         inputs = served.inputs or self.split.settings.model_input_columns
         contract = contract_digest(served.contract, inputs, served.settings.isolation)
-        return PredictionAddress.of(store.uri, served.version, contract, store.options)
+        return KeptPredictions.of(ObjectStore(self.address.uri, self.address.options), served.version, contract)
 
-    def _objects_of(self, shards: Sequence[Shard]) -> list[str]:
-        """The names of the predictions for the valid rows of shards."""
+    def _named(self, shards: Sequence[Shard]) -> dict[str, Shard]:
+        """Those of ``shards`` that have valid rows, by the names of the predictions for these."""
         masks = ((shard, self._mask(shard)) for shard in shards)
-        return [object_name(self.split, shard, mask) for shard, mask in masks if mask.any()]
+        return {object_name(self.split, shard, mask): shard for shard, mask in masks if mask.any()}
 
     def _predictive(self, version: str, shards: Sequence[Shard]) -> Distribution:
-        """Read; what is missing, as after a clean-up, is predicted again."""
-        if self.served[version].stored is not None:
-            masks = [self._mask(shard) for shard in shards]
-            return stored_predictions(self.served[version], self.split, shards, masks)
-        address, names = self._address(version), self._objects_of(shards)
+        """Read from the store, or from the split; what is missing, as after a clean-up, is predicted again."""
+        served = self.served[version]
+        if served.stored is not None:
+            span = Shard(0, shards[0].start, shards[-1].stop - shards[0].start, "")
+            frame, mask = model_frame(self.split, span, list(served.stored.columns)), self._mask(span)
+            return warm_model(served).predict(frame if mask.all() else frame[mask], start=span.start)
+        kept, names = self._kept(version), list(self._named(shards))
         try:
-            return read_predictions(address, names)
+            return kept.read(names)
         except NotPredictedError:
             self.predict(version, shards)
-            return read_predictions(address, names)
-
-
-def predict_shards(
-    address: PredictionAddress,
-    served: ServedVersion,
-    split: Split,
-    shards: Sequence[Shard],
-    valid: Sequence[Array],
-) -> int:
-    """Predicts the valid rows of ``shards`` into the store, where they are not there yet; returns the rows in number.
-
-    To run on a worker. Each shard is stored as soon as it is predicted, so that is what a kill costs. ``valid`` has a
-    mask for each shard: the other rows cannot be embedded, or have no target.
-
-    Raises:
-        ContractError: the version cannot be loaded, or its output is not what its contract says; names version, rows
-            and reason. The other versions are not concerned.
-        MlflowException: MLflow does not answer; try again later.
-    """
-    pairs = ((shard, mask) for shard, mask in zip(shards, valid, strict=True) if mask.any())
-    asked = {object_name(split, shard, mask): (shard, mask) for shard, mask in pairs}
-    lacking = missing(address, list(asked))
-    if not lacking:
-        return 0
-    model, first, rows = warm_model(served), None, 0
-    for name in lacking:
-        shard, mask = asked[name]
-        frame = _valid_rows(split, shard, mask)
-        try:
-            found = model.predict(frame, start=shard.start)
-        except ContractError as error:
-            keys = dict(enumerate(split.keys(shard), shard.start))
-            raise naming_the_row(model.predict, frame, keys, error) from error
-        first = found[:1] if first is None else first
-        try:
-            concatenate([first, found[:1]])
-        except ContractError as error:
-            raise ContractError(f"{served.label}: {error}") from error
-        write_predictions(address, name, found)
-        rows += len(found)
-    return rows
-
-
-def refused_in_shards(
-    served: ServedVersion, split: Split, shards: Sequence[Shard], valid: Sequence[Array]
-) -> dict[int, str]:
-    """The valid rows of ``shards`` that the version gives no prediction for, and why, by row of the split.
-
-    To run on a worker.
-
-    Raises:
-        ContractError: see ``refused_rows``; or the version cannot be loaded.
-        MlflowException: MLflow does not answer.
-    """
-    model = warm_model(served)
-    found: dict[int, str] = {}
-    for shard, mask in zip(shards, valid, strict=True):
-        found |= refused_rows(model.predict, _valid_rows(split, shard, mask))
-    return found
+            return kept.read(names)
 
 
 def try_contract(served: ServedVersion, split: Split, *, missing: bool = False) -> ContractReport:
@@ -306,10 +284,6 @@ def try_contract(served: ServedVersion, split: Split, *, missing: bool = False) 
         raise naming_the_row(model.predict, frame, keys, error) from error
     except (Exception, SystemExit) as error:
         raise ContractError(f"{served.label}: its contract cannot be checked: {failure_text(error)}") from error
-
-
-def _valid_rows(split: Split, shard: Shard, mask: Array) -> pd.DataFrame:
-    return model_frame(split, shard)[mask]
 
 
 _SECONDS = 300.0

@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from congruence.tasks.contract.model import EXPOSURE, failure_text
 from congruence.tasks.contract.settings import families
 from congruence.tasks.data.locations import ContentDigest, combine
 from congruence.tasks.data.settings import Shard, StoredColumns
-from congruence.tasks.data.split import Split, runs
+from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import InvalidRow
 from congruence.tasks.encoders.images import decode_image
 from congruence.tasks.models.processes import ModelProcess
@@ -62,43 +62,71 @@ class NotPredictedError(PredictionsError):
 
 
 @dataclass(frozen=True)
-class PredictionAddress:
-    """Where the predictions of one version, read by one contract, are kept: small enough to travel with the work.
+class KeptPredictions:
+    """The predictions of one version, read by one contract, in a store; small enough to travel with the work.
 
     Attributes:
-        store_uri: of the embeddings, a folder or an s3:// address.
-        folder: the key in that store below which everything of this address lies.
+        objects: the store of the embeddings.
+        folder: the key in that store below which they lie.
         label: what people call the version.
-        options: of the store's file system, as in ``StoreAddress``.
     """
 
-    store_uri: str
+    objects: ObjectStore = field(repr=False)
     folder: str
     label: str
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     @classmethod
-    def of(
-        cls, store_uri: str, version: ModelVersion, contract: str, storage_options: Mapping[str, Any] | None = None
-    ) -> PredictionAddress:
-        """Returns the address of what ``version`` predicts, read by the contract of that ``contract_digest``."""
+    def of(cls, objects: ObjectStore, version: ModelVersion, contract: str) -> KeptPredictions:
+        """Returns what ``version`` predicts, read by the contract of that ``contract_digest``."""
         # MLflow's id of the logged model; versions of MLflow 2 have none, but name the run that logged them.
         model = version.model_id or "v-" + digest_of([version.name, version.version, version.uri, version.run_id])
         read = digest_of({"format": _FORMAT, "contract": contract})
-        return cls(store_uri, f"predictions/{model}-{read}", version.label, storage_options or {})
-
-    @cached_property
-    def objects(self) -> ObjectStore:
-        """The store, opened once by each process that holds the address."""
-        return ObjectStore(self.store_uri, self.options)
+        return cls(objects, f"predictions/{model}-{read}", version.label)
 
     def key(self, name: str) -> str:
         """Returns the key of the object of that name."""
         return f"{self.folder}/{name}.npz"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the open store."""
-        return {name: value for name, value in self.__dict__.items() if name != "objects"}
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Returns those of ``names`` that are still to be predicted, by one listing."""
+        sizes = self.objects.sizes(self.folder, depth=1)
+        return [name for name in names if not sizes.get(self.key(name))]
+
+    def read(self, names: Sequence[str]) -> Distribution:
+        """Returns the predictive distributions under ``names`` one after the other.
+
+        Raises:
+            NotPredictedError: one of them is not there.
+            PredictionsError: a damaged file; or there are no ``names``.
+            ContractError: they are not of one family and shape.
+        """
+        if not names:
+            raise PredictionsError(f"{self.label}: none of these rows is valid, so none was predicted")
+        with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+            return concatenate(list(threads.map(self._read, names)))
+
+    def _read(self, name: str) -> Distribution:
+        content, place = self.objects.get(self.key(name)), f"{self.objects.uri}/{self.key(name)}"
+        if content is None:
+            raise NotPredictedError(f"{self.label}: predictions are missing ({place}); run the evaluation again")
+        try:
+            arrays = from_npz(content)
+            return restore(json.loads(str(arrays.pop(_DESCRIPTION))), arrays)
+        except (ValueError, KeyError, InvalidInputError) as error:
+            raise PredictionsError(
+                f"{self.label}: {place} is damaged ({error}); delete this file and run the evaluation again: it "
+                "asks the version for these rows and keeps the others"
+            ) from error
+
+    def write(self, name: str, distribution: Distribution) -> None:
+        """Stores what was predicted, after which it is done."""
+        arrays: dict[str, Array] = {}
+        description = np.array(json.dumps(describe(distribution, arrays)))
+        self.objects.put(self.key(name), to_npz({**arrays, _DESCRIPTION: description}))
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Removes what is kept under ``names``, so that the version is asked again."""
+        self.objects.remove([self.key(name) for name in names])
 
 
 def object_name(split: Split, shard: Shard, valid: Array) -> str:
@@ -112,37 +140,6 @@ def object_name(split: Split, shard: Shard, valid: Array) -> str:
         content = _contents.get(key, lambda: _content(split, shard, others)).encode()
     mask = np.packbits(np.asarray(valid, dtype=bool)).tobytes()
     return f"{shard.digest}-{combine([named.encode(), content, mask])}"
-
-
-def missing(address: PredictionAddress, names: Sequence[str]) -> list[str]:
-    """Returns those of ``names`` that are still to be predicted, by one listing."""
-    sizes = address.objects.sizes(address.folder, depth=1)
-    return [name for name in names if not sizes.get(address.key(name))]
-
-
-def read_predictions(address: PredictionAddress, names: Sequence[str]) -> Distribution:
-    """Returns the predictive distributions under ``names`` one after the other.
-
-    Raises:
-        NotPredictedError: one of them is not there.
-        PredictionsError: a damaged file; or there are no ``names``.
-        ContractError: they are not of one family and shape.
-    """
-    if not names:
-        raise PredictionsError(f"{address.label}: none of these rows is valid, so none was predicted")
-    with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
-        return concatenate(list(threads.map(lambda name: _read(address, name), names)))
-
-
-def write_predictions(address: PredictionAddress, name: str, distribution: Distribution) -> None:
-    """Stores what was predicted, after which it is done."""
-    description, arrays = describe(distribution)
-    address.objects.put(address.key(name), to_npz({**arrays, _DESCRIPTION: np.array(json.dumps(description))}))
-
-
-def forget(address: PredictionAddress, names: Sequence[str]) -> None:
-    """Removes what is kept under ``names``, so that the version is asked again."""
-    address.objects.remove([address.key(name) for name in names])
 
 
 def concatenate(parts: Sequence[Distribution]) -> Distribution:
@@ -159,20 +156,6 @@ def concatenate(parts: Sequence[Distribution]) -> Distribution:
         raise ContractError(
             f"predictions of several shards do not fit together ({error}); a version must give every row the same "
             "number of samples, quantiles or components"
-        ) from error
-
-
-def _read(address: PredictionAddress, name: str) -> Distribution:
-    content, place = address.objects.get(address.key(name)), f"{address.store_uri}/{address.key(name)}"
-    if content is None:
-        raise NotPredictedError(f"{address.label}: predictions are missing ({place}); run the evaluation again")
-    try:
-        arrays = from_npz(content)
-        return restore(json.loads(str(arrays.pop(_DESCRIPTION))), arrays)
-    except (ValueError, KeyError, InvalidInputError) as error:
-        raise PredictionsError(
-            f"{address.label}: {place} is damaged ({error}); delete this file and run the evaluation again: it "
-            "asks the version for these rows and keeps the others"
         ) from error
 
 
@@ -194,17 +177,27 @@ _MAP = ("shift", "factor", "levels", "shares")
 """Of a ``NormalScoreMap``, in the order of its constructor."""
 
 
-def describe(distribution: Distribution) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The family and the names of its parameters in the constructor's order, and the arrays under those names.
+def describe(distribution: Distribution, arrays: dict[str, Array], prefix: str = "") -> dict[str, Any]:
+    """The family and the names of its parameters in the constructor's order; the arrays under those names are added.
 
-    Component k of a mixture has arrays ``component_k.NAME``.
+    Component k of a mixture has arrays ``component_k.NAME``; of a part, ``prefix`` begins the names.
     """
-    arrays: dict[str, Array] = {}
-    return _describe(distribution, arrays, ""), arrays
+    if distribution.recalibration is not None:
+        base, score_map = distribution.recalibration
+        arrays |= {f"{prefix}map.{name}": getattr(score_map, name) for name in _MAP}
+        return {"recalibrated": describe(base, arrays, f"{prefix}base.")}
+    if distribution.mixture is not None:
+        weights, components = distribution.mixture
+        arrays[f"{prefix}weights"] = weights
+        listed = enumerate(components)
+        return {"components": [describe(part, arrays, f"{prefix}component_{k}.") for k, part in listed]}
+    parameters = distribution.parameters()
+    arrays |= {f"{prefix}{name}": values for name, values in parameters.items()}
+    return {"family": distribution.family, "parameters": list(parameters)}
 
 
 def restore(description: Mapping[str, Any], arrays: Mapping[str, Array], prefix: str = "") -> Distribution:
-    """The distribution that ``describe`` described; of a part of it, ``prefix`` begins the names of the arrays.
+    """The distribution that ``describe`` described.
 
     Raises:
         KeyError, InvalidInputError: description and arrays do not belong together.
@@ -219,21 +212,6 @@ def restore(description: Mapping[str, Any], arrays: Mapping[str, Array], prefix:
         return Mixture(arrays[f"{prefix}weights"], parts)
     family: Any = families()[description["family"]]
     return family(*(arrays[f"{prefix}{name}"] for name in description["parameters"]))  # type: ignore[no-any-return]
-
-
-def _describe(distribution: Distribution, arrays: dict[str, Array], prefix: str) -> dict[str, Any]:
-    if distribution.recalibration is not None:
-        base, score_map = distribution.recalibration
-        arrays |= {f"{prefix}map.{name}": getattr(score_map, name) for name in _MAP}
-        return {"recalibrated": _describe(base, arrays, f"{prefix}base.")}
-    if distribution.mixture is not None:
-        weights, components = distribution.mixture
-        arrays[f"{prefix}weights"] = weights
-        listed = enumerate(components)
-        return {"components": [_describe(part, arrays, f"{prefix}component_{k}.") for k, part in listed]}
-    parameters = distribution.parameters()
-    arrays |= {f"{prefix}{name}": values for name, values in parameters.items()}
-    return {"family": distribution.family, "parameters": list(parameters)}
 
 
 @dataclass(frozen=True)
@@ -299,26 +277,6 @@ class _Answers:
         return data.rename(columns=self.columns)
 
 
-def stored_predictions(
-    served: ServedVersion, split: Split, shards: Sequence[Shard], valid: Sequence[Array]
-) -> Distribution:
-    """The stored predictions for the valid rows of ``shards``, read from the columns of the split.
-
-    ``valid`` has a mask for each shard.
-
-    Raises:
-        ContractError: the columns are not what the contract says; names version, row and reason.
-    """
-    columns, model, parts = list(served.stored.columns) if served.stored else [], warm_model(served), []
-    for start, stop in runs(shards):
-        frame = split.frame(Shard(0, start, stop - start, ""), columns)
-        exposure = split.settings.exposure and split.design([Shard(0, start, stop - start, "")]).exposure
-        parts.append(frame if exposure is None else frame.assign(**{EXPOSURE: exposure}))
-    whole = parts[0] if len(parts) == 1 else pd.concat(parts)
-    mask = np.concatenate(list(valid))
-    return model.predict(whole if mask.all() else whole[mask], start=shards[0].start)
-
-
 def _load(served: ServedVersion) -> PredictiveModel:
     if served.stored is not None:
         answers = _Answers(served.stored.columns)
@@ -341,13 +299,13 @@ def _load(served: ServedVersion) -> PredictiveModel:
     return PredictiveModel(served.version, served.contract, model, served.inputs)
 
 
-def model_frame(split: Split, shard: Shard) -> pd.DataFrame:
-    """The model inputs of ``shard``, predictions that are stored beside them, and the exposure of its rows if any.
+def model_frame(split: Split, shard: Shard, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """``columns`` of ``shard``: by default the model inputs, and predictions that are stored beside them.
 
-    The exposure, where the split names one, is the column ``EXPOSURE``.
+    The exposure of its rows, where the split names one, is the column ``EXPOSURE``.
     """
-    frame = split.frame(shard, [*split.settings.model_input_columns, *split.settings.stored_columns])
-    exposure = None if split.settings.exposure is None else split.design([shard]).exposure
+    asked = [*split.settings.model_input_columns, *split.settings.stored_columns] if columns is None else columns
+    frame, exposure = split.frame(shard, asked), split.settings.exposure and split.design([shard]).exposure
     return frame if exposure is None else frame.assign(**{EXPOSURE: exposure})
 
 
@@ -357,10 +315,10 @@ def contract_rows(split: Split, most: int, *, missing: bool = False) -> tuple[pd
     Left out are rows without a finite target, or whose input cannot be read (rows may be ``missing`` features): they
     will have no embedding, so no version is asked for them. Targets are None where the split has none.
     """
-    first = split.shards[0]
+    first, kind = split.shards[0], split.settings.input_kind
     frame = model_frame(split, first)
     targets = split.targets(first) if split.settings.target_columns else None
-    if split.settings.input_kind == "features":
+    if kind == "features":
         usable = np.ones(len(frame), dtype=bool)
         usable[list(split.features(first, missing=missing)[1])] = False
     else:
@@ -368,21 +326,16 @@ def contract_rows(split: Split, most: int, *, missing: bool = False) -> tuple[pd
         usable = frame[needed].notna().all(axis=1).to_numpy()
     if targets is not None:
         usable = usable & np.isfinite(targets.reshape(len(frame), -1)).all(axis=1)
-    rows = np.flatnonzero(usable)[:most]
-    if split.settings.input_kind == "image":
-        rows = np.array(list(_with_image(split, first, usable, most)) or rows, dtype=np.int64)
-    return frame.iloc[rows], None if targets is None else targets[rows]
+    rows = np.flatnonzero(usable)
+    if kind == "image":
+        decoded = (row for row, read in enumerate(split.input_readers(first)) if usable[row] and _is_image(read))
+        rows = np.array(list(islice(decoded, most)) or rows, dtype=np.int64)
+    return frame.iloc[rows[:most]], None if targets is None else targets[rows[:most]]
 
 
-def _with_image(split: Split, shard: Shard, usable: Array, most: int) -> Iterator[int]:
-    most_pixels = EncoderSettings().max_pixels
-    for row, read in enumerate(split.input_readers(shard)):
-        if most == 0:
-            return
-        if usable[row]:
-            try:
-                decode_image(read(), most_pixels)
-            except InvalidRow:
-                continue
-            most -= 1
-            yield row
+def _is_image(read: Callable[[], Any]) -> bool:
+    try:
+        decode_image(read(), EncoderSettings().max_pixels)
+    except InvalidRow:
+        return False
+    return True

@@ -11,14 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from congruence.tasks.contract.loading import contract_digest, resolved_contract
+from congruence.tasks.contract.loading import resolved_contract
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models import predictions
-from congruence.tasks.models.predictions import PredictionAddress, ServedVersion, object_name
+from congruence.tasks.models.evaluated_rows import EvaluatedRows
+from congruence.tasks.models.predictions import ServedVersion
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.settings.sections import PredictSettings
+from congruence.tasks.store.embeddings import EmbeddingStore
 
 ROWS = 50
 FRAME = pd.DataFrame(
@@ -67,20 +69,16 @@ def served(registry: str, registry_uri: str, tmp_path: Path) -> Served:
 
 
 @pytest.fixture
-def objects(split: Split) -> Callable[..., list[str]]:
-    """The names of the predictions for the valid rows, by shard."""
+def rows(tmp_path: Path, split: Split) -> Callable[..., EvaluatedRows]:
+    """The rows of the split, embedded, with versions; those that are not ``valid`` are left out."""
+    store = EmbeddingStore.open(
+        str(tmp_path / "store"), split=split, encoder_id="e", preprocessing_digest="p", dimension=2
+    )
+    for shard in split.shards:
+        store.write(shard, np.ones((shard.rows, 2)), {})
 
-    def give(valid: Any = None) -> list[str]:
-        mask = np.ones(split.rows, bool) if valid is None else valid
-        return [object_name(split, shard, mask[shard.start : shard.stop]) for shard in split.shards]
-
-    return give
-
-
-@pytest.fixture
-def addressed(tmp_path: Path, split: Split) -> Callable[[ServedVersion], PredictionAddress]:
-    def give(served: ServedVersion) -> PredictionAddress:
-        contract = contract_digest(served.contract, split.settings.model_input_columns, served.settings.isolation)
-        return PredictionAddress.of(str(tmp_path / "store"), served.version, contract)
+    def give(*served: ServedVersion, valid: Any = ()) -> EvaluatedRows:
+        left_out = dict.fromkeys(np.flatnonzero(~np.asarray(valid, bool)).tolist(), "")
+        return EvaluatedRows(split, store.address, {each.label: each for each in served}, left_out)
 
     return give

@@ -21,14 +21,14 @@ from congruence.tasks.contract import ContractError, PredictionSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.models import processes
 from congruence.tasks.models.environments import build_variables, logged_environment, model_variables
-from congruence.tasks.models.evaluated_rows import predict_shards, try_contract
-from congruence.tasks.models.predictions import PredictionAddress, ServedVersion, read_predictions, warm_model
+from congruence.tasks.models.evaluated_rows import EvaluatedRows, try_contract
+from congruence.tasks.models.predictions import ServedVersion, warm_model
 from congruence.tasks.runtime.errors import SettingsError
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
 NORMAL = PredictionSettings(family="normal")
 Served = Callable[..., ServedVersion]
-Addressed = Callable[..., PredictionAddress]
+Rows = Callable[..., EvaluatedRows]
 
 
 @pytest.fixture
@@ -85,8 +85,7 @@ def test_a_model_sees_neither_our_variables_nor_our_folder(
     registry: str,
     split: Split,
     served: Served,
-    addressed: Addressed,
-    objects: Callable[..., list[str]],
+    rows: Rows,
     our_python: None,
     our_secrets: None,
     tmp_path: Path,
@@ -98,13 +97,12 @@ def test_a_model_sees_neither_our_variables_nor_our_folder(
         "return pd.DataFrame({'loc': model_input['a'] + seen, 'scale': 1.0})", tmp_path)  # fmt: skip
     version = served(predictions=NORMAL, isolation="environment")
     assert try_contract(version, split).rows == 10
-    address = addressed(version)
-    valid = [np.ones(shard.rows, bool) for shard in split.shards]
-    assert predict_shards(address, version, split, split.shards, valid) == split.rows
-    np.testing.assert_allclose(read_predictions(address, objects()).mean(), np.linspace(0, 1, split.rows))
+    of_version = rows(version)
+    assert of_version.predict(version.label, split.shards) == split.rows
+    np.testing.assert_allclose(of_version.all_predictive(version.label).mean(), np.linspace(0, 1, split.rows))
     plain = served(predictions=NORMAL)
     assert warm_model(plain).predict(EXAMPLE).mean()[0] > 0  # without isolation it does see them
-    assert address.folder != addressed(plain).folder
+    assert of_version._kept(version.label).folder != rows(plain)._kept(plain.label).folder
 
 
 def test_every_kind_of_output_comes_over(registry: str, served: Served, our_python: None, tmp_path: Path) -> None:
@@ -178,8 +176,7 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_version_runs_in_the_environment_that_was_logged_with_it(
     registry: str,
     split: Split,
-    addressed: Addressed,
-    objects: Callable[..., list[str]],
+    rows: Rows,
     registry_uri: str,
     environments: Path,
     our_secrets: None,
@@ -223,9 +220,7 @@ def test_a_version_runs_in_the_environment_that_was_logged_with_it(
         started = time.perf_counter()
         warm_model(version)
         seconds.append(time.perf_counter() - started)
-        valid = [np.ones(shard.rows, bool) for shard in split.shards]
-        predict_shards(addressed(version), version, split, split.shards, valid)
-        found = read_predictions(addressed(version), objects()).mean()
+        found = rows(version).all_predictive(version.label).mean()
         expected = 3 * np.linspace(0, 1, split.rows) if name == registry else np.zeros(split.rows)
         np.testing.assert_allclose(found, expected, atol=1e-12)
     print(f"environment made and model loaded in {seconds[0]:.1f} s, found and loaded in {seconds[1]:.1f} s")

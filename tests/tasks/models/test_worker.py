@@ -27,22 +27,13 @@ from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models import predictions
-from congruence.tasks.models.evaluated_rows import predict_shards, refused_in_shards, refused_rows, try_contract
-from congruence.tasks.models.predictions import (
-    PredictionAddress,
-    PredictionsError,
-    ServedVersion,
-    contract_rows,
-    missing,
-    read_predictions,
-    warm_model,
-)
+from congruence.tasks.models.evaluated_rows import EvaluatedRows, refused_rows, try_contract
+from congruence.tasks.models.predictions import PredictionsError, ServedVersion, contract_rows, warm_model
 from congruence.tasks.models.registry import list_versions
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
 Served = Callable[..., ServedVersion]
-Addressed = Callable[..., PredictionAddress]
-Objects = Callable[..., list[str]]
+Rows = Callable[..., EvaluatedRows]
 
 
 def log(name: str, function: Any, **settings: Any) -> None:
@@ -51,11 +42,6 @@ def log(name: str, function: Any, **settings: Any) -> None:
 
 def normal(frame: pd.DataFrame) -> Normal:
     return Normal(frame["a"], frame["b"])
-
-
-def masks(split: Split, valid: np.ndarray | None = None) -> list[np.ndarray]:
-    mask = np.ones(split.rows, bool) if valid is None else valid
-    return [mask[shard.start : shard.stop] for shard in split.shards]
 
 
 class Counting:
@@ -84,21 +70,19 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
 
 
 def test_groups_of_shards_are_predicted_once(
-    registry: str, split: Split, served: Served, addressed: Addressed, objects: Objects, counting: Counting
+    registry: str, split: Split, served: Served, rows: Rows, counting: Counting
 ) -> None:
     log(registry, normal)
     valid = np.arange(split.rows) % 4 != 1
-    version, masked = served(), masks(split, np.arange(split.rows) % 4 != 1)
-    address = addressed(version)
-    assert len(pickle.dumps((address, version))) < 4000
-    predicted = predict_shards(address, version, split, split.shards[:2], masked[:2])
-    assert predicted == int(valid[:20].sum())
-    predicted = predict_shards(address, version, split, split.shards, masked)
-    assert predicted == int(valid[20:].sum())
-    assert predict_shards(address, version, split, split.shards, masked) == 0
+    version = served()
+    of_version = rows(version, valid=valid)
+    assert len(pickle.dumps((of_version._kept(version.label), version))) < 4000
+    assert of_version.predict(version.label, split.shards[:2]) == int(valid[:20].sum())
+    assert of_version.predict(version.label, split.shards) == int(valid[20:].sum())
+    assert of_version.predict(version.label, split.shards) == 0
     assert counting.loaded == [version.label]
     assert counting.asked == [(version.label, shard.start, ("a", "b")) for shard in split.shards]
-    found = read_predictions(address, objects(valid))
+    found = of_version.all_predictive(version.label)
     np.testing.assert_allclose(found.mean(), np.linspace(0, 1, split.rows)[valid])
 
 
@@ -129,22 +113,17 @@ def _missing(frame: pd.DataFrame) -> pd.DataFrame:
     ],
 )
 def test_the_row_that_a_version_cannot_take_is_named_by_number_and_key(
-    registry: str, split: Split, served: Served, addressed: Addressed, function: Any, message: str
+    registry: str, split: Split, served: Served, rows: Rows, function: Any, message: str
 ) -> None:
     family = {} if function is _not_all else {"family": "normal"}
     log(registry, function, **family)
     valid = np.arange(split.rows) % 4 != 1  # row 36 is the fourth valid one of its shard
     with pytest.raises(ContractError, match=message):
-        predict_shards(addressed(served()), served(), split, split.shards, masks(split, valid))
+        rows(served(), valid=valid).predict(served().label, split.shards)
 
 
 def test_every_shard_that_was_answered_is_kept_when_the_version_is_killed(
-    registry: str,
-    split: Split,
-    served: Served,
-    addressed: Addressed,
-    objects: Objects,
-    monkeypatch: pytest.MonkeyPatch,
+    registry: str, split: Split, served: Served, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log(registry, normal)
     version, answered = served(), PredictiveModel.predict
@@ -155,38 +134,39 @@ def test_every_shard_that_was_answered_is_kept_when_the_version_is_killed(
         return answered(model, frame, start=start)
 
     monkeypatch.setattr(PredictiveModel, "predict", killed)
-    address = addressed(version)
+    of_version = rows(version)
     with pytest.raises(KeyboardInterrupt):
-        predict_shards(address, version, split, split.shards, masks(split))
-    assert missing(address, objects()) == objects()[4:]
+        of_version.predict(version.label, split.shards)
+    names = list(of_version._named(split.shards))
+    assert of_version._kept(version.label).missing(names) == names[4:]
 
 
 def test_a_shard_without_a_valid_row_is_not_asked_for(
-    registry: str, split: Split, served: Served, addressed: Addressed, objects: Objects, counting: Counting
+    registry: str, split: Split, served: Served, rows: Rows, counting: Counting
 ) -> None:
     log(registry, normal)
-    version, valid = served(), np.arange(split.rows) // 10 != 2
-    address = addressed(version)
-    assert predict_shards(address, version, split, split.shards, masks(split, valid)) == 40
-    assert missing(address, objects(valid)) == [objects(valid)[2]]
-    assert predict_shards(address, version, split, split.shards, masks(split, valid)) == 0
+    version = served()
+    of_version = rows(version, valid=np.arange(split.rows) // 10 != 2)
+    assert of_version.predict(version.label, split.shards) == 40
+    assert len(of_version._named(split.shards)) == 4
+    assert of_version.predict(version.label, split.shards) == 0
     assert [start for _, start, _ in counting.asked] == [0, 10, 30, 40]
 
 
 def test_a_damaged_file_is_named_and_asked_again_when_it_is_deleted(
-    registry: str, split: Split, served: Served, addressed: Addressed, objects: Objects, tmp_path: Path
+    registry: str, split: Split, served: Served, rows: Rows, tmp_path: Path
 ) -> None:
     log(registry, normal)
     version = served()
-    address = addressed(version)
-    predict_shards(address, version, split, split.shards, masks(split))
-    path = tmp_path / "store" / address.key(objects()[1])
+    of_version = rows(version)
+    of_version.predict(version.label, split.shards)
+    path = tmp_path / "store" / of_version._kept(version.label).key(list(of_version._named(split.shards))[1])
     path.write_bytes(b"damaged")
     with pytest.raises(PredictionsError, match=rf"{version.label}: {path} is damaged .*; delete this file"):
-        read_predictions(address, objects())
+        of_version.all_predictive(version.label)
     path.unlink()
-    assert predict_shards(address, version, split, split.shards, masks(split)) == 10
-    assert len(read_predictions(address, objects())) == split.rows
+    assert of_version.predict(version.label, split.shards) == 10
+    assert len(of_version.all_predictive(version.label)) == split.rows
 
 
 def test_a_process_keeps_the_two_models_asked_last(registry: str, served: Served, counting: Counting) -> None:
@@ -261,26 +241,24 @@ def _is_nan_later(frame: pd.DataFrame) -> pd.DataFrame:
     ids=["raises", "is NaN"],
 )
 def test_whatever_a_version_does_is_its_own_failure(
-    registry: str, split: Split, served: Served, addressed: Addressed, function: Any, message: str
+    registry: str, split: Split, served: Served, rows: Rows, function: Any, message: str
 ) -> None:
     log(registry, function, family="normal")
     version = served()
     with pytest.raises(ContractError, match=message) as caught:
-        predict_shards(addressed(version), version, split, split.shards, masks(split))
+        rows(version).predict(version.label, split.shards)
     assert str(caught.value).startswith(f"{version.label}: ")
     assert "hunter2" not in str(caught.value)
     log(registry, normal)
     other = served()
-    assert predict_shards(addressed(other), other, split, split.shards, masks(split)) == split.rows
+    assert rows(other).predict(other.label, split.shards) == split.rows
 
 
-def test_a_changing_number_of_samples_is_named(
-    registry: str, split: Split, served: Served, addressed: Addressed
-) -> None:
+def test_a_changing_number_of_samples_is_named(registry: str, split: Split, served: Served, rows: Rows) -> None:
     log(registry, lambda frame: Samples(np.ones((len(frame), 3 if frame["a"].iloc[0] < 0.5 else 4))))
     version = served()
     with pytest.raises(ContractError, match=f"{version.label}: .* must give every row the same number of samples"):
-        predict_shards(addressed(version), version, split, split.shards, masks(split))
+        rows(version).predict(version.label, split.shards)
 
 
 def test_an_mlflow_that_is_away_is_no_failure_of_the_version(
@@ -381,32 +359,30 @@ def test_a_worker_finds_the_registry_by_its_address(registry: str, served: Serve
 
 THE_OTHER = """
 import pickle, sys
-from congruence.tasks.models.evaluated_rows import predict_shards
 from congruence.tasks.models.predictions import warm_model
-address, served, split, valid = pickle.load(open(sys.argv[1], "rb"))
+rows, served = pickle.load(open(sys.argv[1], "rb"))
 warm_model(served)
 print("ready", flush=True)
-for group in (split.shards[2:], split.shards[:2]):
-    predict_shards(address, served, split, group, [valid[shard.start : shard.stop] for shard in group])
+for group in (rows.split.shards[2:], rows.split.shards[:2]):
+    rows.predict(served.label, group)
 """
 
 
-def test_two_processes_predict_at_once(
-    registry: str, split: Split, served: Served, addressed: Addressed, objects: Objects, tmp_path: Path
-) -> None:
+def test_two_processes_predict_at_once(registry: str, split: Split, served: Served, rows: Rows, tmp_path: Path) -> None:
     log(registry, _with_its_code())
     version, valid = served(), np.arange(split.rows) % 3 != 0
-    address = addressed(version)
-    (tmp_path / "work").write_bytes(pickle.dumps((address, version, split, valid)))
+    of_version = rows(version, valid=valid)
+    (tmp_path / "work").write_bytes(pickle.dumps((of_version, version)))
     warm_model(version)
     command = [sys.executable, "-c", THE_OTHER, str(tmp_path / "work")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
         for group in (split.shards[:3], split.shards[3:]):
-            predict_shards(address, version, split, group, [valid[shard.start : shard.stop] for shard in group])
+            of_version.predict(version.label, group)
         assert other.wait() == 0
-    np.testing.assert_allclose(read_predictions(address, objects(valid)).mean(), np.linspace(0, 1, 50)[valid])
+    found = of_version.all_predictive(version.label)
+    np.testing.assert_allclose(found.mean(), np.linspace(0, 1, split.rows)[valid])
 
 
 def _with_its_code() -> Any:
@@ -418,7 +394,7 @@ def _with_its_code() -> Any:
 
 
 def test_all_rows_that_a_version_refuses_are_found_and_the_others_stay(
-    registry: str, split: Split, served: Served
+    registry: str, split: Split, served: Served, rows: Rows
 ) -> None:
     def refuses(frame: pd.DataFrame) -> Normal:
         if frame["a"].between(0.3, 0.35).any() or _thirty_sixth(frame).any():
@@ -426,8 +402,7 @@ def test_all_rows_that_a_version_refuses_are_found_and_the_others_stay(
         return normal(frame)
 
     log(registry, refuses)
-    valid = np.arange(split.rows) % 4 != 1
-    found = refused_in_shards(served(), split, split.shards, masks(split, valid))
+    found = rows(served(), valid=np.arange(split.rows) % 4 != 1).refused(served().label, split.shards)
     assert list(found) == [15, 16, 36]
     assert found[36].endswith(": predict failed on this row: ValueError: no exposure")
 

@@ -29,20 +29,17 @@ from congruence.tasks.contract.settings import families
 from congruence.tasks.data.settings import SplitSettings
 from congruence.tasks.data.split import Split, open_split
 from congruence.tasks.models.predictions import (
+    KeptPredictions,
     NotPredictedError,
-    PredictionAddress,
     PredictionsError,
     concatenate,
     describe,
-    forget,
-    missing,
     object_name,
-    read_predictions,
     restore,
-    write_predictions,
 )
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.settings.sections import ModelVersion
+from congruence.tasks.store.objects import ObjectStore
 
 VERSION = ModelVersion("angle", "3", "models:/angle/3", "m-" + 32 * "a")
 NAMES = ["a-1", "b-1", "c-1"]
@@ -53,15 +50,15 @@ def law(part: int, factor: float = 1.0) -> Normal:
     return Normal(factor * np.sin(rows), 1.0 + rows / 7)
 
 
-def address(place: Place | Path, contract: str = "c" * 32, version: ModelVersion = VERSION) -> PredictionAddress:
+def address(place: Place | Path, contract: str = "c" * 32, version: ModelVersion = VERSION) -> KeptPredictions:
     where = place if isinstance(place, Place) else Place(str(place))
-    return PredictionAddress.of(where.uri, version, contract, where.options)
+    return KeptPredictions.of(ObjectStore(where.uri, where.options), version, contract)
 
 
-def filled(place: Place | Path, factor: float = 1.0) -> PredictionAddress:
+def filled(place: Place | Path, factor: float = 1.0) -> KeptPredictions:
     where = address(place)
     for part, name in enumerate(NAMES):
-        write_predictions(where, name, law(part, factor))
+        where.write(name, law(part, factor))
     return where
 
 
@@ -165,26 +162,27 @@ def assert_same(found: Distribution, law: Distribution) -> None:
 @given(data=st.data())
 def test_every_family_comes_back_as_it_was(kind: str, data: st.DataObject, tmp_path_factory: Any) -> None:
     law = data.draw(laws(kind))
-    description, arrays = describe(law)
+    arrays: dict[str, np.ndarray] = {}
+    description = describe(law, arrays)
     assert_same(restore(json.loads(json.dumps(description)), arrays), law)
     where = address(tmp_path_factory.mktemp("store"))
     for name, part in (("a", law[:3]), ("b", law[3:])):
-        write_predictions(where, name, part)
-    assert_same(read_predictions(where, ["a", "b"]), law)
-    assert_same(read_predictions(where, ["b"]), law[3:4])
+        where.write(name, part)
+    assert_same(where.read(["a", "b"]), law)
+    assert_same(where.read(["b"]), law[3:4])
 
 
 def test_shards_are_read_in_the_order_that_they_are_asked_for(place: Place) -> None:
     where = filled(place)
-    assert missing(where, [*NAMES, "d-1"]) == ["d-1"]
-    np.testing.assert_array_equal(read_predictions(where, NAMES).mean(), EXPECTED)
-    np.testing.assert_array_equal(read_predictions(where, [NAMES[2], NAMES[0]]).mean(), np.r_[law(2).loc, law(0).loc])
+    assert where.missing([*NAMES, "d-1"]) == ["d-1"]
+    np.testing.assert_array_equal(where.read(NAMES).mean(), EXPECTED)
+    np.testing.assert_array_equal(where.read([NAMES[2], NAMES[0]]).mean(), np.r_[law(2).loc, law(0).loc])
     with pytest.raises(
         NotPredictedError, match=r"angle/3: predictions are missing \(.*/d-1\.npz\); run the evaluation"
     ):
-        read_predictions(where, [*NAMES, "d-1"])
+        where.read([*NAMES, "d-1"])
     with pytest.raises(PredictionsError, match="angle/3: none of these rows is valid"):
-        read_predictions(where, [])
+        where.read([])
 
 
 def test_numpy_opens_the_arrays(tmp_path: Path) -> None:
@@ -202,15 +200,15 @@ def test_what_would_be_predicted_otherwise_lies_elsewhere(place: Place) -> None:
         address(place, version=ModelVersion("angle", "3", "models:/angle/3", None, "run")),
     ]
     assert len({other.folder for other in [where, *others]}) == 4
-    assert all(missing(other, NAMES) == NAMES for other in others)
+    assert all(other.missing(NAMES) == NAMES for other in others)
 
 
-def test_an_address_is_small_and_carries_no_open_store(tmp_path: Path) -> None:
+def test_what_travels_with_the_work_is_small_and_shows_no_secret(tmp_path: Path) -> None:
     where = filled(tmp_path)
-    assert missing(where, NAMES) == []
+    assert where.missing(NAMES) == []
     carried = pickle.dumps(where)
     assert len(carried) < 1000
-    assert missing(pickle.loads(carried), NAMES) == []
+    assert pickle.loads(carried).missing(NAMES) == []
     secret = address(Place("s3://bucket", {"secret": "hush"}))
     assert "hush" not in repr(secret)
 
@@ -220,8 +218,8 @@ def test_damage_is_named_and_what_is_deleted_is_asked_again(place: Place) -> Non
     before = place.content()
     damaged(place, where, DAMAGE["cut off"])
     place.objects.remove(where.key(NAMES[1]))
-    assert missing(where, NAMES) == [NAMES[1]]
-    write_predictions(where, NAMES[1], law(1))
+    assert where.missing(NAMES) == [NAMES[1]]
+    where.write(NAMES[1], law(1))
     assert place.content() == before
 
 
@@ -233,31 +231,31 @@ def test_no_changed_byte_gives_other_predictions(tmp_path: Path) -> None:
     for at in range(len(content)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :])
         try:
-            np.testing.assert_array_equal(read_predictions(where, NAMES[:1]).loc, law(0).loc)  # type: ignore[attr-defined]
+            np.testing.assert_array_equal(where.read(NAMES[:1]).loc, law(0).loc)  # type: ignore[attr-defined]
         except PredictionsError:
             noticed += 1
     assert noticed > len(content) / 2
 
 
-def damaged(place: Place, where: PredictionAddress, how: Callable[[bytes], bytes]) -> None:
+def damaged(place: Place, where: KeptPredictions, how: Callable[[bytes], bytes]) -> None:
     key = where.key(NAMES[1])
     place.objects.put(key, how(place.objects.get(key) or b""))
     with pytest.raises(PredictionsError, match=rf"angle/3: .*{key} is damaged \(.*; delete this file"):
-        read_predictions(where, NAMES)
+        where.read(NAMES)
 
 
 def test_what_is_forgotten_is_gone_and_nothing_else(place: Place) -> None:
     where, other = filled(place), address(place, "d" * 32)
-    write_predictions(other, NAMES[0], law(0))
-    forget(where, NAMES[:2])
-    assert missing(where, NAMES) == NAMES[:2]
-    assert missing(other, NAMES) == NAMES[1:]
+    other.write(NAMES[0], law(0))
+    where.remove(NAMES[:2])
+    assert where.missing(NAMES) == NAMES[:2]
+    assert other.missing(NAMES) == NAMES[1:]
 
 
 def test_writers_at_once_leave_whole_objects(place: Place) -> None:
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(lambda _: filled(place), range(6)))
-    np.testing.assert_array_equal(read_predictions(address(place), NAMES).mean(), EXPECTED)
+    np.testing.assert_array_equal(address(place).read(NAMES).mean(), EXPECTED)
 
 
 def test_parts_that_do_not_fit_together_are_the_versions_fault() -> None:
