@@ -163,11 +163,10 @@ def _level_of(name: Any) -> tuple[str, float] | None:
         return "", name
     text = str(name).strip()
     if match := _INTERVAL.fullmatch(text):
-        share = float(match[3]) / 100.0
-        return (match[1], round((1.0 - share) / 2.0 if match[2] == "lo" else (1.0 + share) / 2.0, 12))
+        return match[1], _end(float(match[3]) / 100.0, lower=match[2] == "lo")
     if match := _ENDS.fullmatch(text):
         share = float(match[2]) if match[2].startswith((".", "0.")) else float(match[2]) / 100.0
-        return ("", round((1.0 - share) / 2.0 if match[1].lower() in ("lower", "lo") else (1.0 + share) / 2.0, 12))
+        return "", _end(share, lower=match[1].lower() in ("lower", "lo"))
     if match := _NAMED.fullmatch(text):
         return "", float(match[1])
     if match := _OF_A_MODEL.fullmatch(text):
@@ -177,13 +176,15 @@ def _level_of(name: Any) -> tuple[str, float] | None:
 
 def _level_in(name: tuple[Any, ...]) -> tuple[str, float] | None:
     """(variable, level), or (variable, coverage, "lower" or "upper")."""
-    variable, level = str(name[0]), name[1] if len(name) > 1 else None
     try:
-        share = float(level)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        share = float(name[1])
+    except (TypeError, ValueError, IndexError):
         return None
     if not 0.0 < share < 1.0:
         return None
-    if len(name) == 2:
-        return variable, share
-    return variable, round((1.0 - share) / 2.0 if str(name[2]) == "lower" else (1.0 + share) / 2.0, 12)
+    return str(name[0]), share if len(name) == 2 else _end(share, lower=str(name[2]) == "lower")
+
+
+def _end(share: float, *, lower: bool) -> float:
+    """The level of an end of the central interval that covers ``share``."""
+    return round((1.0 - share) / 2.0 if lower else (1.0 + share) / 2.0, 12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -100,23 +101,19 @@ def _of_draws(draws: list[Any], rows: int) -> Spec:
 
 def _of_quantiles(found: Sequence[Any], rows: int) -> Spec:
     keys = [str(key) for key in found[0].forecast_keys]
-    chosen = [place for place, key in enumerate(keys) if _is_level(key)]
-    if len(chosen) < 2:
+    levels = {}
+    for place, key in enumerate(keys):
+        with suppress(ValueError):  # "mean"
+            levels[place] = float(key)
+    order = sorted((place for place, level in levels.items() if 0.0 < level < 1.0), key=levels.__getitem__)
+    if len(order) < 2:
         raise UnreadableOutputError(f"forecasts of {', '.join(keys)}: two or more quantile levels are needed")
-    order = sorted(chosen, key=lambda place: float(keys[place]))
     stacked = np.stack([np.asarray(one.forecast_array, dtype=np.float64)[order] for one in found])
     series, count, horizon = stacked.shape
     if rows != series or horizon != 1:
         _require(rows, series, horizon)
     values = stacked.transpose(0, 2, 1).reshape(rows, count)
-    return spec("quantiles", levels=[float(keys[place]) for place in order], values=values)
-
-
-def _is_level(key: str) -> bool:
-    try:
-        return 0.0 < float(key) < 1.0
-    except ValueError:
-        return False
+    return spec("quantiles", levels=[levels[place] for place in order], values=values)
 
 
 def _require(rows: int, series: int, horizon: int) -> None:

@@ -80,13 +80,17 @@ def answer_of(
     Raises:
         UnreadableOutputError: what came back is no distribution that can be read.
     """
-    if method is None:
-        model = _native_or_none(pyfunc)
-        if model is None or known(model) is None:
-            return read_output(pyfunc.predict(data), len(data), None, model, levels)
-        return output_of(model, _checked(pyfunc, data), None, levels)
-    model, inputs = native_model(pyfunc), _checked(pyfunc, data)
-    if as_spec:
+    model = native_model(pyfunc)
+    if method is None and (model is None or known(model) is None):
+        return read_output(pyfunc.predict(data), len(data), None, model, levels)
+    if model is None:
+        found = getattr(pyfunc, "loader_module", type(pyfunc).__name__)
+        raise UnreadableOutputError(
+            f"MLflow gives no native model of the flavor {found}, so predictions.method cannot be asked; "
+            "leave it out, or log the model with log_predictive_model"
+        )
+    inputs = _checked(pyfunc, data)
+    if method is None or as_spec:
         return output_of(model, inputs, method, levels)
     call = parse_call(method)
     answer = ask(model, call, inputs)
@@ -166,7 +170,7 @@ def known(model: Any) -> Known | None:
 
 def said_of(pyfunc: Any) -> str:
     """Returns the class of the native model and how it is asked, where its class tells; else ""."""
-    model = _native_or_none(pyfunc)
+    model = native_model(pyfunc)
     found = known(model) if model is not None else None
     return "" if found is None else f"{type(final(model)).__name__}: {found.said}"
 
@@ -213,28 +217,11 @@ def through(model: Any, inputs: Any = None) -> tuple[Any, Any]:
 
 
 def native_model(pyfunc: Any) -> Any:
-    """Returns the model that was logged, from the ``PyFuncModel`` that MLflow loads.
-
-    Raises:
-        UnreadableOutputError: MLflow's wrapper of this flavor does not give it.
-    """
+    """Returns the model that was logged, from MLflow's ``PyFuncModel``; None where the flavor's wrapper has none."""
     try:
         return pyfunc.get_raw_model()
-    except (AttributeError, NotImplementedError) as error:
-        if (forecaster := getattr(getattr(pyfunc, "_model_impl", None), "sktime_model", None)) is not None:
-            return forecaster
-        found = getattr(pyfunc, "loader_module", type(pyfunc).__name__)
-        raise UnreadableOutputError(
-            f"MLflow gives no native model of the flavor {found}, so predictions.method cannot be asked; "
-            "leave it out, or log the model with log_predictive_model"
-        ) from error
-
-
-def _native_or_none(pyfunc: Any) -> Any:
-    try:
-        return native_model(pyfunc)
-    except UnreadableOutputError:
-        return None
+    except (AttributeError, NotImplementedError):
+        return getattr(getattr(pyfunc, "_model_impl", None), "sktime_model", None)
 
 
 def _checked(pyfunc: Any, data: Any) -> Any:

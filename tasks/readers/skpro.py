@@ -27,30 +27,31 @@ class SkproReader(Reader):
     package, call = "skpro", Call("predict_proba")
 
     def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
-        return _read(output, rows)
-
-
-def _read(found: Any, rows: int) -> Spec | None:
-    if not is_of(found, "skpro", "BaseDistribution"):
-        return None
-    if found.ndim == 2 and found.shape[1] != 1:
-        raise UnreadableOutputError(
-            f"skpro's {type(found).__name__} has {found.shape[1]} target variables "
-            f"({', '.join(map(str, found.columns))}); predict one target at a time"
+        if not is_of(output, "skpro", "BaseDistribution"):
+            return None
+        if output.ndim == 2 and output.shape[1] != 1:
+            raise UnreadableOutputError(
+                f"skpro's {type(output).__name__} has {output.shape[1]} target variables "
+                f"({', '.join(map(str, output.columns))}); predict one target at a time"
+            )
+        for kind in kinds(output):
+            if kind == "Mixture":
+                return self._mixture(output, rows, asked)
+            if kind == "Empirical" and (exact := _empirical(output, rows)) is not None:
+                return exact
+            if kind in _FAMILIES:
+                return _FAMILIES[kind](_Parameters(output, rows))
+        return by_quantiles(
+            lambda levels: np.asarray(output.quantile(levels[:, 0].tolist()), dtype=np.float64).reshape(rows, -1).T,
+            rows,
+            f"skpro's {type(output).__name__}",
         )
-    name = next((kind for kind in kinds(found) if kind in _FAMILIES or kind in _MADE_OF_OTHERS), None)
-    exact = None
-    if name in _MADE_OF_OTHERS:
-        exact = _MADE_OF_OTHERS[name](found, rows)
-    elif name is not None:
-        exact = _FAMILIES[name](_Parameters(found, rows))
-    if exact is not None:
-        return exact
-    return by_quantiles(
-        lambda levels: np.asarray(found.quantile(levels[:, 0].tolist()), dtype=np.float64).reshape(rows, -1).T,
-        rows,
-        f"skpro's {type(found).__name__}",
-    )
+
+    def _mixture(self, found: Any, rows: int, asked: Asked) -> Spec:
+        parts = [part[1] if isinstance(part, tuple) else part for part in found.distributions]
+        read = tuple(inner for part in parts if (inner := self.read(part, rows, asked)) is not None)
+        shares = np.ones(len(parts)) if found.weights is None else np.asarray(found.weights, dtype=np.float64)
+        return Spec("mixture", {"weights": np.broadcast_to(shares / shares.sum(), (rows, len(parts)))}, read)
 
 
 class _Parameters:
@@ -75,15 +76,6 @@ def _empirical(found: Any, rows: int) -> Spec | None:
     weights = found.weights.unstack(level=0).reindex(found.index).to_numpy(dtype=np.float64)
     return spec("weighted_samples", support=values, weights=weights / weights.sum(axis=1, keepdims=True))
 
-
-def _mixture(found: Any, rows: int) -> Spec | None:
-    parts = [part[1] if isinstance(part, tuple) else part for part in found.distributions]
-    read = tuple(inner for part in parts if (inner := _read(part, rows)) is not None)
-    shares = np.ones(len(parts)) if found.weights is None else np.asarray(found.weights, dtype=np.float64)
-    return Spec("mixture", {"weights": np.broadcast_to(shares / shares.sum(), (rows, len(parts)))}, read)
-
-
-_MADE_OF_OTHERS: dict[str | None, Callable[[Any, int], Spec | None]] = {"Empirical": _empirical, "Mixture": _mixture}
 
 _FAMILIES: dict[str, Callable[[_Parameters], Spec]] = {
     "Normal": lambda g: spec("normal", loc=g.mu, scale=g.sigma),

@@ -59,10 +59,8 @@ class TorchReader(Reader):
             return model(torch.tensor(matrix).to(device=device, dtype=kind))
 
     def read(self, output: Any, rows: int, asked: Asked) -> Spec | None:
-        modules = {kind.__module__.split(".")[0] for kind in type(output).__mro__}
-        if not modules & set(_PACKAGES) or "Distribution" not in kinds(output):
-            return None
-        return _read(output, rows)
+        ours = any(is_of(output, package) for package in _PACKAGES) and "Distribution" in kinds(output)
+        return _read(output, rows) if ours else None
 
 
 class CorrelatedReader(Reader):
@@ -89,9 +87,7 @@ class CorrelatedReader(Reader):
 
 
 def _read(found: Any, rows: int) -> Spec | None:
-    inner = _unwrapped(found)
-    if inner is not found:
-        return _read(inner, rows)
+    found = _unwrapped(found)
     name = next((kind for kind in kinds(found) if kind in _READ or kind == "MixtureSameFamily"), None)
     if name is None and hasattr(found, "cat") and hasattr(found, "components"):
         return _mixture_of_several(found, rows)
@@ -141,11 +137,14 @@ def _by_its_quantiles(found: Any, rows: int) -> Spec | None:
 
 def _unwrapped(found: Any) -> Any:
     """What Independent, ExpandedDistribution and MaskedDistribution are wrapped around."""
-    if type(found).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
-        for attribute in ("base_dist", "distribution"):
-            if hasattr(found, attribute):
-                return getattr(found, attribute)
+    while type(found).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
+        found = _first_of(found, "base_dist", "distribution")
     return found
+
+
+def _first_of(found: Any, *attributes: str) -> Any:
+    """The attribute under whichever of the names it has: packages differ."""
+    return next(getattr(found, name) for name in attributes if hasattr(found, name))
 
 
 def _full(values: Array, rows: int) -> Array:
@@ -161,17 +160,11 @@ def _full(values: Array, rows: int) -> Array:
 
 
 def _mixture(found: Any, rows: int) -> Spec | None:
-    outer = next(
-        getattr(found, key) for key in ("mixture_distribution", "mixing_distribution", "mixing_distributions")
-        if hasattr(found, key)
-    )  # fmt: skip
-    inner = next(
-        getattr(found, key) for key in ("component_distribution", "components_distribution") if hasattr(found, key)
-    )
+    outer = _first_of(found, "mixture_distribution", "mixing_distribution", "mixing_distributions")
+    inner = _unwrapped(_first_of(found, "component_distribution", "components_distribution"))
     logits = getattr(outer, "logits", None)
     weights = _parameter(outer, "probs") if logits is None else softmax(as_array(logits))
     count = weights.shape[-1]
-    inner = _unwrapped(inner)
     name = next((kind for kind in kinds(inner) if kind in _READ), None)
     if name is None:
         return None
@@ -183,12 +176,10 @@ def _mixture(found: Any, rows: int) -> Spec | None:
 
 def _mixture_of_several(found: Any, rows: int) -> Spec | None:
     """TensorFlow Probability's ``Mixture``: a law of the component, and a list of components of any kinds."""
-    parts = [_read(part, rows) for part in found.components]
-    if any(part is None for part in parts):
+    parts = tuple(part for one in found.components if (part := _read(one, rows)) is not None)
+    if len(parts) < len(found.components):
         return None
-    weights = _parameter(found.cat, "probs")
-    whole = tuple(part for part in parts if part is not None)
-    return Spec("mixture", {"weights": np.broadcast_to(weights, (rows, len(whole)))}, whole)
+    return Spec("mixture", {"weights": np.broadcast_to(_parameter(found.cat, "probs"), (rows, len(parts)))}, parts)
 
 
 def _normal(g: dict[str, Array]) -> Spec:
