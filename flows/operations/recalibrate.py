@@ -46,8 +46,7 @@ from congruence.tasks.recalibration.versions import (
     fit_version,
     halves_of,
     register_recalibrated,
-    require_exposure,
-    require_inputs,
+    require_given,
 )
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.scores.evaluation import PreviewRow, judgement
@@ -185,8 +184,7 @@ def _corrected(
             if isinstance(fitted := fits[label], str):
                 raise CongruenceError(fitted)
             require_fault(origin.parent, fitted, force=force)
-            require_inputs(split, fitted)
-            require_exposure(split, origin.predictions)
+            require_given(split, origin.predictions, fitted)
             found[label] = register_recalibrated(settings, origin, fitted, encoder), fitted.said
         except CongruenceError as error:
             found[label] = error

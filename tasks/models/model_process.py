@@ -205,9 +205,8 @@ def store(output: Any, path: str, base: Any) -> dict[str, Any]:
     import numpy as np
 
     said: dict[str, Any] = {}
-    columns: list[Any] = []
     if type(output).__name__ == "Spec":
-        said["spec"] = output.flatten(columns)
+        said["spec"], columns = output.flatten()
     elif hasattr(output, "iloc") or hasattr(output, "items"):
         found = base.columns_of(output)
         said["names"], columns = list(found), [without_objects(*column) for column in found.items()]

@@ -44,13 +44,17 @@ class Spec:
         """Returns the same with a note."""
         return replace(self, note=note)
 
-    def flatten(self, arrays: list[Array]) -> dict[str, Any]:
-        """Returns a description that JSON takes, which counts ``arrays``: those of the specification are added."""
+    def flatten(self) -> tuple[dict[str, Any], list[Array]]:
+        """Returns a description that JSON takes, and the arrays that it counts."""
+        arrays: list[Array] = []
+        return self._flatten(arrays), arrays
+
+    def _flatten(self, arrays: list[Array]) -> dict[str, Any]:
         places = {}
         for name, values in self.parameters.items():
             places[name] = len(arrays)
             arrays.append(np.asarray(values))
-        parts = [part.flatten(arrays) for part in self.components]
+        parts = [part._flatten(arrays) for part in self.components]
         return {"family": self.family, "parameters": places, "components": parts, "note": self.note}
 
 

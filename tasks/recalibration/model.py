@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from congruence.kernels.distributions import Distribution
 from congruence.kernels.distributions.recalibrated import NormalScoreMap, recalibrated
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EXACT, PREPRINT
-from congruence.kernels.recalibration.recalibration_map import Form, RecalibrationMap, map_arrays, map_of
+from congruence.kernels.recalibration.recalibration_map import Form, map_of
 from congruence.tasks.contract.model import PredictiveModel
 from congruence.tasks.contract.reading import (
     UNCORRECTED,
@@ -38,6 +37,7 @@ from congruence.tasks.encoders.base import Encoder, InvalidRow
 from congruence.tasks.encoders.loading import load_encoder
 from congruence.tasks.readers.base import Spec
 from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.runtime.files import from_npz
 from congruence.tasks.settings.sections import EncoderSettings, ModelVersion
 
 _UNDONE: dict[str, Callable[[Array], Array]] = {
@@ -200,7 +200,7 @@ class RecalibratedModel(PythonModel):
         """
         described: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
         self.settings = self.read_by = PredictionSettings.model_validate(described["predictions"])
-        self.fitted = read_map(folder / MAP)
+        self.fitted = map_of(from_npz((folder / MAP).read_bytes()))
         identity = ModelVersion(described["parent"], "", str(folder / PARENT))
         self.parent = PredictiveModel(identity, self.settings, load_model(str(folder / PARENT), suppress_warnings=True))
         self.embedding = None if described["embedding"] is None else DescribedEmbedding(**described["embedding"])
@@ -223,33 +223,3 @@ class RecalibratedModel(PythonModel):
         else:
             score_map = self.fitted.at(self.embedding.embed(frame, self.encoder))
         return corrected_output(columns, self.read_by, form, base, score_map)
-
-
-def write_description(
-    folder: Path, parent: str, predictions: PredictionSettings, embedding: DescribedEmbedding | None
-) -> None:
-    """Write what ``RecalibratedModel`` opens, beside the map and the parent."""
-    described = {
-        "parent": parent,
-        "predictions": predictions.model_dump(mode="json"),
-        "embedding": None if embedding is None else vars(embedding),
-    }
-    (folder / DESCRIPTION).write_text(json.dumps(described, indent=1))
-
-
-def map_bytes(fitted: RecalibrationMap) -> bytes:
-    """A map as an NPZ file."""
-    arrays: dict[str, Array] = map_arrays(fitted)
-    stream = io.BytesIO()
-    np.savez(stream, allow_pickle=False, **arrays)
-    return stream.getvalue()
-
-
-def read_map(file: Path) -> RecalibrationMap:
-    """The map that ``map_bytes`` wrote.
-
-    Raises:
-        InvalidInputError: another file.
-    """
-    with np.load(file, allow_pickle=False) as arrays:
-        return map_of({name: arrays[name] for name in arrays.files})

@@ -28,7 +28,7 @@ from congruence.kernels.engine.spectrum import input_spectrum
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.kernels.recalibration.fit import fit_recalibration
-from congruence.kernels.recalibration.recalibration_map import input_features
+from congruence.kernels.recalibration.recalibration_map import RecalibrationMap, input_features, map_arrays
 from congruence.kernels.rng import hashed_keys, keyed_uniforms
 from congruence.tasks.contract.loading import METADATA_KEY, fetch
 from congruence.tasks.contract.log import logged_model_name, without_notices
@@ -42,16 +42,16 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.recalibration import recalibrated_model
 from congruence.tasks.recalibration.model import (
+    DESCRIPTION,
     FOLDER,
     MAP,
     PARENT,
     WEIGHTS,
     DescribedEmbedding,
     RecalibratedModel,
-    map_bytes,
-    write_description,
 )
 from congruence.tasks.runtime.errors import ContractError
+from congruence.tasks.runtime.files import to_npz
 from congruence.tasks.scores.correction import in_words
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import (
@@ -135,29 +135,22 @@ def find_recalibrated(origin: Origin, settings: TrackingSettings) -> ModelVersio
     return resolve(f"models:/{name}/{made[0].version}") if made else None
 
 
-def require_inputs(split: Split, fitted: FittedVersion) -> None:
-    """Refuse a correction by inputs that the evaluation does not give the model.
+def require_given(split: Split, predictions: PredictionSettings, fitted: FittedVersion) -> None:
+    """Refuse a correction that needs what the evaluation does not give the model.
+
+    That is the inputs that it depends on, and the exposure of a version of rates: the corrected one multiplies itself.
 
     Raises:
         ContractError: names the columns.
     """
-    given = split.settings.model_input_columns
+    given, exposure = split.settings.model_input_columns, predictions.exposure
     missing = [name for name in split.settings.input_columns if name not in given]
-    if fitted.depends_on_input and missing:
+    if fitted.map.depends_on_input and missing:
         raise ContractError(
             f"split '{split.name}': the correction depends on {', '.join(missing)}, which its model_inputs do not give "
             "the model; add them to model_inputs of every split"
         )
-
-
-def require_exposure(split: Split, predictions: PredictionSettings) -> None:
-    """Refuse to correct a version of rates whose exposure is no model input: the corrected one multiplies by itself.
-
-    Raises:
-        ContractError: names the column.
-    """
-    exposure = predictions.exposure
-    if exposure is not None and exposure not in split.settings.model_input_columns:
+    if exposure is not None and exposure not in given:
         raise ContractError(
             f"split '{split.name}': the predicted rates are multiplied by the exposure {exposure!r}, which the "
             f"corrected model must be given; add {exposure} to model_inputs of every split"
@@ -182,13 +175,27 @@ def register_recalibrated(
         folder = Path(made) / FOLDER
         folder.mkdir()
         shutil.move(fetch(origin.parent), folder / PARENT)
-        (folder / MAP).write_bytes(fitted.map)
-        embedding = _packed(settings, origin, encoder, folder) if fitted.depends_on_input else None
-        write_description(folder, origin.parent.label, origin.predictions, embedding)
-        example = _example(origin.split)
-        answered, read_by = _try(folder, example, origin)
+        (folder / MAP).write_bytes(to_npz(map_arrays(fitted.map)))
+        embedding = _packed(settings, origin, encoder, folder) if fitted.map.depends_on_input else None
+        described = {
+            "parent": origin.parent.label,
+            "predictions": origin.predictions.model_dump(mode="json"),
+            "embedding": None if embedding is None else vars(embedding),
+        }
+        (folder / DESCRIPTION).write_text(json.dumps(described, indent=1))
+        split, model = origin.split, RecalibratedModel()
+        frame = split.frame(split.shards[0], list(dict.fromkeys(split.settings.model_input_columns)))
+        example = frame[frame.notna().all(axis=1)].head(EXAMPLE_ROWS).reset_index(drop=True)
+        try:
+            model.open(folder)
+            answered = model.predict(None, example)
+        except Exception as error:
+            raise ContractError(
+                f"{origin.parent.label}: its recalibrated model fails on {len(example)} rows of split "
+                f"'{split.name}': {error}"
+            ) from error
         signature = _signature(folder / PARENT, example, answered)
-        return _register(settings.tracking, origin, fitted, folder, signature, read_by)
+        return _register(settings.tracking, origin, fitted, folder, signature, model.read_by)
 
 
 def _packed(settings: EvaluationSettings, origin: Origin, encoder: Encoder, folder: Path) -> DescribedEmbedding:
@@ -202,24 +209,6 @@ def _packed(settings: EvaluationSettings, origin: Origin, encoder: Encoder, fold
         id=encoder.id,
         preprocessing_digest=encoder.preprocessing_digest,
     )
-
-
-def _example(split: Split) -> pd.DataFrame:
-    frame = split.frame(split.shards[0], list(dict.fromkeys(split.settings.model_input_columns)))
-    return frame[frame.notna().all(axis=1)].head(EXAMPLE_ROWS).reset_index(drop=True)
-
-
-def _try(folder: Path, example: pd.DataFrame, origin: Origin) -> tuple[pd.DataFrame, PredictionSettings]:
-    """What the model, packed, answers, and how that is read."""
-    model = RecalibratedModel()
-    try:
-        model.open(folder)
-        return model.predict(None, example), model.read_by
-    except Exception as error:
-        raise ContractError(
-            f"{origin.parent.label}: its recalibrated model fails on {len(example)} rows of split "
-            f"'{origin.split.name}': {error}"
-        ) from error
 
 
 def _signature(parent: Path, example: pd.DataFrame, answered: pd.DataFrame) -> ModelSignature:
@@ -339,18 +328,16 @@ class FittedVersion:
     """The correction of one version.
 
     Attributes:
-        map: of the inputs, as a file (``model.map_bytes``).
+        map: of the inputs.
         rows: it was fitted on.
         p_value: of calibration given the input, on these rows.
         said: what it changes, in words; "" where nothing.
-        depends_on_input: whether inputs must be embedded to apply it.
     """
 
-    map: bytes = field(repr=False)
+    map: RecalibrationMap = field(repr=False)
     rows: int
     p_value: float
     said: str
-    depends_on_input: bool
 
 
 def fit_version(
@@ -374,8 +361,11 @@ def fit_version(
             f"{version}: recalibration maps the levels of one target, but the split has {targets.shape[1]}; "
             "recalibrate models of one target each"
         )
+    chosen = np.flatnonzero(halves_of(rows.split).fitting[rows.valid]) if half else np.arange(len(keys))
+    if len(chosen) > FIT_ROWS:
+        drawn = keyed_uniforms(keys[chosen], seed, "rows that are enough for a recalibration")
+        chosen = np.sort(chosen[np.argsort(drawn, kind="stable")[:FIT_ROWS]])
     dependence = rows.dependence()
-    chosen = _chosen(keys, halves_of(rows.split).fitting[rows.valid] if half else None, seed)
     dependence = None if dependence is None else dependence.of_rows(chosen)
     predictive, keys, targets = rows.all_predictive(version)[chosen], hashed_keys(keys[chosen]), targets[chosen]
     x = protocol.apply(np.asarray(rows.embeddings_of(chosen), dtype=np.float64))
@@ -386,14 +376,4 @@ def fit_version(
     calibration = prepare_calibration(x, input_kernel=protocol.input_kernel, seed=seed)
     known = dependence or RowDependence()
     test = calibration.test_version(targets, predictive, keys=keys, seed=seed, groups=known.groups, time=known.time)
-    return FittedVersion(
-        map_bytes(fitted), len(chosen), test.p_value, in_words(fitted, x, predictive.members), fitted.depends_on_input
-    )
-
-
-def _chosen(keys: Array, fitting: Array | None, seed: int) -> Array:
-    found = np.arange(len(keys)) if fitting is None else np.flatnonzero(fitting)
-    if len(found) <= FIT_ROWS:
-        return found
-    order = np.argsort(keyed_uniforms(keys[found], seed, "rows that are enough for a recalibration"), kind="stable")
-    return np.sort(found[order[:FIT_ROWS]])
+    return FittedVersion(fitted, len(chosen), test.p_value, in_words(fitted, x, predictive.members))

@@ -31,9 +31,10 @@ from congruence.tasks.contract.reading import distribution_columns, output_colum
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.models.predictions import describe, restore
 from congruence.tasks.readers.base import spec
-from congruence.tasks.recalibration.model import RecalibratedModel, corrected_output, map_bytes, read_map
+from congruence.tasks.recalibration.model import RecalibratedModel, corrected_output
 from congruence.tasks.recalibration.versions import pack_encoder
 from congruence.tasks.report.page import render
+from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.scores.correction import in_words, is_wanted, preview, rows_to_try
 from congruence.tasks.scores.evaluation import MetricValue, PreviewRow, judgement
 from congruence.tasks.settings.sections import EncoderSettings, ModelVersion
@@ -122,7 +123,8 @@ def test_a_damaged_map_column_is_named() -> None:
 )
 def test_predictions_of_a_recalibrated_version_are_kept_exactly(base: Distribution) -> None:
     law = recalibrated(base, BENT)
-    description, arrays = describe(law)
+    arrays: dict[str, np.ndarray] = {}
+    description = describe(law, arrays)
     found = restore(description, arrays)
     assert type(found) is type(law)
     y = np.array([1.0, 3.0])
@@ -130,14 +132,13 @@ def test_predictions_of_a_recalibrated_version_are_kept_exactly(base: Distributi
 
 
 @pytest.mark.parametrize("kernel", [Polynomial(3, 1.0, 1.0), RBF(0.5) + Linear(), RBF(0.3) * Polynomial(2)])
-def test_a_map_survives_its_file(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_map_survives_its_file(kernel: Kernel) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(300, 3)), rng.normal(size=300)
     law = Normal(0.5 * x[:, 0], np.full(300, 0.6))
     features = input_features(input_spectrum(x, kernel, 0.1), x)
     fitted = fit_recalibration(features, y, law)
-    (tmp_path / "map.npz").write_bytes(map_bytes(fitted))
-    found = read_map(tmp_path / "map.npz")
+    found = map_of(from_npz(to_npz(map_arrays(fitted))))
     new = rng.normal(size=(5, 3))
     assert found.form == fitted.form
     np.testing.assert_array_equal(found.at(new).factor, fitted.at(new).factor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -17,10 +18,11 @@ from congruence.flows.operations.recalibrate import NothingToMendError, asked_ve
 from congruence.flows.operations.watch import check_once
 from congruence.kernels.dependence.correlation import hold_out
 from congruence.tasks.contract import ContractError
+from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.data.split import open_split
 from congruence.tasks.evaluate.plan import left_out
 from congruence.tasks.models.registry import resolve
-from congruence.tasks.recalibration.versions import FittedVersion, require_inputs
+from congruence.tasks.recalibration.versions import FittedVersion, require_given
 from congruence.tasks.runtime.errors import SettingsError
 
 ROWS = 700
@@ -107,10 +109,11 @@ def test_what_cannot_be_done_is_said_before_the_work(registry: Any, split: Path)
     with pytest.raises(SettingsError, match=r"no split 'elsewhere'; there are circle"):
         recalibrate(one, "1", fit="elsewhere")
 
-    fitted = FittedVersion(b"", 300, 0.4, "spreads multiplied by 1.1", True)
+    given_inputs: Any = SimpleNamespace(depends_on_input=True)
+    fitted = FittedVersion(given_inputs, 300, 0.4, "spreads multiplied by 1.1")
     with pytest.raises(NothingToMendError, match=r"p = 0\.4\); --force"):
         require_fault(resolve("models:/named/1"), fitted, force=False)
     require_fault(resolve("models:/named/1"), fitted, force=True)
     blind = registry.settings(models=["named"])
     with pytest.raises(ContractError, match="depends on cos, sin, which its model_inputs"):
-        require_inputs(open_split(blind.splits[0], blind.plans_folder), fitted)
+        require_given(open_split(blind.splits[0], blind.plans_folder), PredictionSettings(), fitted)

@@ -266,7 +266,8 @@ def test_tails_are_those_of_the_file_and_outlive_a_store(tails):
     again = read_distribution(distribution_columns(law), describe_distribution(law), len(law))
     assert isinstance(again, Quantiles)
     assert again.tails == tails
-    restored = restore(*describe(law))
+    arrays: dict[str, np.ndarray] = {}
+    restored = restore(describe(law, arrays), arrays)
     assert restored.tails == tails
     np.testing.assert_array_equal(restored.crossed, law.crossed)
     np.testing.assert_array_equal(restored.log_prob(0.3), law.log_prob(0.3))
