@@ -70,6 +70,16 @@ def spec(family: str, **parameters: Any) -> Spec:
     return Spec(family, {name: as_array(value) for name, value in parameters.items()})
 
 
+class Parameters:
+    """The parameters of a library's distribution as attributes, each read by ``read`` when a family asks for it."""
+
+    def __init__(self, read: Callable[[str], Array]) -> None:
+        self._read = read
+
+    def __getattr__(self, name: str) -> Array:
+        return self._read(name)
+
+
 @dataclass(frozen=True)
 class Call:
     """A method and the arguments after its inputs; "" is the model itself."""

@@ -11,6 +11,7 @@ from congruence.tasks.readers.base import (
     Array,
     Asked,
     Call,
+    Parameters,
     Reader,
     Spec,
     UnreadableOutputError,
@@ -40,7 +41,7 @@ class SkproReader(Reader):
             if kind == "Empirical" and (exact := _empirical(output, rows)) is not None:
                 return exact
             if kind in _FAMILIES:
-                return _FAMILIES[kind](_Parameters(output, rows))
+                return _FAMILIES[kind](Parameters(lambda name: _parameter(output, name, rows)))
         return by_quantiles(
             lambda levels: np.asarray(output.quantile(levels[:, 0].tolist()), dtype=np.float64).reshape(rows, -1).T,
             rows,
@@ -54,15 +55,9 @@ class SkproReader(Reader):
         return Spec("mixture", {"weights": np.broadcast_to(shares / shares.sum(), (rows, len(parts)))}, read)
 
 
-class _Parameters:
-    """The parameters of a distribution, one value a row."""
-
-    def __init__(self, found: Any, rows: int) -> None:
-        self.found, self.rows = found, rows
-
-    def __getattr__(self, name: str) -> Array:
-        values = np.asarray(getattr(self.found, name), dtype=np.float64)
-        return np.broadcast_to(values[..., 0] if values.ndim == 2 else values, (self.rows,)).copy()
+def _parameter(found: Any, name: str, rows: int) -> Array:
+    values = np.asarray(getattr(found, name), dtype=np.float64)
+    return np.broadcast_to(values[..., 0] if values.ndim == 2 else values, (rows,)).copy()
 
 
 def _empirical(found: Any, rows: int) -> Spec | None:
@@ -77,7 +72,7 @@ def _empirical(found: Any, rows: int) -> Spec | None:
     return spec("weighted_samples", support=values, weights=weights / weights.sum(axis=1, keepdims=True))
 
 
-_FAMILIES: dict[str, Callable[[_Parameters], Spec]] = {
+_FAMILIES: dict[str, Callable[[Parameters], Spec]] = {
     "Normal": lambda g: spec("normal", loc=g.mu, scale=g.sigma),
     "Laplace": lambda g: spec("laplace", loc=g.mu, scale=g.scale),
     "Logistic": lambda g: spec("logistic", loc=g.mu, scale=g.scale),
@@ -85,7 +80,7 @@ _FAMILIES: dict[str, Callable[[_Parameters], Spec]] = {
     "LogNormal": lambda g: spec("log_normal", s=g.sigma, scale=np.exp(g.mu)),
     "Gamma": lambda g: spec("gamma", a=g.alpha, scale=1.0 / g.beta),
     "Beta": lambda g: spec("beta", a=g.alpha, b=g.beta),
-    "Exponential": lambda g: spec("gamma", a=np.ones(g.rows), scale=1.0 / g.rate),
+    "Exponential": lambda g: spec("gamma", a=np.ones_like(g.rate), scale=1.0 / g.rate),
     "Uniform": lambda g: spec("uniform", loc=g.lower, scale=g.upper - g.lower),
     "TruncatedNormal": lambda g: spec("truncated_normal", loc=g.mu, scale=g.sigma, lower=g.l_trunc, upper=g.r_trunc),
     "Poisson": lambda g: spec("poisson", rate=g.mu),

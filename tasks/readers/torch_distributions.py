@@ -13,6 +13,7 @@ from congruence.tasks.readers.base import (
     Asked,
     Call,
     Known,
+    Parameters,
     Reader,
     Spec,
     UnreadableOutputError,
@@ -95,8 +96,7 @@ def _read(found: Any, rows: int) -> Spec | None:
         return _by_its_quantiles(found, rows)
     if name == "MixtureSameFamily":
         return _mixture(found, rows)
-    given = {key: _full(_parameter(found, key), rows) for key in _READ[name][0]}
-    return _READ[name][1](given)
+    return _READ[name](Parameters(lambda key: _full(_parameter(found, key), rows)))
 
 
 def _parameter(found: Any, key: str) -> Array:
@@ -168,9 +168,11 @@ def _mixture(found: Any, rows: int) -> Spec | None:
     name = next((kind for kind in kinds(inner) if kind in _READ), None)
     if name is None:
         return None
-    keys, make = _READ[name]
-    given = {key: np.broadcast_to(_parameter(inner, key), (rows, count)) for key in keys}
-    parts = tuple(make({key: values[:, k] for key, values in given.items()}) for k in range(count))
+    shape = (rows, count)
+    parts = tuple(
+        _READ[name](Parameters(lambda key, k=k: np.broadcast_to(_parameter(inner, key), shape)[:, k]))  # type: ignore[misc]
+        for k in range(count)
+    )
     return Spec("mixture", {"weights": np.broadcast_to(weights, (rows, count))}, parts)
 
 
@@ -182,50 +184,31 @@ def _mixture_of_several(found: Any, rows: int) -> Spec | None:
     return Spec("mixture", {"weights": np.broadcast_to(_parameter(found.cat, "probs"), (rows, len(parts)))}, parts)
 
 
-def _normal(g: dict[str, Array]) -> Spec:
-    vectors = g["loc"].ndim == 2
-    return spec("multivariate_normal" if vectors else "normal", **g)
-
-
-def _same(family: str) -> Callable[[dict[str, Array]], Spec]:
-    return lambda g: spec(family, **g)
-
-
-_Reading = tuple[tuple[str, ...], Callable[[dict[str, Array]], Spec]]
-_READ: dict[str, _Reading] = {
-    "Normal": (("loc", "scale"), _normal),
-    "Laplace": (("loc", "scale"), _same("laplace")),
-    "Logistic": (("loc", "scale"), _same("logistic")),
-    "StudentT": (("df", "loc", "scale"), _same("student_t")),
-    "Cauchy": (("loc", "scale"), lambda g: spec("student_t", df=np.ones_like(g["loc"]), **g)),
-    "LogNormal": (("loc", "scale"), lambda g: spec("log_normal", s=g["scale"], scale=np.exp(g["loc"]))),
-    "Gamma": (("concentration", "rate"), lambda g: spec("gamma", a=g["concentration"], scale=1.0 / g["rate"])),
-    "Exponential": (("rate",), lambda g: spec("gamma", a=np.ones_like(g["rate"]), scale=1.0 / g["rate"])),
-    "Beta": (("concentration1", "concentration0"),
-             lambda g: spec("beta", a=g["concentration1"], b=g["concentration0"])),
-    "Uniform": (("low", "high"), lambda g: spec("uniform", loc=g["low"], scale=g["high"] - g["low"])),
-    "HalfNormal": (
-        ("scale",),
-        lambda g: spec("truncated_normal", loc=0.0 * g["scale"], scale=g["scale"], lower=0.0 * g["scale"],
-                      upper=np.full_like(g["scale"], np.inf)),
-    ),
-    "TruncatedNormal": (
-        ("loc", "scale", "low", "high"),
-        lambda g: spec("truncated_normal", loc=g["loc"], scale=g["scale"], lower=g["low"], upper=g["high"]),
-    ),
-    "Poisson": (("rate",), _same("poisson")),
-    "GammaPoisson": (("concentration", "rate"), lambda g: spec(
-        "negative_binomial", mean=g["concentration"] / g["rate"], dispersion=1.0 / g["concentration"])),
-    "NegativeBinomial": (("total_count", "logits"), lambda g: spec(
-        "negative_binomial", mean=g["total_count"] * np.exp(g["logits"]), dispersion=1.0 / g["total_count"])),
-    "NegativeBinomialProbs": (("total_count", "probs"), lambda g: negative_binomial(g["total_count"], g["probs"])),
-    "Binomial": (("total_count", "probs"), lambda g: spec("binomial", n=g["total_count"], p=g["probs"])),
-    "BinomialProbs": (("total_count", "probs"), lambda g: spec("binomial", n=g["total_count"], p=g["probs"])),
-    "BinomialLogits": (("total_count", "logits"),
-                       lambda g: spec("binomial", n=g["total_count"], p=1.0 / (1.0 + np.exp(-g["logits"])))),
-    "Bernoulli": (("probs",), lambda g: spec("binomial", n=np.ones_like(g["probs"]), p=g["probs"])),
-    "ZeroInflatedPoisson": (("rate", "gate"),
-                            lambda g: spec("zero_inflated_poisson", rate=g["rate"], inflation=g["gate"])),
-    "Delta": (("v",), lambda g: spec("deterministic", value=g["v"])),
-    "Deterministic": (("loc",), lambda g: spec("deterministic", value=g["loc"])),
+_READ: dict[str, Callable[[Parameters], Spec]] = {
+    "Normal": lambda g: spec("multivariate_normal" if g.loc.ndim == 2 else "normal", loc=g.loc, scale=g.scale),
+    "Laplace": lambda g: spec("laplace", loc=g.loc, scale=g.scale),
+    "Logistic": lambda g: spec("logistic", loc=g.loc, scale=g.scale),
+    "StudentT": lambda g: spec("student_t", df=g.df, loc=g.loc, scale=g.scale),
+    "Cauchy": lambda g: spec("student_t", df=np.ones_like(g.loc), loc=g.loc, scale=g.scale),
+    "LogNormal": lambda g: spec("log_normal", s=g.scale, scale=np.exp(g.loc)),
+    "Gamma": lambda g: spec("gamma", a=g.concentration, scale=1.0 / g.rate),
+    "Exponential": lambda g: spec("gamma", a=np.ones_like(g.rate), scale=1.0 / g.rate),
+    "Beta": lambda g: spec("beta", a=g.concentration1, b=g.concentration0),
+    "Uniform": lambda g: spec("uniform", loc=g.low, scale=g.high - g.low),
+    "HalfNormal": lambda g: spec("truncated_normal", loc=0.0 * g.scale, scale=g.scale, lower=0.0 * g.scale,
+                                 upper=np.full_like(g.scale, np.inf)),
+    "TruncatedNormal": lambda g: spec("truncated_normal", loc=g.loc, scale=g.scale, lower=g.low, upper=g.high),
+    "Poisson": lambda g: spec("poisson", rate=g.rate),
+    "GammaPoisson": lambda g: spec("negative_binomial", mean=g.concentration / g.rate,
+                                   dispersion=1.0 / g.concentration),
+    "NegativeBinomial": lambda g: spec("negative_binomial", mean=g.total_count * np.exp(g.logits),
+                                       dispersion=1.0 / g.total_count),
+    "NegativeBinomialProbs": lambda g: negative_binomial(g.total_count, g.probs),
+    "Binomial": lambda g: spec("binomial", n=g.total_count, p=g.probs),
+    "BinomialProbs": lambda g: spec("binomial", n=g.total_count, p=g.probs),
+    "BinomialLogits": lambda g: spec("binomial", n=g.total_count, p=1.0 / (1.0 + np.exp(-g.logits))),
+    "Bernoulli": lambda g: spec("binomial", n=np.ones_like(g.probs), p=g.probs),
+    "ZeroInflatedPoisson": lambda g: spec("zero_inflated_poisson", rate=g.rate, inflation=g.gate),
+    "Delta": lambda g: spec("deterministic", value=g.v),
+    "Deterministic": lambda g: spec("deterministic", value=g.loc),
 }  # fmt: skip
