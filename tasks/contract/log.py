@@ -25,6 +25,7 @@ from congruence.tasks.contract.model import exposed, exposure_in
 from congruence.tasks.contract.predictors import (
     CallablePredictor,
     EstimatorPredictor,
+    FramePredictor,
     ModulePredictor,
     NativePredictor,
     Preprocess,
@@ -34,14 +35,13 @@ from congruence.tasks.contract.predictors import (
 from congruence.tasks.contract.reading import (
     as_frame,
     describe_distribution,
-    distribution_columns,
     output_columns,
     read_distribution,
     without_categories,
 )
 from congruence.tasks.contract.settings import AUTO, Column, PredictionSettings, Transform
 from congruence.tasks.mlflow.connection import point_mlflow_at
-from congruence.tasks.readers.base import UnreadableOutputError
+from congruence.tasks.readers.base import UnreadableOutputError, is_of
 from congruence.tasks.readers.read import is_columns, known, read_output
 from congruence.tasks.runtime.errors import ContractError
 from congruence.tasks.runtime.files import default_home, home_store
@@ -136,15 +136,16 @@ def log_predictive_model(
         settings = settings.model_copy(update={"columns": mean | settings.columns})
     law = read_distribution(output, settings, len(input_example))
     if exposures is not None:
-        exposed(law, law.family, exposures)
+        exposed(law, exposures)
     _use_the_commands_store()
     plain = without_categories(input_example)
+    columns_told = as_frame(output_columns(output, len(plain))) if is_columns(output) else None  # else read when asked
     with without_notices():
         info: ModelInfo = log_model(
             name=name,
             python_model=predictor,
             input_example=plain.head(EXAMPLE_ROWS),
-            signature=infer_signature(plain, _frame(output, len(input_example))),
+            signature=infer_signature(plain, columns_told),
             registered_model_name=registered_model_name,
             tags=dict(tags) if tags else None,
             metadata={**(metadata or {}), METADATA_KEY: settings.model_dump(exclude_defaults=True)},
@@ -209,11 +210,11 @@ def without_notices() -> Iterator[None]:
 def _predictor(model: Any, preprocess: Preprocess | None, method: str | None, family: str | None) -> Any:
     if isinstance(model, PythonModel):
         return model
-    if method is not None or (family is None and not _is_torch_module(model) and known(model) is not None):
+    if method is not None or (family is None and not is_of(model, "torch", "Module") and known(model) is not None):
         return NativePredictor(model, method, preprocess)
     if isinstance(model, Mapping):
         return QuantilePredictor(model, preprocess)
-    if _is_torch_module(model):
+    if is_of(model, "torch", "Module"):
         return ModulePredictor(model, preprocess)
     if hasattr(model, "predict") and hasattr(model, "get_params"):
         return EstimatorPredictor(model, preprocess)
@@ -232,26 +233,12 @@ def _ask(predictor: Any, example: pd.DataFrame) -> Any:
 
 def _known_settings(model: Any, predictor: Any, example: pd.DataFrame) -> dict[str, Any]:
     """What the model itself says about its family."""
-    if isinstance(predictor, (CallablePredictor, NativePredictor, ModulePredictor)):
-        law = predictor.law(example)
-        return {} if law is None else describe_distribution(law).model_dump(exclude_defaults=True)
     if isinstance(predictor, QuantilePredictor):
         return {"family": "quantiles", "levels": list(predictor.estimators)}
-    if isinstance(predictor, EstimatorPredictor) and returns_std(model):
-        return {"family": "normal"}
-    return {}
-
-
-def _frame(output: Any, rows: int) -> pd.DataFrame | None:
-    if isinstance(output, Distribution):
-        return distribution_columns(output)
-    if not is_columns(output):  # an object, which is read when it is asked
-        return None
-    return as_frame(output_columns(output, rows))
-
-
-def _is_torch_module(model: Any) -> bool:
-    return any(kind.__module__.startswith("torch.nn") and kind.__name__ == "Module" for kind in type(model).__mro__)
+    if isinstance(predictor, EstimatorPredictor):
+        return {"family": "normal"} if returns_std(model) else {}
+    law = predictor.answer(example) if isinstance(predictor, FramePredictor) else None
+    return describe_distribution(law).model_dump(exclude_defaults=True) if isinstance(law, Distribution) else {}
 
 
 @cache

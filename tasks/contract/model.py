@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +22,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
-from mlflow.pyfunc import PyFuncModel
 from mlflow.types import DataType
 from mlflow.types.schema import Schema
 
@@ -70,10 +70,8 @@ class PredictiveModel:
         output = self.output(frame, start=start)
         try:
             found = read_distribution(output, self.settings, len(frame), start=start)
-            if self.settings.exposure is None:
-                return found
-            exposure = exposure_in(frame, self.settings.exposure, start)
-            return exposed(found, found.family, exposure)
+            column = self.settings.exposure
+            return found if column is None else exposed(found, exposure_in(frame, column, start))
         except ContractError as error:
             raise ContractError(f"{self.identity.label}: {error}") from error
         except Exception as error:  # so may the objects that it returns
@@ -111,21 +109,14 @@ class PredictiveModel:
 
     def asked_by(self) -> str:
         """What of the native model is asked, in words; "" where that is its logged ``predict``."""
-        if self.settings.method is not None:
-            return self.settings.method
-        if isinstance(self.pyfunc, PyFuncModel):
-            return said_of(self.pyfunc)
-        return str(getattr(self.pyfunc, "said", ""))
+        return str(self.settings.method or getattr(self.pyfunc, "said", "") or said_of(self.pyfunc))
 
     def _asked(self, inputs: Any) -> Any:
-        settings = self.settings
-        as_spec = settings.family == AUTO
+        settings, as_spec = self.settings, self.settings.family == AUTO
         if settings.method is None and not as_spec:
             return self.pyfunc.predict(inputs)
-        ask = getattr(self.pyfunc, "answer_of", None)  # of a model in a process of its own
-        if ask is not None:
-            return ask(inputs, settings.method, as_spec=as_spec, levels=settings.levels)
-        return answer_of(self.pyfunc, inputs, settings.method, as_spec=as_spec, levels=settings.levels)
+        ask = getattr(self.pyfunc, "answer_of", partial(answer_of, self.pyfunc))  # its own in a process of its own
+        return ask(inputs, settings.method, as_spec=as_spec, levels=settings.levels)
 
     @property
     def _input_schema(self) -> Schema | None:
@@ -182,19 +173,19 @@ EXPOSURE = "__exposure__"
 """Column of a frame of model inputs, which no model is given: the exposure of each row, where the split names one."""
 
 
-def exposed(law: Distribution, family: str, exposure: Array) -> Distribution:
+def exposed(law: Distribution, exposure: Array) -> Distribution:
     """The law of the counts over ``exposure`` (n,), from that of counts over an exposure of 1.
 
     Raises:
         ContractError: a family that an exposure does not multiply.
     """
-    if family not in RATES:
+    if law.family not in RATES:
         raise ContractError(
-            f"exposure: multiplies the mean of a distribution of counts, and {family} is none that has one; leave it "
-            f"out, or read the output as one of {', '.join(RATES)}"
+            f"exposure: multiplies the mean of a distribution of counts, and {law.family} is none that has one; leave "
+            f"it out, or read the output as one of {', '.join(RATES)}"
         )
-    name = RATES[family]
-    return families()[family](**{**law.parameters(), name: law.parameters()[name] * exposure})
+    parameters, name = law.parameters(), RATES[law.family]
+    return families()[law.family](**{**parameters, name: parameters[name] * exposure})
 
 
 def exposure_in(frame: pd.DataFrame, column: str, start: int = 0) -> Array:

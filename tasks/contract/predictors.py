@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,15 +40,14 @@ class FramePredictor(PythonModel):
         """What the model takes."""
         return frame if self.preprocess is None else self.preprocess(frame)
 
-    def law(self, frame: pd.DataFrame) -> Distribution | None:
-        """The predictive distributions, where the model answers with such."""
-        found = self.columns(frame)
-        return found if isinstance(found, Distribution) else None
+    def answer(self, frame: pd.DataFrame) -> Any:
+        """``columns`` of a frame whose categories a signature may have turned into values."""
+        kinds = {name: kind for name, kind in self.categories.items() if name in frame.columns}
+        return self.columns(frame.astype(kinds) if kinds else frame)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
         """MLflow's entry: the parameters of the distributions as columns by their names, or the columns as they are."""
-        kinds = {name: kind for name, kind in self.categories.items() if name in model_input.columns}
-        found = self.columns(model_input.astype(kinds) if kinds else model_input)
+        found = self.answer(model_input)
         return distribution_columns(found) if isinstance(found, Distribution) else found
 
 
@@ -62,8 +61,12 @@ class CallablePredictor(FramePredictor):
     def columns(self, frame: pd.DataFrame) -> Any:
         """What the function returns."""
         output = self.function(self.features(frame))
-        law = object_law(output, len(frame))
-        return output if law is None else law
+        if isinstance(output, Distribution) or is_columns(output):  # whose meaning settings tell
+            return output
+        try:
+            return spec_distribution(read_output(output, len(frame)), len(frame))
+        except UnreadableOutputError:
+            return output
 
 
 class NativePredictor(FramePredictor):
@@ -80,18 +83,6 @@ class NativePredictor(FramePredictor):
             return spec_distribution(output_of(self.model, self.features(frame), self.method), len(frame))
         except UnreadableOutputError as error:
             raise ContractError(f"{type(self.model).__name__}: {error}") from error
-
-
-def object_law(output: Any, rows: int) -> Distribution | None:
-    """The laws of an object that says itself what it is; None for columns, whose meaning settings tell."""
-    if isinstance(output, Distribution):
-        return output
-    if is_columns(output):
-        return None
-    try:
-        return spec_distribution(read_output(output, rows), rows)
-    except UnreadableOutputError:
-        return None
 
 
 class EstimatorPredictor(FramePredictor):
@@ -126,8 +117,8 @@ class QuantilePredictor(FramePredictor):
     def columns(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The quantiles in the order of their levels, as values_0, values_1, ...."""
         features = self.features(frame)
-        values = np.stack([np.asarray(model.predict(features)) for model in self.estimators.values()], axis=1)
-        return pd.DataFrame({f"values_{column}": values[:, column] for column in range(values.shape[1])})
+        models = enumerate(self.estimators.values())
+        return pd.DataFrame({f"values_{column}": np.asarray(model.predict(features)) for column, model in models})
 
 
 class ModulePredictor(FramePredictor):
@@ -141,21 +132,14 @@ class ModulePredictor(FramePredictor):
         self.preprocess = preprocess
         self.batch_size = batch_size
 
-    def columns(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The outputs of all batches as columns."""
-        return pd.concat([_tensor_columns(output, rows) for output, rows in self._batches(frame)], ignore_index=True)
-
-    def law(self, frame: pd.DataFrame) -> Distribution | None:
-        """The laws of the first batch, where the module returns a distribution."""
-        output, rows = next(self._batches(frame))
-        return object_law(output, rows) if not hasattr(output, "detach") and not isinstance(output, Mapping) else None
-
-    def _batches(self, frame: pd.DataFrame) -> Iterator[tuple[Any, int]]:
+    def columns(self, frame: pd.DataFrame) -> Any:
+        """The outputs of all batches as columns, or their distributions."""
         import torch
 
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         module = self.model.to(device).eval()
         kind = next((weight.dtype for weight in module.parameters()), torch.float32)
+        parts = []
         with torch.inference_mode():
             for start in range(0, len(frame), self.batch_size):
                 rows = frame.iloc[start : start + self.batch_size]
@@ -163,7 +147,9 @@ class ModulePredictor(FramePredictor):
                     features = torch.as_tensor(self.preprocess(rows))
                 else:
                     features = torch.as_tensor(rows.to_numpy(dtype=np.float64, copy=True)).to(kind)
-                yield module(features.to(device)), len(rows)
+                parts.append(_of_batch(module(features.to(device)), len(rows)))
+        one: Any = type(parts[0])
+        return pd.concat(parts, ignore_index=True) if one is pd.DataFrame else one.concatenate(parts)
 
 
 def returns_std(estimator: Any) -> bool:
@@ -172,9 +158,9 @@ def returns_std(estimator: Any) -> bool:
     return "return_std" in inspect.signature(last.predict).parameters
 
 
-def _tensor_columns(output: Any, rows: int) -> pd.DataFrame:
+def _of_batch(output: Any, rows: int) -> Any:
     if not hasattr(output, "detach") and not isinstance(output, Mapping):
-        return distribution_columns(spec_distribution(read_output(output, rows), rows))
+        return spec_distribution(read_output(output, rows), rows)
     if not isinstance(output, Mapping):
         matrix = output if output.ndim > 1 else output[:, None]
         output = {str(column): matrix[:, column] for column in range(matrix.shape[1])}

@@ -61,9 +61,9 @@ def read_distribution(output: Any, settings: PredictionSettings, rows: int, *, s
 
 
 def spec_distribution(
-    spec: Spec, rows: int, start: int = 0, settings: PredictionSettings | None = None
+    spec: Spec, rows: int, start: int = 0, settings: PredictionSettings | None = None, origin: str = ""
 ) -> Distribution:
-    """The distribution that was read from a model's own object.
+    """The distribution that was read from a model's own object, or from columns (``origin``, in words for errors).
 
     Raises:
         ContractError: another number of rows, or a value outside its parameter's domain.
@@ -72,7 +72,7 @@ def spec_distribution(
         found = _distribution(spec, settings or PredictionSettings())
     except InvalidInputError as error:
         offset = f"; rows are counted from row {start} of the split" if start else ""
-        raise ContractError(f"{error} (read as {spec.family}{offset})") from error
+        raise ContractError(f"{error} ({origin or f'read as {spec.family}'}{offset})") from error
     if len(found) != rows:
         raise ContractError(f"the model returned {len(found)} distributions for {rows} rows; it must return one each")
     return found
@@ -104,7 +104,8 @@ def _rows_first(output: Any) -> Any:
 
 def _read(columns: dict[str, Array], settings: PredictionSettings, rows: int, start: int) -> Distribution:
     if is_recalibrated(columns):
-        base = _read(uncorrected(columns), settings, rows, start)
+        own = {name.removeprefix(UNCORRECTED): found for name, found in columns.items() if name.startswith(UNCORRECTED)}
+        base = _read(own, settings, rows, start)
         try:
             return recalibrated(base, read_score_map(columns, start))
         except InvalidInputError as error:
@@ -116,12 +117,8 @@ def _read(columns: dict[str, Array], settings: PredictionSettings, rows: int, st
             continue
         values, sources[name] = _parameter(name, settings, columns, rows, start)
         parameters[name] = _transformed(values, name, settings, sources[name], start)
-    try:
-        return _distribution(_spec(settings, parameters), settings)
-    except InvalidInputError as error:
-        origin = ", ".join(f"{name} from {source}" for name, source in sources.items())
-        offset = f"; rows are counted from row {start} of the split" if start else ""
-        raise ContractError(f"{error} ({origin}{offset})") from error
+    origin = ", ".join(f"{name} from {source}" for name, source in sources.items())
+    return spec_distribution(_spec(settings, parameters), rows, start, settings, origin)
 
 
 def describe_distribution(predictive: Distribution) -> PredictionSettings:
@@ -172,12 +169,24 @@ def _parameter(
 
 def parameter_columns(name: str, settings: PredictionSettings, columns: Collection[str]) -> list[str] | None:
     """The output columns that hold a parameter, in their order; None where it is a constant of the settings."""
-    where = settings.columns.get(name, name)
+    where = settings.columns.get(name)
     if isinstance(where, (int, float)):
         return None
-    if isinstance(where, list):
-        return where
-    return [where] if where in columns else _default_columns(name, settings, columns)
+    if where is not None:
+        return where if isinstance(where, list) else [where]
+    if name in columns:
+        return [name]
+    numbered = sorted(
+        (int(match[1]), column) for column in columns if (match := re.fullmatch(rf"{re.escape(name)}_(\d+)", column))
+    )
+    if numbered:
+        return [column for _, column in numbered]
+    if settings.family in ("samples", "quantiles"):
+        return list(columns)
+    unnamed = list(columns) == [str(index) for index in range(len(settings.parameters))]
+    if unnamed and settings.family != "mixture":  # a bare matrix: the parameters in the order of the family
+        return [str(settings.parameters.index(name))]
+    return []
 
 
 def _required_columns(name: str, settings: PredictionSettings, columns: Collection[str]) -> list[str] | None:
@@ -186,8 +195,7 @@ def _required_columns(name: str, settings: PredictionSettings, columns: Collecti
     Raises:
         ContractError: one is not.
     """
-    where = settings.columns.get(name)
-    found = [where] if isinstance(where, str) else parameter_columns(name, settings, columns)
+    found = parameter_columns(name, settings, columns)
     absent = [column for column in found or () if column not in columns]
     if not absent and found != []:
         return found
@@ -222,20 +230,6 @@ def output_columns_among(settings: PredictionSettings, names: Sequence[str]) -> 
     asked = [name for name in settings.parameters if not _is_left_out(name, settings, names)]
     found = [column for name in asked for column in _required_columns(name, settings, names) or ()]
     return list(dict.fromkeys(found))
-
-
-def _default_columns(name: str, settings: PredictionSettings, columns: Collection[str]) -> list[str]:
-    numbered = sorted(
-        (int(match[1]), column) for column in columns if (match := re.fullmatch(rf"{re.escape(name)}_(\d+)", column))
-    )
-    if numbered:
-        return [column for _, column in numbered]
-    if settings.family in ("samples", "quantiles"):
-        return list(columns)
-    unnamed = list(columns) == [str(index) for index in range(len(settings.parameters))]
-    if unnamed and settings.family != "mixture":  # a bare matrix: the parameters in the order of the family
-        return [str(settings.parameters.index(name))]
-    return []
 
 
 def _transformed(values: Array, name: str, settings: PredictionSettings, source: str, start: int) -> Array:
@@ -379,11 +373,6 @@ SHIFT, FACTOR, SHARE = "recalibration_shift", "recalibration_factor", "recalibra
 def is_recalibrated(columns: Mapping[str, Array]) -> bool:
     """Whether these are the columns of a law and of the map that it is read through."""
     return SHIFT in columns and FACTOR in columns
-
-
-def uncorrected(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """The parent's own output columns."""
-    return {name.removeprefix(UNCORRECTED): values for name, values in columns.items() if name.startswith(UNCORRECTED)}
 
 
 def score_map_columns(score_map: NormalScoreMap, *, with_shape: bool) -> dict[str, Array]:

@@ -36,6 +36,14 @@ RATES = {
 }
 """The families of counts that an exposure multiplies, and the parameter that it multiplies."""
 _VALUES_OF_A_ROW = ("samples", "quantiles")
+_GIVEN_WITH = {
+    "levels": ("quantiles", AUTO),
+    "borders": ("histogram",),
+    "support": ("weighted_samples",),
+    "crossing": ("quantiles", AUTO),
+    "tails": ("quantiles", AUTO),
+    "draws_axis": ("samples",),
+}
 
 
 class Family(Protocol):
@@ -127,16 +135,11 @@ class PredictionSettings(Strict):
             raise ValueError(f"component: is {self.component!r} with family {self.family!r}; only a mixture has one")
         if self.component is not None:
             _require_family("component", self.component, set(families()) - {"mixture", "samples", *SHARED})
-        if self.levels is None and self.family == "quantiles":
-            raise ValueError("levels: are given with family 'quantiles', and only with it")
-        for family, name in SHARED.items():
-            if getattr(self, name) is not None and self.family != family and (self.family, name) != (AUTO, "levels"):
-                raise ValueError(f"{name}: are given with family {family!r}, and only with it")
-        for name in ("crossing", "tails"):
-            if getattr(self, name) is not None and self.family not in ("quantiles", AUTO):
-                raise ValueError(f"{name}: is given with family 'quantiles', and only with it")
-        if self.draws_axis is not None and self.family != "samples":
-            raise ValueError("draws_axis: is given with family 'samples', and only with it")
+        for name, (family, *others) in _GIVEN_WITH.items():
+            lacks = name == "levels" and self.family == family and self.levels is None
+            if lacks or (getattr(self, name) is not None and self.family not in (family, *others)):
+                verb = "are" if name in SHARED.values() else "is"
+                raise ValueError(f"{name}: {verb} given with family {family!r}, and only with it")
         if self.exposure is not None and self.family not in (AUTO, *RATES):
             raise ValueError(f"exposure: multiplies the mean of a distribution of counts, one of {', '.join(RATES)}")
         steps = pairwise([0.0, *(self.levels or ()), 1.0])

@@ -104,11 +104,11 @@ def test_predictions_of_a_file_name_the_exposure_of_every_split() -> None:
 
 def test_the_dispersion_is_that_of_the_rate() -> None:
     law = NegativeBinomial(np.array([2.0, 3.0]), np.array([0.5, 0.1]))
-    found = exposed(law, "negative_binomial", np.array([0.5, 2.0]))
+    found = exposed(law, np.array([0.5, 2.0]))
     np.testing.assert_allclose(found.mean(), [1.0, 6.0])
     np.testing.assert_allclose(found.std() ** 2, [1.0 + 0.5, 6.0 + 0.1 * 36.0])
     with pytest.raises(ContractError, match="normal is none that has one"):
-        exposed(Normal(np.zeros(2), np.ones(2)), "normal", np.ones(2))
+        exposed(Normal(np.zeros(2), np.ones(2)), np.ones(2))
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.3, 0.6])
