@@ -89,8 +89,8 @@ class KeptPredictions:
 
     def missing(self, names: Sequence[str]) -> list[str]:
         """Returns those of ``names`` that are still to be predicted, by one listing."""
-        sizes = self.objects.sizes(self.folder, depth=1)
-        return [name for name in names if not sizes.get(self.key(name))]
+        done = {key for key, found in self.objects.objects(self.folder, depth=1).items() if found.size}
+        return [name for name in names if self.key(name) not in done]
 
     def read(self, names: Sequence[str]) -> Distribution:
         """Returns the predictive distributions under ``names`` one after the other.

@@ -146,10 +146,16 @@ class DescribedEmbedding:
         """The points of the rows, (rows, d) in float64.
 
         Raises:
-            ContractError: an input that cannot be embedded, by row and reason.
+            ContractError: a column that the frame lacks, or an input that cannot be embedded, by row and reason.
         """
+        missing = [name for name in self.columns if name not in frame.columns]
+        if missing:
+            raise ContractError(f"input column {missing[0]!r}, which the correction depends on, is not in the frame")
+        first = frame[self.columns[0]]
+        raw: Sequence[Any] | Array = first.tolist()
+        if encoder.input_kind == "features" and (len(self.columns) > 1 or pd.api.types.is_numeric_dtype(first.dtype)):
+            raw = frame[self.columns].to_numpy(dtype=np.float64)
         points = np.empty((len(frame), encoder.dimension))
-        raw = raw_inputs(frame, self.columns, encoder.input_kind)
         for start in range(0, len(frame), _BLOCK):
             rows = slice(start, start + _BLOCK)
             try:
@@ -163,22 +169,6 @@ class DescribedEmbedding:
             return np.asarray((EXACT if self.normalize else PREPRINT).apply(points))
         except InvalidInputError as error:
             raise ContractError(str(error)) from error
-
-
-def raw_inputs(frame: pd.DataFrame, columns: Sequence[str], kind: str) -> Sequence[Any] | Array:
-    """What the encoder is given for each row: bytes, a text, or a vector of features.
-
-    Raises:
-        ContractError: a column that the frame lacks, or numbers that are none.
-    """
-    missing = [name for name in columns if name not in frame.columns]
-    if missing:
-        raise ContractError(f"input column {missing[0]!r}, which the correction depends on, is not in the frame")
-    if kind != "features":
-        return frame[columns[0]].tolist()
-    if len(columns) > 1 or pd.api.types.is_numeric_dtype(frame[columns[0]].dtype):
-        return np.asarray(frame[list(columns)].to_numpy(dtype=np.float64))
-    return frame[columns[0]].tolist()
 
 
 FOLDER = "recalibration"

@@ -20,7 +20,7 @@ from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.predictions import ServedVersion
 from congruence.tasks.models.registry import list_versions
 from congruence.tasks.settings.sections import PredictSettings
-from congruence.tasks.store.embeddings import EmbeddingStore
+from congruence.tasks.store.objects import StoreAddress
 
 ROWS = 50
 FRAME = pd.DataFrame(
@@ -70,15 +70,12 @@ def served(registry: str, registry_uri: str, tmp_path: Path) -> Served:
 
 @pytest.fixture
 def rows(tmp_path: Path, split: Split) -> Callable[..., EvaluatedRows]:
-    """The rows of the split, embedded, with versions; those that are not ``valid`` are left out."""
-    store = EmbeddingStore.open(
-        str(tmp_path / "store"), split=split, encoder_id="e", preprocessing_digest="p", dimension=2
-    )
-    for shard in split.shards:
-        store.write(shard, np.ones((shard.rows, 2)), {})
+    """The rows of the split with versions; ``valid`` are those that would have an embedding."""
 
-    def give(*served: ServedVersion, valid: Any = ()) -> EvaluatedRows:
-        left_out = dict.fromkeys(np.flatnonzero(~np.asarray(valid, bool)).tolist(), "")
-        return EvaluatedRows(split, store.address, {each.label: each for each in served}, left_out)
+    def give(*served: ServedVersion, valid: Any = None) -> EvaluatedRows:
+        address = StoreAddress(str(tmp_path / "store"), {}, "encoder", 2)
+        found = EvaluatedRows(split, address, {each.label: each for each in served})
+        found.__dict__["valid"] = np.ones(split.rows, bool) if valid is None else valid
+        return found
 
     return give

@@ -360,7 +360,7 @@ def test_a_worker_finds_the_registry_by_its_address(registry: str, served: Serve
 THE_OTHER = """
 import pickle, sys
 from congruence.tasks.models.predictions import warm_model
-rows, served = pickle.load(open(sys.argv[1], "rb"))
+rows, served, rows.__dict__["valid"] = pickle.load(open(sys.argv[1], "rb"))
 warm_model(served)
 print("ready", flush=True)
 for group in (rows.split.shards[2:], rows.split.shards[:2]):
@@ -372,7 +372,7 @@ def test_two_processes_predict_at_once(registry: str, split: Split, served: Serv
     log(registry, _with_its_code())
     version, valid = served(), np.arange(split.rows) % 3 != 0
     of_version = rows(version, valid=valid)
-    (tmp_path / "work").write_bytes(pickle.dumps((of_version, version)))
+    (tmp_path / "work").write_bytes(pickle.dumps((of_version, version, valid)))
     warm_model(version)
     command = [sys.executable, "-c", THE_OTHER, str(tmp_path / "work")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
