@@ -42,7 +42,7 @@ class PredictiveModel:
     identity: ModelVersion
     settings: PredictionSettings
     pyfunc: Any = field(repr=False)
-    """MLflow's ``PyFuncModel``, or what has its ``metadata`` and ``predict``: a model in a process of its own."""
+    """MLflow's ``PyFuncModel``, or what has its ``metadata``: a model in a process of its own."""
     given: tuple[str, ...] | None = None
     """The columns that it is given, where that is said; its signature chooses among them, else it has all."""
     casts: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
@@ -96,7 +96,9 @@ class PredictiveModel:
                 )
                 raise ContractError(f"{label}: {why}") from error
             try:
-                return self._asked(inputs)
+                ask = getattr(self.pyfunc, "answer_of", partial(answer_of, self.pyfunc))
+                settings, as_spec = self.settings, self.settings.family == AUTO
+                return ask(inputs, settings.method, as_spec=as_spec, levels=settings.levels)
             except UnreadableOutputError as error:
                 raise ContractError(f"{label}: {error}") from error
             except MlflowException as error:
@@ -110,13 +112,6 @@ class PredictiveModel:
     def asked_by(self) -> str:
         """What of the native model is asked, in words; "" where that is its logged ``predict``."""
         return str(self.settings.method or getattr(self.pyfunc, "said", "") or said_of(self.pyfunc))
-
-    def _asked(self, inputs: Any) -> Any:
-        settings, as_spec = self.settings, self.settings.family == AUTO
-        if settings.method is None and not as_spec:
-            return self.pyfunc.predict(inputs)
-        ask = getattr(self.pyfunc, "answer_of", partial(answer_of, self.pyfunc))  # its own in a process of its own
-        return ask(inputs, settings.method, as_spec=as_spec, levels=settings.levels)
 
     @property
     def _input_schema(self) -> Schema | None:

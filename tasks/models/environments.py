@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import IO
 
 from congruence.tasks.runtime.errors import ContractError, SettingsError, mask_text
 
@@ -57,7 +56,7 @@ def _make(model: Path, folder: Path, cache: Path, label: str, timeout: float) ->
         variables = build_variables(Path(home), cache) | {"MLFLOW_ENV_ROOT": str(folder)}
         command = [sys.executable, "-m", "mlflow", "models", "prepare-env", "--model-uri", str(model)]
         command += ["--env-manager", _manager(variables)]
-        with Path(home, "log").open("w+b") as log:
+        with Path(home, "log").open("wb") as log:
             process = subprocess.Popen(
                 command, env=variables, cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
@@ -72,7 +71,7 @@ def _make(model: Path, folder: Path, cache: Path, label: str, timeout: float) ->
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # and whatever it started
                 process.wait()
-            said = tail_of(log)
+        said = tail_of(Path(home, "log"))
         shutil.rmtree(folder, ignore_errors=True)
         raise ContractError(
             f"{label}: making the environment that was logged with it {why}: {said}; correct its "
@@ -90,14 +89,12 @@ def _manager(variables: Mapping[str, str]) -> str:
     )
 
 
-def tail_of(log: IO[bytes]) -> str:
-    """The end of what a process wrote, see ``in_one_line``."""
-    log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
-    return in_one_line(log.read())
-
-
-def in_one_line(said: bytes) -> str:
+def tail_of(log: Path) -> str:
     """The last lines of what a process wrote on one line, passwords masked, without colours and control characters."""
+    said = b""
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        said = file.read()
     plain = re.sub(r"\x1b\[[0-9;]*m|[^\n\x20-\x7e\x80-\U0010ffff]", "", said.decode(errors="replace"))
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     return mask_text(" | ".join(lines[-8:])) or "no output"

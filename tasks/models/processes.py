@@ -31,7 +31,7 @@ from mlflow.models import Model
 
 from congruence.tasks import readers
 from congruence.tasks.models import model_process
-from congruence.tasks.models.environments import in_one_line, logged_environment, model_variables, tail_of
+from congruence.tasks.models.environments import logged_environment, model_variables, tail_of
 from congruence.tasks.readers.base import UnreadableOutputError, unflatten
 from congruence.tasks.readers.read import installed_readers
 from congruence.tasks.runtime.errors import ContractError
@@ -48,15 +48,13 @@ _TO_END = 5.0
 class ModelProcess:
     """The model in a folder, run by this interpreter or by that of the environment that was logged with it.
 
-    It has the ``metadata`` and the ``predict`` of MLflow's ``PyFuncModel``. The process is started at once, to see
-    whether the model loads; it ends with this object, and where it died it is started again at the next question. The
-    folder is removed with the object.
+    The process is started at once, to see whether the model loads; it ends with this object, and where it died it is
+    started again at the next question. The folder is removed with the object.
     """
 
     def __init__(self, folder: Path, label: str, settings: PredictSettings, environments: Path) -> None:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.metadata = Model.load(str(folder))
-        self.label = label
         self._folder = folder
         self._timeout = settings.timeout
         self._python: Path | None = None
@@ -66,45 +64,36 @@ class ModelProcess:
         self._process: _Process | None = None
         self._running()
 
-    def predict(self, data: pd.DataFrame | np.ndarray[Any, Any]) -> Any:
-        """What the model returns for ``data``: a mapping of arrays or an array.
+    def answer_of(
+        self,
+        data: pd.DataFrame | np.ndarray[Any, Any],
+        method: str | None = None,
+        *,
+        as_spec: bool = False,
+        levels: Sequence[float] | None = None,
+    ) -> Any:
+        """What the model answers for ``data``, see ``readers.read.answer_of``: a ``Spec``, or columns.
 
         Raises:
             ContractError: the model raised, its process died, or it took longer than ``predict.timeout``.
             MlflowException: the data do not fit its signature.
-        """
-        return self._answer(data, {})
-
-    def answer_of(
-        self,
-        data: pd.DataFrame | np.ndarray[Any, Any],
-        method: str | None,
-        *,
-        as_spec: bool,
-        levels: Sequence[float] | None = None,
-    ) -> Any:
-        """The same of its native model, see ``readers.read.answer_of``: a ``Spec``, or columns.
-
-        Raises:
-            ContractError, MlflowException: as ``predict``.
             UnreadableOutputError: what came back is no distribution that can be read.
         """
-        asked = {"method": method, "as_spec": as_spec, "levels": levels, "readers": installed_readers()}
-        return self._answer(data, asked)
-
-    @cached_property
-    def said(self) -> str:
-        """The class of the native model and how it is asked, where its class tells; else ""."""
-        with self._lock:
-            return str(self._ask(self._running(), {"said": True, "readers": installed_readers()})["said"])
-
-    def _answer(self, data: pd.DataFrame | np.ndarray[Any, Any], asked: dict[str, Any]) -> Any:
+        asked: dict[str, Any] = {}
+        if method is not None or as_spec:
+            asked = {"method": method, "as_spec": as_spec, "levels": levels, "readers": installed_readers()}
         kind, given = _as_input(data, ours=self._python is None)
         with self._lock:
             process = self._running()
             output = process.home / "output.npz"
             answer = self._ask(process, {"input": kind, "output": str(output), **asked}, given)
             return _as_output(answer["output"], output)
+
+    @cached_property
+    def said(self) -> str:
+        """The class of the native model and how it is asked, where its class tells; else ""."""
+        with self._lock:
+            return str(self._ask(self._running(), {"said": True, "readers": installed_readers()})["said"])
 
     def _running(self) -> _Process:
         if self._process is None:
@@ -130,7 +119,7 @@ class ModelProcess:
             answer = process.receive()
         except (OSError, EOFError, ValueError) as error:
             _kill(process.socket)
-            doing, tail = "loading" if request is None else "predicting", process.tail()
+            doing, tail = "loading" if request is None else "predicting", tail_of(process.home / model_process.LOG)
             why = f"ended it with status {process.status}"
             if isinstance(error, BlockingIOError):
                 why = f"took longer than {self._timeout:g} s (predict.timeout)"
@@ -202,14 +191,6 @@ class _Process:
             return (self.home / model_process.STATUS).read_text(encoding="utf-8")
         except OSError:
             return "unknown"
-
-    def tail(self) -> str:
-        """The end of what it wrote, on one line."""
-        try:
-            with (self.home / model_process.LOG).open("rb") as log:
-                return tail_of(log)
-        except OSError:
-            return in_one_line(b"")
 
 
 _NURSERY = threading.Lock()

@@ -74,12 +74,15 @@ def answer_of(
         data: the input rows.
         method: of the native model; without one the class of the model tells, and where it does not, the logged
             ``predict`` is asked.
-        as_spec: whether arrays and frames are read, too; else they are given back as they are.
+        as_spec: whether arrays and frames are read, too; else they are given back as they are, without a method those
+            of ``predict``.
         levels: of quantiles, where the answer does not name them.
 
     Raises:
         UnreadableOutputError: what came back is no distribution that can be read.
     """
+    if method is None and not as_spec:
+        return pyfunc.predict(data)
     model = native_model(pyfunc)
     if method is None and (model is None or known(model) is None):
         return read_output(pyfunc.predict(data), len(data), None, model, levels)

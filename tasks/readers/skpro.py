@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from congruence.tasks.readers.base import (
-    Array,
     Asked,
     Call,
     Parameters,
     Reader,
     Spec,
     UnreadableOutputError,
+    broadcast,
     by_quantiles,
     is_of,
     kinds,
@@ -41,7 +41,7 @@ class SkproReader(Reader):
             if kind == "Empirical" and (exact := _empirical(output, rows)) is not None:
                 return exact
             if kind in _FAMILIES:
-                return _FAMILIES[kind](Parameters(lambda name: _parameter(output, name, rows)))
+                return _FAMILIES[kind](Parameters(lambda name: broadcast(getattr(output, name), rows)))
         return by_quantiles(
             lambda levels: np.asarray(output.quantile(levels[:, 0].tolist()), dtype=np.float64).reshape(rows, -1).T,
             rows,
@@ -53,11 +53,6 @@ class SkproReader(Reader):
         read = tuple(inner for part in parts if (inner := self.read(part, rows, asked)) is not None)
         shares = np.ones(len(parts)) if found.weights is None else np.asarray(found.weights, dtype=np.float64)
         return Spec("mixture", {"weights": np.broadcast_to(shares / shares.sum(), (rows, len(parts)))}, read)
-
-
-def _parameter(found: Any, name: str, rows: int) -> Array:
-    values = np.asarray(getattr(found, name), dtype=np.float64)
-    return np.broadcast_to(values[..., 0] if values.ndim == 2 else values, (rows,)).copy()
 
 
 def _empirical(found: Any, rows: int) -> Spec | None:

@@ -156,7 +156,7 @@ def test_nothing_of_a_model_outlives_whoever_asked_it(saved: Path, tmp_path: Pat
         "from congruence.tasks.models.processes import ModelProcess\n"
         "from congruence.tasks.settings.sections import PredictSettings\n"
         "folder = pathlib.Path(sys.argv[1])\n"
-        "ModelProcess(folder, 'x', PredictSettings(), folder).predict(pd.DataFrame({'a': [1.0], 'b': [1.0]}))\n"
+        "ModelProcess(folder, 'x', PredictSettings(), folder).answer_of(pd.DataFrame({'a': [1.0], 'b': [1.0]}))\n"
     )
     with subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "model")]) as asking:
         deadline = time.monotonic() + 60.0
