@@ -161,7 +161,7 @@ def score(
         asked = replace(asked, left_out=lacking)
     place = f"measurements/{reference.digest[:16]}-{fresh.digest[:16]}"
     key = f"{place}/{protocol.digest}-{(version.model_id or label).replace('/', '-')}.npz"
-    kept = MeasurementAddress(chosen.store_uri, key, chosen.store.storage_options)
+    kept = MeasurementAddress(known.objects, key)
     kept.remove()
     work = SolveWork(protocol, known, asked, {label: kept})
     with in_flow(chosen) as cluster:

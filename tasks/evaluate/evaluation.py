@@ -173,12 +173,9 @@ class _OnSplit:
         rows = rows_of(plan.settings, plan.split)
         reference = rows if plan.reference is None else rows_of(plan.settings, plan.reference)
         parts = [rows] if reference is rows else [rows, reference]
+        place = f"measurements/{plan.split.digest[:16]}"
         kept = {
-            label: MeasurementAddress(
-                plan.settings.store_uri,
-                f"measurements/{plan.split.digest[:16]}/{identity.digest}.npz",
-                plan.settings.store.storage_options,
-            )
+            label: MeasurementAddress(rows.objects, f"{place}/{identity.digest}.npz")
             for label, identity in plan.identities.items()
         }
         served, failures = steps.check(rows, self.left)

@@ -63,6 +63,11 @@ class EvaluatedRows:
     left_out: Mapping[int, str] = field(default_factory=dict)
 
     @property
+    def objects(self) -> ObjectStore:
+        """Where embeddings, predictions and measurements lie."""
+        return ObjectStore(self.address.uri, self.address.options)
+
+    @property
     def store(self) -> EmbeddingStore:
         """The embeddings, opened once per process."""
         return open_store_cached(self.address, self.split)
@@ -110,7 +115,7 @@ class EvaluatedRows:
                 rows and reason. The other versions are not concerned.
             MlflowException: MLflow does not answer; try again later.
         """
-        served, kept, asked = self.served[version], self._kept(version), self._named(shards)
+        served, kept, asked = self.served[version], self._kept(version), dict(self._named(shards))
         lacking = kept.missing(list(asked))
         if not lacking:
             return 0
@@ -154,7 +159,7 @@ class EvaluatedRows:
     def forget(self, version: str) -> None:
         """Remove the kept predictions of a version for these rows, so that the model is asked again."""
         if self.served[version].stored is None:
-            self._kept(version).remove(list(self._named(self.split.shards)))
+            self._kept(version).remove([name for name, _ in self._named(self.split.shards)])
 
     def of_versions(self, versions: Sequence[str]) -> EvaluatedRows:
         """These rows with the predictions of some versions alone: all that a task on them needs."""
@@ -240,12 +245,12 @@ class EvaluatedRows:
         served = self.served[version]
         inputs = served.inputs or self.split.settings.model_input_columns
         contract = contract_digest(served.contract, inputs, served.settings.isolation)
-        return KeptPredictions.of(ObjectStore(self.address.uri, self.address.options), served.version, contract)
+        return KeptPredictions.of(self.objects, served.version, contract)
 
-    def _named(self, shards: Sequence[Shard]) -> dict[str, Shard]:
-        """Those of ``shards`` that have valid rows, by the names of the predictions for these."""
+    def _named(self, shards: Sequence[Shard]) -> list[tuple[str, Shard]]:
+        """Those of ``shards`` that have valid rows, with the names of the predictions for these: one for equal ones."""
         masks = ((shard, self._mask(shard)) for shard in shards)
-        return {object_name(self.split, shard, mask): shard for shard, mask in masks if mask.any()}
+        return [(object_name(self.split, shard, mask), shard) for shard, mask in masks if mask.any()]
 
     def _predictive(self, version: str, shards: Sequence[Shard]) -> Distribution:
         """Read from the store, or from the split; what is missing, as after a clean-up, is predicted again."""
@@ -254,7 +259,7 @@ class EvaluatedRows:
             span = Shard(0, shards[0].start, shards[-1].stop - shards[0].start, "")
             frame, mask = model_frame(self.split, span, list(served.stored.columns)), self._mask(span)
             return warm_model(served).predict(frame if mask.all() else frame[mask], start=span.start)
-        kept, names = self._kept(version), list(self._named(shards))
+        kept, names = self._kept(version), [name for name, _ in self._named(shards)]
         try:
             return kept.read(names)
         except NotPredictedError:

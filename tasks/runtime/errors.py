@@ -30,7 +30,7 @@ class ClusterError(CongruenceError):
     """A Dask cluster or an embedded server that did not start or was lost: says what died, and how to go on."""
 
 
-_KEPT = "finished work is saved; run the same command to resume"
+KEPT = "finished work is saved; run the same command to resume"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
@@ -39,7 +39,7 @@ _RESTORE = (
     "that were logged"
 )
 _SQLITE = {
-    "database or disk is full": f"the disk is full; make room; {_KEPT}",
+    "database or disk is full": f"the disk is full; make room; {KEPT}",
     "file is not a database": f"it is no SQLite database; {_RESTORE}",
     "malformed": f"it is damaged; {_RESTORE}",
     "unsupported file format": f"it is damaged; {_RESTORE}",
@@ -122,11 +122,11 @@ def _of_the_disk(error: OSError) -> str | None:
     if error.errno in _FULL:
         place = next((part for part in (path, *path.parents) if part.exists()), None) if path is not None else None
         free = f"that holds {place} ({shutil.disk_usage(place).free / 2**20:.0f} MiB free) " if place else ""
-        return f"the disk {free}is full; make room; {_KEPT}"
+        return f"the disk {free}is full; make room; {KEPT}"
     if error.errno == errno.EFBIG:
-        return f"{path or 'a file'} would be larger than files may be here (see ulimit -f); allow more; {_KEPT}"
+        return f"{path or 'a file'} would be larger than files may be here (see ulimit -f); allow more; {KEPT}"
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return f"too many files are open for this process (see ulimit -n); allow more, for example 4096; {_KEPT}"
+        return f"too many files are open for this process (see ulimit -n); allow more, for example 4096; {KEPT}"
     if path is None:
         return None
     if error.errno in _REFUSED:

@@ -24,7 +24,7 @@ from congruence.kernels.errors import BudgetError
 from congruence.kernels.protocol import EvaluationProtocol
 from congruence.tasks.dask.gpus import solves_on_cards, worker_devices
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
-from congruence.tasks.runtime.errors import ClusterError
+from congruence.tasks.runtime.errors import KEPT, ClusterError
 from congruence.tasks.runtime.files import from_npz, to_npz
 from congruence.tasks.runtime.memory import available_memory
 from congruence.tasks.scores.metrics.registry import requested_metrics
@@ -194,7 +194,7 @@ def cluster_memory(client: Client) -> int:
     except TimeoutError as error:
         raise ClusterError(
             f"the Dask cluster has had no worker for {WORKERS_SECONDS:.0f} s; start some with 'dask worker' or see why "
-            "they end; finished work is saved; run the same command to resume"
+            f"they end; {KEPT}"
         ) from error
     workers = list(client.scheduler_info(n_workers=-1)["workers"].values())
     memory = sum(int(worker["memory_limit"] or available_memory() // len(workers)) for worker in workers)
@@ -219,39 +219,37 @@ _KINDS: dict[str, Any] = {
 class MeasurementAddress:
     """Where the measurement of one version on one split is kept: an object of the embeddings' store."""
 
-    uri: str
+    objects: ObjectStore = field(repr=False)
     key: str
-    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def write(self, measurement: VersionMeasurement | BlockMeasurement) -> None:
         """Keep ``measurement``, whole or not at all."""
-        self._objects().put(self.key, to_bytes(measurement))
+        self.objects.put(self.key, to_bytes(measurement))
 
     def write_columns(self, block: int, columns: Mapping[str, Array]) -> None:
         """Keep columns of one block of rows; the measurement itself is written when all of them are there."""
         content = to_npz({name: _narrow(name, values) for name, values in columns.items()})
-        self._objects().put(f"{self._blocks}/{block:06d}-{_named(columns)}.npz", content)
+        self.objects.put(f"{self._blocks}/{block:06d}-{_named(columns)}.npz", content)
 
     def read(self) -> VersionMeasurement | None:
         """What is kept, None where nothing is or it is damaged."""
-        objects = self._objects()
-        content = objects.get(self.key)
+        content = self.objects.get(self.key)
         if content is None:
             return None
         try:
             kept = from_bytes(content)
             if isinstance(kept, VersionMeasurement):
                 return kept
-            return kept.whole(self._columns(objects, kept.found.rows))
+            return kept.whole(self._columns(kept.found.rows))
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def _columns(self, objects: ObjectStore, rows: int) -> dict[str, Array]:
+    def _columns(self, rows: int) -> dict[str, Array]:
         """The columns of all blocks, each put where it belongs as it is read, so that none is held twice."""
         columns: dict[str, Array] = {}
         filled: dict[str, int] = {}
-        for key in sorted(objects.sizes(self._blocks)):  # by their names, block after block
-            for name, values in from_npz(objects.get(key) or b"").items():
+        for key in sorted(self.objects.objects(self._blocks)):  # by their names, block after block
+            for name, values in from_npz(self.objects.get(key) or b"").items():
                 if name not in columns:
                     columns[name], filled[name] = np.empty(rows, values.dtype), 0
                 first, filled[name] = filled[name], filled[name] + len(values)
@@ -270,21 +268,17 @@ class MeasurementAddress:
         found = self.read()
         if found is None:
             raise StoreError(
-                f"{self.uri}: {self.key} is missing or damaged; run again: only this version is solved again"
+                f"{self.objects.uri}: {self.key} is missing or damaged; run again: only this version is solved again"
             )
         return found
 
     def remove(self) -> None:
         """Forget it: it is logged."""
-        objects = self._objects()
-        objects.remove([self.key, *objects.sizes(self._blocks)])
+        self.objects.remove([self.key, *self.objects.objects(self._blocks)])
 
     @property
     def _blocks(self) -> str:
         return self.key.removesuffix(".npz")
-
-    def _objects(self) -> ObjectStore:
-        return ObjectStore(self.uri, self.storage_options)
 
 
 def _narrow(name: str, values: Array) -> Array:

@@ -27,6 +27,7 @@ from congruence.tasks.scores.summary import calibration_metrics
 from congruence.tasks.solving.measurement import BlockMeasurement
 from congruence.tasks.solving.pass_runner import measure_blocks
 from congruence.tasks.solving.solve import MeasurementAddress, from_bytes, to_bytes
+from congruence.tasks.store.objects import ObjectStore
 
 N = 3000
 SETTINGS = CalibrationSettings(directions=30, own_directions=10, draws=299)
@@ -217,7 +218,7 @@ def test_it_is_kept_with_the_measurement_and_its_columns(made: Any, tmp_path: Pa
     assert isinstance(found, BlockMeasurement)
     assert found.calibration is not None
     assert found.calibration.test.effects == made[0]["even"].test.effects
-    address = MeasurementAddress(str(tmp_path), "measurements/split/version.npz")
+    address = MeasurementAddress(ObjectStore(str(tmp_path), {}), "measurements/split/version.npz")
     address.write_columns(3, made[1]["even"])  # under a name that a file can have
     (file,) = tmp_path.rglob("000003-*.npz")
     with np.load(file) as columns:

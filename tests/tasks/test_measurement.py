@@ -182,7 +182,7 @@ def of_protocol(protocol: EvaluationProtocol) -> VersionMeasurement:
 @pytest.mark.parametrize("protocol", [EXACT, ECAI], ids=["exact", "repeats"])
 def test_a_measurement_comes_back_as_it_was(protocol: EvaluationProtocol, tmp_path: Path) -> None:
     made = of_protocol(protocol)
-    address = MeasurementAddress(str(tmp_path), "measurements/split/version.npz")
+    address = MeasurementAddress(ObjectStore(str(tmp_path), {}), "measurements/split/version.npz")
     assert address.read() is None
     address.write(made)
     found = address.require()
@@ -218,7 +218,7 @@ def test_columns_of_an_interrupted_solve_by_other_blocks_are_not_mixed_with_a_la
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill after two blocks were written, then a run with other blocks: the version is solved, once."""
-    address = MeasurementAddress(str(tmp_path), "measurements/split/version.npz")
+    address = MeasurementAddress(ObjectStore(str(tmp_path), {}), "measurements/split/version.npz")
     for block in range(2):
         address.write_columns(block, {"cce": np.zeros(30)})
     left = []
@@ -241,7 +241,7 @@ def test_columns_of_an_interrupted_solve_by_other_blocks_are_not_mixed_with_a_la
 
 
 def test_what_is_damaged_counts_as_missing(tmp_path: Path) -> None:
-    address = MeasurementAddress(str(tmp_path), "version.npz")
+    address = MeasurementAddress(ObjectStore(str(tmp_path), {}), "version.npz")
     content = to_bytes(of_protocol(EXACT))
     other_zip = content.replace(b"PK\x01\x02\x2d\x03\x2d", b"PK\x01\x02\x2d\x03\xff")
     assert other_zip != content

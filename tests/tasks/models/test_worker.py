@@ -30,6 +30,7 @@ from congruence.tasks.models import predictions
 from congruence.tasks.models.evaluated_rows import EvaluatedRows, refused_rows, try_contract
 from congruence.tasks.models.predictions import PredictionsError, ServedVersion, contract_rows, warm_model
 from congruence.tasks.models.registry import list_versions
+from congruence.tasks.store.objects import StoreAddress
 
 EXAMPLE = pd.DataFrame({"a": np.linspace(0, 1, 8), "b": np.linspace(1, 2, 8)})
 Served = Callable[..., ServedVersion]
@@ -137,7 +138,7 @@ def test_every_shard_that_was_answered_is_kept_when_the_version_is_killed(
     of_version = rows(version)
     with pytest.raises(KeyboardInterrupt):
         of_version.predict(version.label, split.shards)
-    names = list(of_version._named(split.shards))
+    names = [name for name, _ in of_version._named(split.shards)]
     assert of_version._kept(version.label).missing(names) == names[4:]
 
 
@@ -153,6 +154,19 @@ def test_a_shard_without_a_valid_row_is_not_asked_for(
     assert [start for _, start, _ in counting.asked] == [0, 10, 30, 40]
 
 
+def test_of_shards_with_the_same_inputs_one_is_asked_for_and_each_is_read(
+    registry: str, served: Served, tmp_path: Path
+) -> None:
+    log(registry, normal)
+    pd.concat([EXAMPLE, EXAMPLE]).assign(y=np.arange(16.0)).to_parquet(tmp_path / "twice.parquet")
+    given = {"uri": str(tmp_path / "twice.parquet"), "input": ["a", "b"], "input_kind": "features", "target": "y"}
+    split, version = open_split(SplitSettings.model_validate(given | {"shard_rows": 8})), served()
+    found = EvaluatedRows(split, StoreAddress(str(tmp_path / "store"), {}, "encoder", 2), {version.label: version})
+    found.__dict__["valid"] = np.ones(16, bool)
+    assert found.predict(version.label, split.shards) == 8
+    np.testing.assert_allclose(found.all_predictive(version.label).mean(), np.tile(EXAMPLE["a"], 2))
+
+
 def test_a_damaged_file_is_named_and_asked_again_when_it_is_deleted(
     registry: str, split: Split, served: Served, rows: Rows, tmp_path: Path
 ) -> None:
@@ -160,7 +174,7 @@ def test_a_damaged_file_is_named_and_asked_again_when_it_is_deleted(
     version = served()
     of_version = rows(version)
     of_version.predict(version.label, split.shards)
-    path = tmp_path / "store" / of_version._kept(version.label).key(list(of_version._named(split.shards))[1])
+    path = tmp_path / "store" / of_version._kept(version.label).key(of_version._named(split.shards)[1][0])
     path.write_bytes(b"damaged")
     with pytest.raises(PredictionsError, match=rf"{version.label}: {path} is damaged .*; delete this file"):
         of_version.all_predictive(version.label)
