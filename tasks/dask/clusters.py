@@ -8,7 +8,6 @@ import inspect
 import logging
 import os
 import secrets
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -29,7 +28,7 @@ from tornado.iostream import StreamClosedError
 from congruence.kernels.threads import usable_cores
 from congruence.tasks.dask.fork_server import DASK_SETTINGS, WORKER_ENVIRONMENT, can_fork
 from congruence.tasks.dask.gpus import visible_cards
-from congruence.tasks.runtime.errors import ClusterError, SettingsError, mask_text
+from congruence.tasks.runtime.errors import KEPT, ClusterError, SettingsError, mask_text
 from congruence.tasks.runtime.memory import CARD_SHARE_VARIABLE, total_memory
 from congruence.tasks.settings.parts import ClusterSettings, Strict, checked, read_keys
 
@@ -236,10 +235,7 @@ def _kubernetes_options(settings: ClusterSettings) -> dict[str, Any]:
 
 logger = logging.getLogger(__name__)
 
-WITHOUT_WORKERS_SECONDS = 300.0
-"""How long work waits for a worker: a nanny or an operator starts one again in less."""
 _TLS_OPTIONS = "--protocol tls --tls-ca-file ... --tls-cert ... --tls-key ...' and certificates of the same authority"
-_KEPT = "finished work is saved; run the same command to resume"
 
 
 @contextmanager
@@ -269,7 +265,7 @@ def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = log
             raise ClusterError(
                 f"Dask worker {error.last_worker.address} died, as did those that tried the same piece of work before "
                 f"({error.allowed_failures + 1} in all); most often they lack memory: see their logs, give them more "
-                f"or make encoder.batch_size smaller; {_KEPT}"
+                f"or make encoder.batch_size smaller; {KEPT}"
             ) from error
         except (CancelledError, OSError) as error:
             # An OSError of a disk or of a server is none of the cluster's.
@@ -277,7 +273,7 @@ def dask_client(settings: ClusterSettings, announce: Callable[[str], None] = log
                 raise
             raise ClusterError(
                 f"the Dask scheduler at {address} was lost during the work; see its log, and start it again with its "
-                f"workers where that is yours to do; {_KEPT}"
+                f"workers where that is yours to do; {KEPT}"
             ) from error
 
 
@@ -315,33 +311,6 @@ def quiet_dask() -> Iterator[None]:
         for name in ("distributed", "distributed.client", "distributed.gc", "tornado", "tornado.application"):
             stack.enter_context(silence_logging_cmgr(logging.CRITICAL + 1, root=name))
         yield
-
-
-class Workers:
-    """Watches, while work is waited for, that the cluster has workers to do it."""
-
-    def __init__(self, client: Client, announce: Callable[[str], None]) -> None:
-        self._client = client
-        self._announce = announce
-        self._lost: float | None = None
-
-    def require(self) -> None:
-        """To be called every few seconds.
-
-        Raises:
-            ClusterError: there has been no worker for WITHOUT_WORKERS_SECONDS.
-        """
-        if self._client.nthreads():
-            self._lost = None
-        elif self._lost is None:
-            self._lost = time.monotonic()
-            self._announce(f"No workers connected; waiting up to {WITHOUT_WORKERS_SECONDS:.0f} s.")
-        elif time.monotonic() - self._lost > WITHOUT_WORKERS_SECONDS:
-            raise ClusterError(
-                f"the Dask scheduler at {scheduler_address(self._client)} has had no worker for "
-                f"{WITHOUT_WORKERS_SECONDS:.0f} s; start some with 'dask worker' and see the logs of those that ended; "
-                f"{_KEPT}"
-            )
 
 
 def scheduler_address(client: Client) -> str:

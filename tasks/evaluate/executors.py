@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 from distributed import CancelledError, Client, Future, KilledWorker, get_worker
 
 from congruence.kernels.errors import CongruenceError
-from congruence.tasks.dask.clusters import Workers, dask_client
+from congruence.tasks.dask.clusters import dask_client, scheduler_address
 from congruence.tasks.dask.gpus import devices_in_words, worker_devices
 from congruence.tasks.data.settings import Shard
-from congruence.tasks.runtime.errors import ClusterError, SplitChangedError, mask_text
+from congruence.tasks.runtime.errors import KEPT, ClusterError, SplitChangedError, mask_text
 from congruence.tasks.runtime.lines import Advance, Lines, fields_of_lines, listen, log_fields, use_json_lines
 from congruence.tasks.settings.parts import ClusterSettings
 
@@ -34,6 +34,8 @@ GROUPS_PER_SLOT = 8
 """However few the rows: workers end together to an eighth of their work, and progress is seen."""
 _OF_THE_RUN = (ClusterError, CancelledError, KilledWorker, OSError, SplitChangedError)
 _LOOK_SECONDS = 5.0
+WITHOUT_WORKERS_SECONDS = 300.0
+"""How long work waits for a worker: a nanny or an operator starts one again in less."""
 _STEP_SECONDS = 5.0
 """A worker's step is announced: shorter ones are over before anybody wonders."""
 _LINES = "congruence-lines"
@@ -152,7 +154,7 @@ class DaskExecutor(LocalExecutor):
         fields: Callable[[T], Mapping[str, str]] | None = None,
     ) -> Iterator[Done[T, R]]:
         """See LocalExecutor; pieces of a worker that dies are done by another one."""
-        workers = Workers(self.client, self._say)
+        lost: float | None = None
         ended: Queue[Future[_Ended[R]]] = Queue()
         asked: dict[object, tuple[T, Future[_Ended[R]]]] = {}
         for item in items:
@@ -165,7 +167,7 @@ class DaskExecutor(LocalExecutor):
             try:
                 future = ended.get(timeout=_LOOK_SECONDS)
             except Empty:
-                workers.require()
+                lost = self._without_workers(lost)
                 continue
             item, _ = asked.pop(future.key)
             try:
@@ -173,6 +175,25 @@ class DaskExecutor(LocalExecutor):
             except Exception as error:  # of the cluster: others are given as values
                 done = Done(item, error=error)
             yield done
+
+    def _without_workers(self, since: float | None) -> float | None:
+        """Since when there has been no worker, None while there is one; to be asked again with the answer.
+
+        Raises:
+            ClusterError: for longer than WITHOUT_WORKERS_SECONDS.
+        """
+        if self.client.nthreads():
+            return None
+        if since is None:
+            self._say(f"No workers connected; waiting up to {WITHOUT_WORKERS_SECONDS:.0f} s.")
+            return time.monotonic()
+        if time.monotonic() - since > WITHOUT_WORKERS_SECONDS:
+            raise ClusterError(
+                f"the Dask scheduler at {scheduler_address(self.client)} has had no worker for "
+                f"{WITHOUT_WORKERS_SECONDS:.0f} s; start some with 'dask worker' and see the logs of those that ended; "
+                f"{KEPT}"
+            )
+        return since
 
     def under_way(self) -> str:
         """How many tasks the cluster has done and has under way, in words; "" where it does not answer.

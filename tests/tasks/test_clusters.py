@@ -29,11 +29,9 @@ from distributed.security import Security
 from loopback import Process, free_port
 from pydantic import ValidationError
 
-from congruence.tasks.dask import clusters
 from congruence.tasks.dask import gpus as cards
 from congruence.tasks.dask.clusters import (
     ClusterSpec,
-    Workers,
     cluster_spec,
     cuda_cluster_options,
     dask_client,
@@ -45,6 +43,7 @@ from congruence.tasks.dask.clusters import (
 )
 from congruence.tasks.dask.fork_server import DASK_SETTINGS, WORKER_ENVIRONMENT
 from congruence.tasks.dask.gpus import WorkerDevice, devices_in_words, own_device, solves_on_cards, worker_devices
+from congruence.tasks.evaluate import executors
 from congruence.tasks.runtime import memory
 from congruence.tasks.runtime.errors import ClusterError, SettingsError
 from congruence.tasks.settings.evaluation import load_settings
@@ -80,13 +79,13 @@ def test_a_lost_scheduler_is_reported_at_once_with_its_address(scheduler: tuple[
 def test_a_cluster_without_workers_is_announced_and_then_given_up(
     scheduler: tuple[Process, ClusterSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clusters, "WITHOUT_WORKERS_SECONDS", 0.0)
+    monkeypatch.setattr(executors, "WITHOUT_WORKERS_SECONDS", 0.0)
     said: list[str] = []
     with dask_client(scheduler[1]) as client:
-        workers = Workers(client, said.append)
-        workers.require()
+        executor = executors.DaskExecutor(client, said.append)
+        since = executor._without_workers(None)
         with pytest.raises(ClusterError, match=r"no worker.*dask worker"):
-            workers.require()
+            executor._without_workers(since)
         monkeypatch.setattr(solve, "WORKERS_SECONDS", 0.1)
         with pytest.raises(ClusterError, match=r"no worker.*dask worker"):
             solve.cluster_memory(client)
