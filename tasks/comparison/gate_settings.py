@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -107,7 +107,7 @@ class GateSettings(Strict):
     at_noise_floor: bool = False
     largest_wrong_slice: Annotated[float, Field(ge=0, lt=1)] | None = None
     not_changed: bool = False
-    baseline: str | None = None
+    baseline: Annotated[str, Field(coerce_numbers_to_str=True)] | None = None
     first_version: Literal["pass", "refuse"] = "refuse"
     not_worse_on: list[str] = Field(default_factory=lambda: ["cce_mean", "nll_mean"])
     better_on: list[str] = Field(default_factory=list)
@@ -123,11 +123,6 @@ class GateSettings(Strict):
         if isinstance(written, dict) and written.get("better_on") and "not_worse_on" not in written:
             return written | {"not_worse_on": []}
         return written
-
-    @field_validator("baseline", mode="before")
-    @classmethod
-    def _number_or_text(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @field_validator("not_worse_on", "better_on")
     @classmethod
@@ -156,33 +151,27 @@ class GateSettings(Strict):
                 raise ValueError(f'{name}: the distribution of all targets has none; write "5 %" or a number')
         return margins
 
-    @model_validator(mode="after")
-    def _has_rules_that_can_be_applied(self) -> GateSettings:
+    def _contradictions(self) -> Iterator[str]:
         given = [name for name in ("not_worse_on", "better_on", "margin") if name in self.model_fields_set]
         compared = [name for name in given if getattr(self, name)]
         if self.baseline is None and compared:
-            raise ValueError(
-                f"{compared[0]}: compares with a baseline, and there is none; add one, for example baseline: champion"
-            )
+            yield f"{compared[0]}: compares with a baseline, and there is none; add one, for example baseline: champion"
         alone = self.maximum or self.at_noise_floor or self.not_changed or self.may_be_best
         alone = alone or self.largest_wrong_slice is not None
         if self.baseline is None and not alone:
-            raise ValueError(
+            yield (
                 "there is no rule, so that every version would pass; add maximum:, at_noise_floor:, "
                 "largest_wrong_slice:, not_changed:, may_be_best: or baseline:"
             )
         if self.baseline is not None and not self.not_worse_on and not self.better_on:
-            raise ValueError(
-                f"baseline: {self.baseline} is compared with in no metric; name some under not_worse_on or better_on"
-            )
+            yield f"baseline: {self.baseline} is compared with in no metric; name some under not_worse_on or better_on"
         if self.less_honest == "recalibrate" and not {"crps_mean", "nll_mean"} & {*self.not_worse_on, *self.better_on}:
-            raise ValueError("less_honest: is about rules on crps_mean or nll_mean, and there is none")
+            yield "less_honest: is about rules on crps_mean or nll_mean, and there is none"
         for name in self.margin:
             if name not in self.not_worse_on:
-                raise ValueError(
+                yield (
                     f"margin.{name}: belongs to no rule; not_worse_on has {', '.join(self.not_worse_on) or 'no metric'}"
                 )
-        return self
 
     def without_baseline(self) -> GateSettings:
         """The rules that compare with nothing."""

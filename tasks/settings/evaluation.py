@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -117,24 +117,6 @@ class EvaluationSettings(Strict):
         named = {name: value for name, value in said.items() if value is not None and name not in splits[0]}
         return {**given, "splits": [splits[0] | named]}
 
-    @model_validator(mode="after")
-    def _stored_predictions_are_of_one_split(self) -> EvaluationSettings:
-        stored = self.predictions
-        if stored is None or stored.from_ is None:
-            return self
-        if len(self.splits) != 1 or self.splits[0].new_dates_only or self.reference is not None:
-            raise ValueError(
-                "splits: stored predictions are evaluated on the rows that hold them: name one split, without "
-                "new_dates_only, and no reference; predictions.period says what `watch` looks at"
-            )
-        if self.splits[0].key != stored.key:
-            raise ValueError(f"splits: key is {self.splits[0].key}, and that of predictions {stored.key}; name one")
-        if stored.targets is not None and stored.targets.target != self.splits[0].target:
-            raise ValueError("splits: target is that of predictions.targets; leave it out")
-        if self.model_entries:
-            raise ValueError("models: of stored predictions these are names of versions, without predictions or inputs")
-        return self
-
     @model_validator(mode="before")
     @classmethod
     def _entries_of_models(cls, given: Any) -> Any:
@@ -166,63 +148,59 @@ class EvaluationSettings(Strict):
             raise ValueError(str(error)) from error
         return given
 
-    @model_validator(mode="after")
-    def _splits_have_names_of_their_own(self) -> EvaluationSettings:
-        names = [split.name for split in self.splits if not split.stored]  # else one has the rows of one version
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"splits: two splits are named '{name}'; give each a different name")
-        return self
-
-    @model_validator(mode="after")
-    def _splits_are_labelled(self) -> EvaluationSettings:
-        for split in self.all_splits:
-            if split.target is None:
-                raise ValueError(
-                    f"splits: split '{split.name}' has no target; name the column to predict, for example target: price"
+    def _contradictions(self) -> Iterator[str]:
+        stored, split = self.predictions, self.splits[0]
+        if stored is not None and stored.from_ is not None:
+            if len(self.splits) != 1 or split.new_dates_only or self.reference is not None:
+                yield (
+                    "splits: stored predictions are evaluated on the rows that hold them: name one split, without "
+                    "new_dates_only, and no reference; predictions.period says what `watch` looks at"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _slices_have_names_of_their_own(self) -> EvaluationSettings:
-        if not any(split.slices for split in self.splits):
-            return self
-        from congruence.tasks.scores.metrics.registry import is_taken  # a refusal need not wait for what computes them
-
-        for split in self.splits:
-            own = {"key", "target"} & {split.key, *split.target_columns}
-            for name in split.slices:
-                if is_taken(name) and name not in own:
-                    raise ValueError(
-                        f"splits: split '{split.name}' has a slice column '{name}', which is the name of a column of "
-                        "scores; rename it in the data"
-                    )
-        return self
-
-    @model_validator(mode="after")
-    def _baseline_has_rows_to_be_compared_on(self) -> EvaluationSettings:
-        compares = self.gate is not None and self.gate.baseline is not None
-        if compares and all(split.new_dates_only for split in self.splits):
-            raise ValueError(
-                "gate.baseline: versions are compared on the same rows, and a split with new_dates_only is looked "
-                "at on dates of each version; add a split without it, or take baseline out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _reference_fits_the_protocol(self) -> EvaluationSettings:
+            if split.key != stored.key:
+                yield f"splits: key is {split.key}, and that of predictions {stored.key}; name one"
+            if stored.targets is not None and stored.targets.target != split.target:
+                yield "splits: target is that of predictions.targets; leave it out"
+            if self.model_entries:
+                yield "models: of stored predictions these are names of versions, without predictions or inputs"
+        yield from self._contradictions_of_splits()
         protocol = self.protocol.protocol()
         if protocol.reference == "validation" and self.reference is None:
-            raise ValueError(
+            yield (
                 f"reference: is missing; protocol '{protocol.name}' estimates on a validation split, so add one, or "
                 "use protocol: exact"
             )
         if protocol.reference == "test" and self.reference is not None:
-            raise ValueError(
+            yield (
                 f"reference: protocol '{protocol.name}' estimates on the evaluated split itself; leave reference out, "
                 f"or set protocol: {{base: {self.protocol.base}, reference: validation}}"
             )
-        return self
+
+    def _contradictions_of_splits(self) -> Iterator[str]:
+        names = [split.name for split in self.splits if not split.stored]  # else one has the rows of one version
+        for name in names:
+            if names.count(name) > 1:
+                yield f"splits: two splits are named '{name}'; give each a different name"
+        for split in self.all_splits:
+            if split.target is None:
+                yield (
+                    f"splits: split '{split.name}' has no target; name the column to predict, for example target: price"
+                )
+        for split in self.splits if any(split.slices for split in self.splits) else ():
+            # Loaded here: a refusal need not wait for what computes the scores.
+            from congruence.tasks.scores.metrics.registry import is_taken
+
+            for name in split.slices:
+                if is_taken(name) and name not in {"key", "target"} & {split.key, *split.target_columns}:
+                    yield (
+                        f"splits: split '{split.name}' has a slice column '{name}', which is the name of a column of "
+                        "scores; rename it in the data"
+                    )
+        compares = self.gate is not None and self.gate.baseline is not None
+        if compares and all(split.new_dates_only for split in self.splits):
+            yield (
+                "gate.baseline: versions are compared on the same rows, and a split with new_dates_only is looked "
+                "at on dates of each version; add a split without it, or take baseline out"
+            )
 
     @property
     def all_splits(self) -> list[SplitSettings]:
@@ -340,20 +318,22 @@ def _relative_to(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_DIGITS = 16
-
-
 def settings_digest(settings: EvaluationSettings, split: SplitSettings) -> str:
     """16 hexadecimal digits for how models are asked and read, how exactly systems are solved, and what is drawn.
 
     ``split`` is the evaluated one of the file's splits.
     """
     reference = settings.reference
+    solver: dict[str, Any] = {"exact": True, "tolerance": 3e-7}  # as runs that are already logged have it
+    if settings.solver.kind == "cholesky":
+        solver["kind"] = "cholesky"
+    elif settings.solver.landmarks is not None:
+        solver["landmarks"] = settings.solver.landmarks
     return _digest(
         {
             "contract": contract_digest(settings.predictions, split),
             "reference_contract": None if reference is None else contract_digest(settings.predictions, reference),
-            "solver": _exactness(settings.solver),
+            "solver": solver,
             "seed": settings.seed,
             "embeddings": settings.store.dtype,
         }
@@ -383,15 +363,5 @@ def contract_digest(predictions: PredictionSettings | None, split: SplitSettings
     return _digest({"predictions": said, "model_inputs": split.model_input_columns})
 
 
-_EXACT = {"exact": True, "tolerance": 3e-7}  # as runs that are already logged have it
-
-
-def _exactness(solver: SolverSettings) -> dict[str, Any]:
-    """Whether long splits are asked for exactly, or on landmarks that are named."""
-    if solver.kind == "cholesky":
-        return {**_EXACT, "kind": "cholesky"}
-    return _EXACT if solver.landmarks is None else {**_EXACT, "landmarks": solver.landmarks}
-
-
 def _digest(parts: dict[str, Any]) -> str:
-    return digest_of(parts)[:_DIGITS]
+    return digest_of(parts)[:16]

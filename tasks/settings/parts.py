@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -36,6 +36,16 @@ class Strict(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for said in self._contradictions():
+            raise ValueError(said)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        """What does not fit together, each with the remedy; the first is raised."""
+        yield from ()
 
     @field_serializer("*", mode="wrap", when_used="json", check_fields=False)
     def _masked(self, value: Any, handler: SerializerFunctionWrapHandler, info: FieldSerializationInfo) -> Any:
@@ -162,13 +172,11 @@ class KernelSettings(Strict):
     length_scale: Positive = 1.0
     """Of a Matern kernel."""
 
-    @model_validator(mode="after")
-    def _bandwidth(self) -> KernelSettings:
+    def _contradictions(self) -> Iterator[str]:
         if self.kind in ("rbf", "laplacian") and self.gamma is None:
-            raise ValueError(f"gamma: a {self.kind} kernel needs one, for example gamma: 0.5")
+            yield f"gamma: a {self.kind} kernel needs one, for example gamma: 0.5"
         if self.nu not in (0.5, 1.5, 2.5):
-            raise ValueError(f"nu: is {self.nu}; a Matern kernel has 0.5, 1.5 or 2.5 here")
-        return self
+            yield f"nu: is {self.nu}; a Matern kernel has 0.5, 1.5 or 2.5 here"
 
     def kernel(self) -> Kernel:
         """The kernel as a value."""
@@ -217,13 +225,11 @@ class ProtocolSettings(Strict):
     reference: Literal["test", "validation"] | None = None
     """The split that the conditional distribution is estimated on: the evaluated one, or ``reference:`` of the file."""
 
-    @model_validator(mode="after")
-    def _one_choice_of_reference_points(self) -> ProtocolSettings:
+    def _contradictions(self) -> Iterator[str]:
         try:
             self.protocol()
         except ProtocolError as error:
-            raise ValueError(str(error)) from error
-        return self
+            yield str(error)
 
     @model_validator(mode="before")
     @classmethod
@@ -312,31 +318,25 @@ class ClusterSettings(Strict):
     )
     dashboard: bool = Field(default=False, description="serve the Dask dashboard on a free loopback port")
 
-    @model_validator(mode="after")
-    def _complete(self) -> ClusterSettings:
+    def _contradictions(self) -> Iterator[str]:
         if self.kind == "address" and self.address is None:
-            raise ValueError("kind 'address' needs address: tcp://host:8786")
+            yield "kind 'address' needs address: tcp://host:8786"
         if self.tls is not None and not (self.kind == "address" and str(self.address).startswith("tls://")):
-            raise ValueError(
-                "tls belongs to kind 'address' with an address that begins with tls://, as tls://host:8786"
-            )
+            yield "tls belongs to kind 'address' with an address that begins with tls://, as tls://host:8786"
         given = {"card_memory", "evaluations_per_card", "protocol"} & {
             name for name, value in self if value != type(self).model_fields[name].default
         }
         if given and self.kind != "cuda":
-            raise ValueError(
+            yield (
                 f"{', '.join(sorted(given))} belong to kind 'cuda'; workers that others start get their share of "
                 f"a card by the environment variable {CARD_SHARE_VARIABLE}"
             )
         if self.kind == "kubernetes" and self.image is None:
-            raise ValueError("kind 'kubernetes' needs image: a container image with congruence installed")
+            yield "kind 'kubernetes' needs image: a container image with congruence installed"
         if (self.kind == "spec") != (self.file is not None):
-            raise ValueError(
-                "kind 'spec' needs file: a cluster file with class: and arguments:; no other kind takes one"
-            )
+            yield "kind 'spec' needs file: a cluster file with class: and arguments:; no other kind takes one"
         if self.kind == "spec" and (self.workers or self.memory_per_worker or self.image):
-            raise ValueError("kind 'spec' takes workers, memory and image from its file; leave them out here")
-        return self
+            yield "kind 'spec' takes workers, memory and image from its file; leave them out here"
 
     @property
     def card_share(self) -> float:

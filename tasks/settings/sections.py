@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from congruence.tasks.contract.settings import PredictionSettings
 from congruence.tasks.runtime.errors import SettingsError
@@ -64,41 +65,38 @@ class EncoderSettings(Strict):
     path: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _keys_fit_the_kind(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         # By value, not by presence: settings that went through JSON name every key.
         defaults = type(self).model_fields
         given = {key for key, value in self if value != defaults[key].get_default(call_default_factory=True)}
         if self.kind in _NEEDS_NO_MODEL and given & {"model", *_TORCH_ONLY}:
             wrong = ", ".join(sorted(given & {"model", *_TORCH_ONLY}))
-            raise ValueError(f"kind '{self.kind}' takes no {wrong}; leave it out")
+            yield f"kind '{self.kind}' takes no {wrong}; leave it out"
         if self.kind == "timm" and self.model is None:
-            raise ValueError("kind 'timm' needs a model, for example model: resnet18.a1_in1k")
+            yield "kind 'timm' needs a model, for example model: resnet18.a1_in1k"
         if self.kind == "custom" and self.path is None:
-            raise ValueError("kind 'custom' needs a path, for example path: mypackage.encoders:make_encoder")
+            yield "kind 'custom' needs a path, for example path: mypackage.encoders:make_encoder"
         if self.kind != "custom" and given & {"path", "options"}:
-            raise ValueError(f"path and options belong to kind 'custom', not to '{self.kind}'")
-        if self.kind != "identity" and given & set(_IDENTITY_ONLY):
-            raise ValueError(f"{', '.join(_IDENTITY_ONLY)} belong to kind 'identity', not to '{self.kind}'")
+            yield f"path and options belong to kind 'custom', not to '{self.kind}'"
         if self.kind == "identity":
-            self._check_identity()
-        return self
+            yield from self._contradictions_of_features()
+        elif given & set(_IDENTITY_ONLY):
+            yield f"{', '.join(_IDENTITY_ONLY)} belong to kind 'identity', not to '{self.kind}'"
 
-    def _check_identity(self) -> None:
+    def _contradictions_of_features(self) -> Iterator[str]:
         sizes = {name: len(given) for name, given in (("mean", self.mean), ("scale", self.scale)) if given is not None}
+        if not self.standardise and sizes:
+            yield "standardise: false contradicts mean and scale; leave one of them out"
+        if not self.standardise and self.dimension is None:
+            yield "standardise: false needs dimension, the number of features"
+        if not self.standardise and self.takes_missing:
+            yield f"missing: {self.missing} needs the mean of each feature; leave standardise on"
         if self.dimension is not None:
             sizes = {"dimension": self.dimension} | sizes
-        if not self.standardise and (self.mean is not None or self.scale is not None):
-            raise ValueError("standardise: false contradicts mean and scale; leave one of them out")
-        if not self.standardise and self.dimension is None:
-            raise ValueError("standardise: false needs dimension, the number of features")
-        if not self.standardise and self.takes_missing:
-            raise ValueError(f"missing: {self.missing} needs the mean of each feature; leave standardise on")
         if len(set(sizes.values())) > 1:
-            said = ", ".join(f"{name} {size}" for name, size in sizes.items())
-            raise ValueError(f"the number of features differs: {said}")
+            yield f"the number of features differs: {', '.join(f'{name} {size}' for name, size in sizes.items())}"
         if 0 in sizes.values():
-            raise ValueError("mean and scale must hold one number per feature, and at least one")
+            yield "mean and scale must hold one number per feature, and at least one"
 
     @property
     def given_batch_size(self) -> int | None:
