@@ -14,7 +14,7 @@ from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.engine.results import CongruenceResult
 from congruence.kernels.protocol import EXACT
 from congruence.kernels.score_parts import recalibration_gains
-from congruence.tasks.comparison.differences import ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 
 as_compared = ComparedVersion.of
 

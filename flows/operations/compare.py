@@ -13,7 +13,8 @@ from rich.table import Table
 from congruence.flows.cli.console import results, table_of
 from congruence.flows.cli.options import open_file, use_home_store
 from congruence.kernels.score_parts import ScoreParts
-from congruence.tasks.comparison.differences import CCE, ComparedVersion, MetricDifference, infinite_metrics
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.explored import ALL_ROWS, WhoWon, named_parts
 from congruence.tasks.comparison.versions import Comparison, PairedComparison, compare_versions
 from congruence.tasks.data.settings import SplitSettings

@@ -13,7 +13,8 @@ from congruence.kernels.arrays import Array, mean_one
 from congruence.kernels.dependence.blocks import DependentBlocks, TooFewBlocksError
 from congruence.kernels.rng import stream
 from congruence.kernels.score_parts import FEWEST_ROWS, Part, ScoreParts, may_be_best, score_parts
-from congruence.tasks.comparison.differences import REACH, ComparedVersion, MetricDifference, Pair
+from congruence.tasks.comparison.compared import ComparedVersion, Pair
+from congruence.tasks.comparison.differences import REACH, MetricDifference
 from congruence.tasks.scores.metrics.definitions import RECALIBRATED
 from congruence.tasks.scores.metrics.registry import REGION, mean_columns
 from congruence.tasks.scores.summary import slice_groups, tenths
@@ -80,11 +81,12 @@ def rows_apart(pair: Pair) -> tuple[pd.DataFrame, Explored | None]:
         50 rows, the largest difference first, both ways; and the explored ones, None without a score of both.
     """
     first, second, valid = pair.first, pair.second, np.flatnonzero(pair.rows)
-    apart = difference(first, second, "cce")
-    most = valid[np.argsort(-np.abs(apart[valid]), kind="stable")[:LARGEST]]
-    largest: dict[str, Any] = {"row": most, "cce_difference": apart[most]}
+    apart = np.subtract(*pair.columns("cce"))
+    most_apart = np.argsort(-np.abs(apart), kind="stable")[:LARGEST]
+    most = valid[most_apart]
+    largest: dict[str, Any] = {"row": most, "cce_difference": apart[most_apart]}
     score = next((name for name in SCORES if name in pair), None)
-    lead = np.empty(0) if score is None else difference(first, second, score)[valid]
+    lead = np.empty(0) if score is None else np.subtract(*pair.columns(score))
     valid, lead = valid[: len(lead)][np.isfinite(lead)], lead[np.isfinite(lead)]
     chosen = _chosen(lead)
     places = valid[chosen]
@@ -114,11 +116,6 @@ def rows_apart(pair: Pair) -> tuple[pd.DataFrame, Explored | None]:
     single = dict.fromkeys(frame.select_dtypes("float64").columns, "float32")
     differing = sorted((each for each in along if len(each.groups) > 1), key=lambda each: -each.explained)
     return pd.DataFrame(largest), Explored(score, frame.astype(single), tuple(groups), tuple(differing))
-
-
-def difference(first: ComparedVersion, second: ComparedVersion, column: str) -> Array:
-    """What the first version has more of a column, row by row, (rows,)."""
-    return first.column(column) - second.column(column)
 
 
 def _chosen(difference: Array) -> Array:

@@ -17,13 +17,8 @@ import pandas as pd
 
 from congruence.kernels.errors import InvalidInputError
 from congruence.kernels.monitoring.evidence import Monitor
-from congruence.tasks.comparison.differences import (
-    CCE,
-    SQUARED_CCE,
-    ComparedVersion,
-    MetricDifference,
-    infinite_metrics,
-)
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.comparison.differences import CCE, SQUARED_CCE, MetricDifference, infinite_metrics
 from congruence.tasks.comparison.gate_settings import GateSettings, Margin
 from congruence.tasks.comparison.versions import PairedComparison, compare_pair
 from congruence.tasks.scores.evaluation import ROW_CORRELATION

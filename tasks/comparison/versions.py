@@ -13,13 +13,12 @@ from congruence.kernels.dependence.blocks import TooFewBlocksError
 from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import require_same
 from congruence.kernels.resampling import PAIRED_RESAMPLES
+from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.comparison.differences import (
     CCE,
     SQUARED_CCE,
-    ComparedVersion,
     MetricDifference,
     MissingInfluenceError,
-    Pair,
     cce_differences,
     disjoint_differences,
     effect_differences,
@@ -30,7 +29,6 @@ from congruence.tasks.comparison.explored import (
     Explored,
     WhoWon,
     best_set,
-    difference,
     in_set,
     recalibrated_label,
     rows_apart,
@@ -121,11 +119,6 @@ class Cell:
     def side(self) -> str:
         """ "better", "worse", or "" where the difference's interval holds 0, or there is none."""
         return "" if self.difference is None else self.difference.side
-
-    @property
-    def lead(self) -> float:
-        """The difference; 0 of the baseline."""
-        return 0.0 if self.difference is None else self.difference.difference
 
 
 @dataclass(frozen=True)
@@ -312,8 +305,10 @@ def compare_pair(
         differences, refused = {}, str(error)
         notes = (*notes, refused)
     columns = {CCE: "cce", **{name: column for name, column in mean_columns().items() if name in differences}}
-    apart = {name: np.sign(difference(first, second, column)[rows]) for name, column in columns.items()}
-    points = {name: PointsWon(*(int(np.sum(each == side)) for side in (-1, 1, 0))) for name, each in apart.items()}
+    points = {}
+    for name, column in columns.items():
+        one, two = both.columns(column)
+        points[name] = PointsWon(int(np.sum(one < two)), int(np.sum(one > two)), int(np.sum(one == two)))
     largest, some = rows_apart(both)
     return PairedComparison(
         first,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from congruence.kernels.trust.judgement import RejectionCurve
+from congruence.tasks.comparison.differences import MetricDifference
 from congruence.tasks.comparison.versions import Cell, Comparison, PairedComparison, differences_among
 from congruence.tasks.report.page import LETTERS, as_json, category_column, number_column, records, render, rounded
 from congruence.tasks.scores.metrics.definitions import EFFECTS
@@ -60,7 +61,7 @@ def comparison_data(comparison: Comparison) -> ComparisonData:
     metrics = tuple(name for name in names if any(name in version.metrics for version in comparison.versions))
     matrix = comparison.matrix(metrics)
     base = comparison.baseline.label
-    sides = {label: _Sides.of(pair, matrix[label], len(comparison.pairs)) for label, pair in comparison.pairs.items()}
+    sides = {label: _Sides.of(pair, len(comparison.pairs)) for label, pair in comparison.pairs.items()}
     sentences = {
         label: _sentence(label, base, sides[label]) if pair.won is None else pair.won.sentence
         for label, pair in comparison.pairs.items()
@@ -95,35 +96,34 @@ class _Sides:
     """On which metrics a version is better, worse and the same as the baseline, all that a page compares considered.
 
     Attributes:
-        cells: of the metrics that decide who wins, by name.
+        differences: in the metrics that decide who wins, by name.
         better, worse, same: their names.
     """
 
-    cells: dict[str, Cell]
+    differences: dict[str, MetricDifference]
     better: list[str]
     worse: list[str]
     same: list[str]
 
     @classmethod
-    def of(cls, pair: PairedComparison, cells: dict[str, Cell], versions: int) -> _Sides:
+    def of(cls, pair: PairedComparison, versions: int) -> _Sides:
         """Of one of so many ``versions`` that are compared with the baseline."""
-        deciding = [name for name in shown("wins") if name in cells and name not in pair.drawn]
-        compared = {name: cells[name] for name in deciding if cells[name].difference is not None}
+        names = [name for name in shown("wins") if name in pair.differences and name not in pair.drawn]
+        found = {name: pair.differences[name] for name in names if name in pair.first.metrics}
         among = differences_among(versions)
-        sides = {name: cell.difference.side_among(among) for name, cell in compared.items() if cell.difference}
-        return cls(compared, *([name for name in sides if sides[name] == side] for side in ("better", "worse", "")))
+        sides = {name: item.side_among(among) for name, item in found.items()}
+        return cls(found, *([name for name in sides if sides[name] == side] for side in ("better", "worse", "")))
 
     def by(self, name: str) -> str:
         """A metric and by how much the version differs in it from the baseline, whichever is better."""
-        found = self.cells[name].difference
-        assert found is not None
+        found = self.differences[name]
         low, high = sorted((abs(found.low), abs(found.high)))
         lead, ends = significant(abs(found.difference)), f"{significant(low)} to {significant(high)}"
         return f"{metric_of(name).label} by {lead} ({ends})"
 
     def lead(self, name: str) -> float:
         """The difference in a metric."""
-        return self.cells[name].lead
+        return self.differences[name].difference
 
 
 def _sentence(label: str, baseline: str, sides: _Sides) -> str:

@@ -34,7 +34,7 @@ from congruence.kernels.marginal_calibration import even_levels
 from congruence.kernels.pit import pit_scores, pit_values
 from congruence.kernels.resampling import ScoreStatistics
 from congruence.kernels.scores import point_scores
-from congruence.tasks.comparison.differences import ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.scores.evaluation import DEPENDENT_BLOCKS, INFLUENCE, MetricValue, SplitSummary
 from congruence.tasks.scores.points import blocks_of_means, correlated_rows

@@ -18,7 +18,7 @@ from congruence.kernels.engine.driver import HeldSplit
 from congruence.kernels.engine.measure import measure_held
 from congruence.kernels.engine.plan import Accuracy, Ask
 from congruence.kernels.protocol import EXACT
-from congruence.tasks.comparison.differences import ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.versions import compare_pair
 from congruence.tasks.scores.evaluation import MetricValue, SplitSummary
 from congruence.tasks.settings.sections import ModelVersion

@@ -17,7 +17,8 @@ from congruence.kernels.errors import InvalidInputError, ProtocolError
 from congruence.kernels.protocol import EXACT, PREPRINT
 from congruence.kernels.score_parts import Part, ScoreParts
 from congruence.kernels.split import prepare
-from congruence.tasks.comparison.differences import ComparedVersion, Pair, point_differences
+from congruence.tasks.comparison.compared import ComparedVersion, Pair
+from congruence.tasks.comparison.differences import point_differences
 from congruence.tasks.comparison.explored import _sentence
 from congruence.tasks.comparison.versions import compare_pair, compare_versions
 from congruence.tasks.mlflow.comparisons import log_comparison
@@ -250,7 +251,7 @@ class Counted:
             return pd.Series(np.ones(self.rows, dtype=bool))
         return pd.Series(np.random.default_rng([self.version, len(name)]).random(self.rows))
 
-    def release(self) -> None:
+    def close(self) -> None:
         self.reads[f"{self.version} released"] += 1
 
 

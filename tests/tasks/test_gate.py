@@ -13,7 +13,7 @@ from comparable import as_compared, if_honest
 from pydantic import ValidationError
 
 from congruence.kernels.errors import InvalidInputError
-from congruence.tasks.comparison.differences import ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import apply_gate
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import best_of
