@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from congruence.flows.cli.console import results
-from congruence.tasks.comparison.differences import ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.comparison.gate import GateCheck, GateDecision, apply_gate, may_be_best, not_changed, worst
 from congruence.tasks.comparison.gate_settings import GateSettings
 from congruence.tasks.comparison.versions import best_of
@@ -25,7 +25,6 @@ from congruence.tasks.models.registry import baseline_version, resolve
 from congruence.tasks.monitor.account import MayBeBest, best_on_split, read_account
 from congruence.tasks.runtime.errors import SettingsError
 from congruence.tasks.settings.evaluation import EvaluationSettings
-from congruence.tasks.settings.sections import TrackingSettings
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 _LEVELS = {"failed": "error", "undecided": "warning", "passed": "notice"}
@@ -187,20 +186,16 @@ def gate_outcomes(settings: EvaluationSettings, outcomes: Sequence[VersionOutcom
     assert settings.gate is not None
     judge, tracking, candidates = _Judge(settings, settings.gate), settings.tracking, list[Candidate]()
     logged = {each.run_id: each for name in {outcome.split for outcome in outcomes} for each in judge.finished(name)}
+    now = cache(lambda uri: with_retries(f"looking up {uri}", lambda: resolve(uri), tracking))
     for label in dict.fromkeys(item.label for item in outcomes):
         own = [outcome for outcome in outcomes if outcome.label == label]
-        runs = {outcome.split: outcome.run_id for outcome in own if outcome.run_id is not None}
-        splits = {split: _read(logged[run_id], tracking) for split, run_id in runs.items()}
+        runs = {outcome.split: logged[outcome.run_id] for outcome in own if outcome.run_id is not None}
+        # With the tags that the registry has of the version now, of which its run does not know.
+        splits = {split: with_tags(with_rows(run, tracking), now(run.model.uri)) for split, run in runs.items()}
         errors = {outcome.split: outcome.error or "no reason given" for outcome in own if outcome.status == "failed"}
         if splits:
             candidates.append(Candidate(splits, errors))
     return judge.decide(candidates)
-
-
-def _read(found: ComparedVersion, tracking: TrackingSettings) -> ComparedVersion:
-    """A logged evaluation with its scores, and the tags that the registry has of its version now."""
-    uri = found.model.uri
-    return with_tags(with_rows(found, tracking), with_retries(f"looking up {uri}", lambda: resolve(uri), tracking))
 
 
 def require_baselines(settings: EvaluationSettings) -> None:
