@@ -5,18 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import mlflow
-import mlflow.artifacts
 import requests
 from mlflow import MlflowClient
 from mlflow.entities import Experiment, Run
 from mlflow.exceptions import MlflowException
-from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
 
 from congruence.kernels.errors import CongruenceError
 from congruence.tasks.runtime.errors import chain, mask_text, require_database, trouble
@@ -62,13 +58,6 @@ def is_refusal(error: BaseException) -> bool:
     return refused or "Connection refused" in str(error)  # MLflow tells its cause as text
 
 
-def is_unknown_login(error: BaseException) -> bool:
-    """Whether the server rejected the credentials."""
-    if isinstance(error, MlflowException):
-        return error.error_code in ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED")
-    return getattr(getattr(error, "response", None), "status_code", None) == 401
-
-
 ARTIFACTS = "mlartifacts"
 _SQLITE = "sqlite:///"
 
@@ -98,28 +87,22 @@ def require_local_store(uri: str) -> None:
         _looked_at.add(uri)
 
 
-def make_local_store(uri: str) -> None:
-    """Make an SQLite database that is not there yet, so that what names no experiment keeps its files beside it.
-
-    MLflow decides that when it makes a database, and takes ``mlruns`` in the working folder of the first process.
-    """
-    file = database_file(uri)
-    if file is None or file.exists() or not file.parent.is_dir():
-        return
-    # Loaded here: it brings sqlalchemy and alembic, which an MLflow server's clients need not wait for.
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    SqlAlchemyStore(uri, str(artifacts_folder(uri)))  # type: ignore[no-untyped-call]
-
-
 def point_mlflow_at(uri: str) -> None:
     """Set MLflow's tracking address; a database on this machine is made if need be.
+
+    It is made so that what names no experiment keeps its files beside it: MLflow decides that when it makes a database,
+    and takes ``mlruns`` in the working folder of the first process.
 
     Raises:
         SurroundingsError: the file at that address is no database, or is damaged.
     """
     require_local_store(uri)
-    make_local_store(uri)
+    file = database_file(uri)
+    if file is not None and not file.exists() and file.parent.is_dir():
+        # Loaded here: it brings sqlalchemy and alembic, which an MLflow server's clients need not wait for.
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        SqlAlchemyStore(uri, str(artifacts_folder(uri)))  # type: ignore[no-untyped-call]
     mlflow.set_tracking_uri(uri)
 
 
@@ -215,7 +198,8 @@ def _refused(step: str, error: Exception, settings: TrackingSettings) -> Trackin
     place = f"{step}: MLflow at {server(settings)}"
     if (message := trouble(error)) is not None:
         return TrackingError(f"{step}: {server(settings)}: {message}")
-    if is_unknown_login(error):
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status == 401 or getattr(error, "error_code", None) in ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED"):
         return TrackingError(
             f"{place} rejected the credentials; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
             "MLFLOW_TRACKING_TOKEN, to those of a user whom it knows"
@@ -239,46 +223,25 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[told][:400] if text else type(error).__name__
 
 
-@dataclass(frozen=True)
-class RunFiles:
-    """The files of a run, at the place that the run names: MLflow's client asks for it again for each file.
-
-    Attributes:
-        run_id: of the run.
-        place: where it keeps them.
-        settings: of MLflow.
+def fetch_file(run_id: str, path: str, folder: str | Path, settings: TrackingSettings) -> Path:
+    """Bring a file of a run into a folder.
 
     Raises:
         TrackingError: MLflow does not answer, or lacks the file.
     """
+    client = connect(settings)
+    return Path(with_retries(f"reading {path}", lambda: client.download_artifacts(run_id, path, str(folder)), settings))
 
-    run_id: str
-    place: str
-    settings: TrackingSettings
 
-    @classmethod
-    def of(cls, run: Run, settings: TrackingSettings) -> RunFiles:
-        """Those of a run."""
-        return cls(str(run.info.run_id), str(run.info.artifact_uri), settings)
+def file_names(run_id: str, settings: TrackingSettings) -> set[str]:
+    """The names of the files and folders of a run.
 
-    def fetch(self, path: str, folder: str | Path) -> Path:
-        """Bring a file into a folder."""
-        return Path(self._asked(f"reading {path}", lambda files: files.download_artifacts(path, str(folder))))
-
-    def names(self) -> set[str]:
-        """The names of the files and folders."""
-        return {str(item.path) for item in self._asked("looking for tables", lambda files: files.list_artifacts())}
-
-    def put(self, folder: str) -> None:
-        """Copy what is in a folder to them."""
-        self._asked("logging tables and report", lambda files: files.log_artifacts(folder))
-
-    def _asked(self, step: str, operation: Callable[[Any], Any]) -> Any:
-        address = tracking_address(self.settings)
-        place = str(add_databricks_profile_info_to_artifact_uri(self.place, address))  # type: ignore[no-untyped-call]
-        return with_retries(
-            step, lambda: operation(get_artifact_repository(place, tracking_uri=address)), self.settings
-        )
+    Raises:
+        TrackingError: MLflow does not answer.
+    """
+    client = connect(settings)
+    found = with_retries("looking for tables", lambda: client.list_artifacts(run_id), settings)
+    return {str(item.path) for item in found}
 
 
 def of_deleted_run(error: TrackingError) -> bool:

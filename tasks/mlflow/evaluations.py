@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,9 +104,12 @@ def log_evaluation(
 def _content(
     client: MlflowClient, evaluation: Evaluation, settings: TrackingSettings, baseline: str, run: Run, folder: Path
 ) -> RunContent:
-    report = settings.report
-    logged_as = _logged_as(client, evaluation) if report else ""
-    beside = beside_baseline(evaluation, baseline, settings) if report else None
+    logged_as, beside, model_id = "", None, evaluation.model.model_id
+    if settings.report:
+        beside = beside_baseline(evaluation, baseline, settings)
+        if model_id is not None:
+            with suppress(MlflowException):  # the report does without the name that the author gave the logged model
+                logged_as = logged_model_record(str(client.tracking_uri), model_id).name
     write_artifacts(evaluation, folder, settings, logged_as, beside)
     said = {VERDICT: str(evaluation.verdict), ADVICE: advice_of(evaluation)}
     if evaluation.wrong is not None:
@@ -117,7 +121,7 @@ def _content(
         _note(evaluation, run, settings),
         {name: text for name, text in said.items() if text},
         [(evaluation.split, "evaluation")],
-        evaluation.model.model_id,
+        model_id,
         # The logged model's page lists everything that it has in one table.
         headline=[logged_name(name) for name in shown("mlflow")],
     )
@@ -168,17 +172,6 @@ def rows_digest(evaluation: Evaluation) -> str:
     return digest.hexdigest()[:32]
 
 
-def _logged_as(client: MlflowClient, evaluation: Evaluation) -> str:
-    """The name that the version's author gave the logged model; none where MLflow has none, or does not say."""
-    model_id = evaluation.model.model_id
-    if model_id is None:
-        return ""
-    try:
-        return logged_model_record(str(client.tracking_uri), model_id).name
-    except MlflowException:
-        return ""
-
-
 def provenance(evaluation: Evaluation) -> dict[str, Any]:
     """Where the numbers come from: model, split, protocol with digest, what was recorded, the numbers at all digits."""
     wrong, noise = evaluation.wrong, evaluation.influence_noise
@@ -206,12 +199,10 @@ def _params(evaluation: Evaluation) -> dict[str, Any]:
         "model": evaluation.model.name,
         "version": evaluation.model.version,
         "split": split.name,
-        "split_digest": split.digest,
         "rows": split.rows,
         "valid_rows": split.valid_rows,
         "rows_digest": rows_digest(evaluation),
         "protocol": protocol.name,
-        "protocol_digest": protocol.digest,
         **{f"protocol.{name}": value for name, value in protocol.describe().items()},
     }
     for name, value in evaluation.provenance.items():

@@ -6,7 +6,6 @@ What is found is read from its run alone, without scores.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Experiment, Run, ViewType
 from mlflow.store.entities import PagedList
 
-from congruence.tasks.comparison.differences import ComparedVersion
+from congruence.tasks.comparison.compared import ComparedVersion
 from congruence.tasks.data.settings import STORED_ROWS
 from congruence.tasks.mlflow.connection import all_pages, connect, with_retries
+from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.scores.evaluation import Evaluation, MetricValue, SplitSummary, WrongPlace, metric_list_digest
 from congruence.tasks.scores.metrics.registry import SECTIONS, logged_name
 from congruence.tasks.settings.sections import ModelVersion, TrackingSettings
@@ -28,8 +28,6 @@ PREFIX = "congruence."
 IDENTITY = PREFIX + "identity"
 STATE = PREFIX + "state"
 OPEN, COMPLETE = "open", "complete"
-PERIOD = PREFIX + "period"
-OWN = PREFIX + "own_settings"
 INPUTS = PREFIX + "inputs"
 """The tag of a look's run that says in words how far its inputs are from those of the first look."""
 
@@ -88,34 +86,35 @@ class EvaluationIdentity:
     @property
     def tags(self) -> dict[str, str]:
         """The identifying tags of its run."""
-        return {name: value for name, value in self._facts.items() if name.removeprefix(PREFIX) in _TAGS}
+        return {PREFIX + name: value for name, value in self._facts.items() if name in _TAGS}
 
     @property
     def params(self) -> dict[str, str]:
         """What else identifies it: parameters of its run."""
-        rest = {name.removeprefix(PREFIX): value for name, value in (self._facts | {"target": self.target}).items()}
-        return {name: value for name, value in rest.items() if value and name not in _TAGS}
+        known = self._facts | {"target": self.target}
+        return {name: value for name, value in known.items() if value and name not in _TAGS}
 
     @property
     def _facts(self) -> dict[str, str]:
+        some = {"period": self.period, "own_settings": self.own_settings}
         return {
-            PREFIX + "kind": "evaluation",
-            PREFIX + "model": self.model.name,
-            PREFIX + "version": self.model.version,
-            PREFIX + "model_uri": self.model.uri,
-            PREFIX + "model_id": self.model.model_id or "",
-            PREFIX + "split": self.split_name,
-            PREFIX + "split_digest": self.split_digest,
-            PREFIX + "protocol_digest": self.protocol_digest,
-            PREFIX + "metrics_digest": metric_list_digest(self.metric_list),
-            PREFIX + "settings_digest": self.settings_digest,
-            PREFIX + "format": FORMAT,
-        } | {name: value for name, value in ((PERIOD, self.period), (OWN, self.own_settings)) if value}
+            "kind": "evaluation",
+            "model": self.model.name,
+            "version": self.model.version,
+            "model_uri": self.model.uri,
+            "model_id": self.model.model_id or "",
+            "split": self.split_name,
+            "split_digest": self.split_digest,
+            "protocol_digest": self.protocol_digest,
+            "metrics_digest": metric_list_digest(self.metric_list),
+            "settings_digest": self.settings_digest,
+            "format": FORMAT,
+        } | {name: value for name, value in some.items() if value}
 
     @property
     def digest(self) -> str:
         """32 hexadecimal digits."""
-        return identity_digest(self._facts)
+        return digest_of({PREFIX + name: value for name, value in self._facts.items()})
 
 
 def facts(run: Run) -> dict[str, str]:
@@ -128,11 +127,6 @@ def dates_in_words(period: str) -> str:
     """Returns ``2026-03-01 to 2026-03-07``, or the one date, of an ISO 8601 interval of dates."""
     first, _, last = period.partition("/")
     return first if first == last else f"{first} to {last}"
-
-
-def identity_digest(parts: Mapping[str, Any]) -> str:
-    """32 hexadecimal digits for what makes two runs the same one."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def runs_of(client: MlflowClient, digest: str, experiments: Sequence[str]) -> list[Run]:
@@ -205,7 +199,6 @@ def evaluation_in(run: Run) -> ComparedVersion:
         advice=tags.get(ADVICE, ""),
         is_stored=known.get("own_settings", "").startswith(STORED_ROWS),
         experiment=str(run.info.experiment_id),
-        files=str(run.info.artifact_uri),
         # Runs of former releases have these two in tags; now they lie with the rows.
         slices=tuple(json.loads(known.get("slices", "[]"))),
         wrong_places=wrong_places(json.loads(known.get("wrong_places", "null"))),

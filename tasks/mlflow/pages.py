@@ -67,6 +67,8 @@ _MADE = 1_767_225_600_000  # 1 January 2026: a date that never changes, so that 
 _COLUMNS = 7  # of the headline: more do not fit a screen
 _VERDICT_WIDTH, _METRIC_WIDTH = 200, 165  # pixels: MLflow writes the section before each name
 
+_SECTION = "congruence-"
+"""Before the name of a section or a chart: what MLflow's page knows it by."""
 _CARDS = {"columns": 2, "cardHeight": 320}  # wide enough for the metrics' names, which MLflow cuts off in three
 
 _prepared: set[tuple[str | None, str, str, str]] = set()
@@ -96,13 +98,15 @@ def view_of_evaluations(split: str, target: str = "") -> str:
         "runsHiddenMode": "FIRST_20_RUNS",
         "compareRunCharts": [_chart(name) for name in headline],
         "compareRunSections": [
-            {"uuid": _uuid(name), "name": name, "display": name == SECTIONS[0], "isReordered": True, **_CARDS}
+            {"uuid": _SECTION + name, "name": name, "display": name == SECTIONS[0], "isReordered": True, **_CARDS}
             for name in SECTIONS
         ],
         "isAccordionReordered": True,
     }
     name = f"{split}: {target}" if target else split
-    envelope = {"name": name, "createdAt": _MADE, "updatedAt": _MADE, "state": _deflated(_compact(state))}
+    # As MLflow's page packs a state: a tag has no more than 5,000 characters.
+    packed = base64.b64encode(zlib.compress(_compact(state).encode(), 9)).decode("ascii")
+    envelope = {"name": name, "createdAt": _MADE, "updatedAt": _MADE, "state": f"deflate;{packed}"}
     older = {name: value for name, value in state.items() if not name.startswith("compareRun")}  # a tag is short
     return _compact(older | envelope)
 
@@ -153,27 +157,18 @@ _DESCRIPTIONS = {
 }
 
 
-def _uuid(section: str) -> str:
-    return f"congruence-{section}"
-
-
 def _chart(name: str) -> dict[str, Any]:
     logged = logged_name(name)
     return {
         "type": "BAR",
-        "uuid": f"congruence-{name}",
+        "uuid": _SECTION + name,
         "metricKey": logged,
         "displayName": metric_of(name).label,
-        "metricSectionId": _uuid(SECTIONS[0]),
+        "metricSectionId": _SECTION + SECTIONS[0],
         "runsCountToCompare": 20,
         "deleted": False,
         "isGenerated": True,  # else MLflow would draw the metric once more
     }
-
-
-def _deflated(text: str) -> str:
-    """As MLflow's page packs a state: a tag has no more than 5,000 characters."""
-    return "deflate;" + base64.b64encode(zlib.compress(text.encode(), 9)).decode("ascii")
 
 
 def _compact(value: Any) -> str:
@@ -277,12 +272,6 @@ def tag_run(what: str, run_id: str, tag: str, value: str, settings: TrackingSett
     """Set a tag on a run; ``what`` is done by that stands in the error where MLflow does not answer."""
     client = connect(settings)
     with_retries(what, lambda: client.set_tag(run_id, tag, value), settings)
-
-
-def tag_best(model: ModelVersion, split: str, said: str, run_id: str, settings: TrackingSettings) -> None:
-    """Tell on a registered version whether it may be the best on a split, by which evaluation."""
-    if model.version:
-        set_version_tags(model, {BEST + split: f"{said} (run {run_id})"}, settings)
 
 
 def alias_holder(name: str, alias: str, settings: TrackingSettings) -> str | None:

@@ -8,10 +8,9 @@ import tempfile
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ import pyarrow.parquet as pq
 from mlflow.entities import Run
 
 from congruence.kernels.errors import ProtocolError
-from congruence.tasks.comparison.differences import ComparedVersion
-from congruence.tasks.mlflow.connection import RunFiles, TrackingError, connect, with_retries
+from congruence.tasks.comparison.compared import ComparedVersion
+from congruence.tasks.mlflow.connection import TrackingError, connect, fetch_file, file_names, with_retries
 from congruence.tasks.mlflow.identity import (
     ANY,
     COMPLETE,
@@ -51,67 +50,61 @@ _REMEDY = "; evaluate its version again: congruence evaluate FILE --again -m VER
 
 
 class LoggedTable:
-    """The columns of a Parquet file of a run, which is on this machine's disk from their first use until ``release``.
+    """The columns of a Parquet file of a run, which is on this machine's disk from their first use until ``close``.
 
     Raises:
         TrackingError: MLflow does not answer, or the file is damaged.
     """
 
-    def __init__(self, files: RunFiles, path: str) -> None:
-        self.files, self.path = files, path
-        self._folder: str | None = None
-        self._known: pq.FileMetaData | None = None
+    def __init__(self, run_id: str, path: str, settings: TrackingSettings) -> None:
+        self.run_id, self.path, self.settings = run_id, path, settings
+        self._file: pq.ParquetFile | None = None
 
     @property
     def columns(self) -> list[str]:
         """The names of all columns."""
-        with self._reported():
-            return [str(name) for name in self._footer().schema.to_arrow_schema().names]
+        with self._reported() as file:
+            return [str(name) for name in file.schema_arrow.names]
 
     def __contains__(self, name: object) -> bool:
         return name in self.columns
 
     def __getitem__(self, name: str) -> pd.Series:
-        with self._reported():
-            if name not in self.columns:
-                raise pa.ArrowInvalid(f"No match for FieldRef.Name({name}) in {', '.join(self.columns)}")
-            # Without the data set that read_table makes of a file, which takes longer than a column.
-            with pq.ParquetFile(self._local(), metadata=self._footer(), page_checksum_verification=True) as file:
-                column: pd.Series = file.read(columns=[name]).to_pandas()[name]
+        with self._reported() as file:
+            if name not in file.schema_arrow.names:
+                raise pa.ArrowInvalid(f"No match for FieldRef.Name({name}) in {', '.join(file.schema_arrow.names)}")
+            column: pd.Series = file.read(columns=[name]).to_pandas()[name]
             return column
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Remove the file from this machine's disk; it is fetched again where it is asked for."""
-        if self._folder is not None:
+        if self._file is not None:
+            self._file.close()
             self._remove()
-        self._folder = self._known = None
+        self._file = None
 
-    def _footer(self) -> pq.FileMetaData:
-        if self._known is None:
-            self._known = pq.read_metadata(self._local())
-        return self._known
-
-    def _local(self) -> Path:
-        if self._folder is None:
+    def _opened(self) -> pq.ParquetFile:
+        if self._file is None:
             folder = tempfile.mkdtemp(prefix="congruence-")
             self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             try:
-                self.files.fetch(self.path, folder)
+                file = fetch_file(self.run_id, self.path, folder, self.settings)
             except TrackingError as error:
-                if self.path in self.files.names():
+                if self.path in file_names(self.run_id, self.settings):
                     raise
                 raise TrackingError(
-                    f"run {self.files.run_id}: holds no {self.path}, as a former release logged it{_REMEDY}"
+                    f"run {self.run_id}: holds no {self.path}, as a former release logged it{_REMEDY}"
                 ) from error
-            self._folder = folder
-        return Path(self._folder) / self.path
+            # Not buffered ahead: what is read of one column would be kept until the next one.
+            self._file = pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=False)
+        return self._file
 
     @contextmanager
-    def _reported(self) -> Iterator[None]:
+    def _reported(self) -> Iterator[pq.ParquetFile]:
         try:
-            yield
+            yield self._opened()
         except (OSError, pa.ArrowException) as error:
-            raise TrackingError(f"run {self.files.run_id}: {self.path} is damaged ({error}){_REMEDY}") from error
+            raise TrackingError(f"run {self.run_id}: {self.path} is damaged ({error}){_REMEDY}") from error
 
 
 class _Influence(LoggedTable):
@@ -120,11 +113,8 @@ class _Influence(LoggedTable):
     def __getitem__(self, name: str) -> pd.Series:
         if name != "key" or "key" in self.columns:
             return super().__getitem__(name)
-        scores = LoggedTable(self.files, SCORES_FILE)
-        try:
+        with closing(LoggedTable(self.run_id, SCORES_FILE, self.settings)) as scores:
             return scores["key"][scores["valid"].to_numpy(bool)].reset_index(drop=True)
-        finally:
-            scores.release()
 
 
 def logged_versions(
@@ -170,29 +160,24 @@ def read_version(run_id: str, settings: TrackingSettings) -> ComparedVersion:
 
 def with_rows(found: ComparedVersion, settings: TrackingSettings) -> ComparedVersion:
     """A logged evaluation with its scores, what its reference rows contribute, and its metrics at all digits."""
-    files = RunFiles(found.run_id, found.files, settings)
-    names = files.names()
-    recorded = _recorded(files) if PROVENANCE_FILE in names else {}
+    run_id, recorded = found.run_id, dict[str, Any]()
+    names = file_names(run_id, settings)
+    if PROVENANCE_FILE in names:
+        with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
+            recorded = json.loads(fetch_file(run_id, PROVENANCE_FILE, folder, settings).read_text())
     noise = recorded.get("influence_noise")
     if noise is None and _FORMER_NOISE in names:
-        noise = LoggedTable(files, _FORMER_NOISE)["noise"]
+        noise = LoggedTable(run_id, _FORMER_NOISE, settings)["noise"]
     return replace(
         found,
         metrics={name: MetricValue(**metric) for name, metric in recorded.get("metrics", {}).items()} or found.metrics,
-        scores=LoggedTable(files, SCORES_FILE),
-        influence=_Influence(files, INFLUENCE_FILE) if INFLUENCE_FILE in names else None,
+        scores=LoggedTable(run_id, SCORES_FILE, settings),
+        influence=_Influence(run_id, INFLUENCE_FILE, settings) if INFLUENCE_FILE in names else None,
         influence_noise=None if noise is None else np.asarray(noise),
         slices=tuple(recorded.get("slices", found.slices) or ()),
         stated=recorded.get("stated", "all"),
         wrong_places=wrong_places(recorded["wrong_places"]) if "wrong_places" in recorded else found.wrong_places,
     )
-
-
-def _recorded(files: RunFiles) -> dict[str, Any]:
-    """A run's provenance, which has its metrics at all digits."""
-    with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
-        recorded: dict[str, Any] = json.loads(files.fetch(PROVENANCE_FILE, folder).read_text())
-    return recorded
 
 
 def read_scores(
@@ -213,25 +198,12 @@ def read_scores(
             damaged.
     """
     where = settings or TrackingSettings()
-    with open_scores(RunFiles.of(_complete_run(run_id, where), where)) as scores:
+    _complete_run(run_id, where)
+    with closing(LoggedTable(run_id, SCORES_FILE, where)) as scores:
         present = scores.columns
         if missing := [name for name in columns or () if name not in present]:
             raise TrackingError(f"run {run_id}: no score {', '.join(missing)}; there are {', '.join(present)}")
         return pd.DataFrame({name: scores[name] for name in (present if columns is None else columns)})
-
-
-@contextmanager
-def open_scores(files: RunFiles) -> Iterator[LoggedTable]:
-    """The scores of a complete evaluation, to be read column by column; what it brought here is given back.
-
-    Raises:
-        TrackingError: MLflow does not answer.
-    """
-    scores = LoggedTable(files, SCORES_FILE)
-    try:
-        yield scores
-    finally:
-        scores.release()
 
 
 def _complete_run(run_id: str, settings: TrackingSettings) -> Run:
@@ -385,10 +357,6 @@ class ListedVersion:
         return said if run_id == f"{evaluation.run_id})" else None
 
 
-def _matches(version: ModelVersion, patterns: Sequence[str]) -> bool:
-    return not patterns or any(fnmatchcase(version.label, each) for each in patterns)
-
-
 def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> list[ListedVersion]:
     """Every ready version of the models whose names match, oldest first, with what was evaluated of it.
 
@@ -407,7 +375,9 @@ def list_evaluations(patterns: Sequence[str], settings: TrackingSettings) -> lis
         done.setdefault((found.model.uri, found.split.name), found)
     stored = {found.model.uri: found.model for found in done.values() if found.model.uri.startswith(STORED)}
     asked = {each.uri for each in versions}
-    versions = [*versions, *(each for uri, each in stored.items() if uri not in asked and _matches(each, patterns))]
+    for uri, version in stored.items():
+        if uri not in asked and (not patterns or any(fnmatchcase(version.label, each) for each in patterns)):
+            versions.append(version)
     under_way: dict[tuple[str, str], OpenEvaluation] = {}
     for run in search_evaluations(settings, _UNDER_WAY):
         known, process = facts(run), run.data.tags.get(PROCESS, "")

@@ -22,7 +22,6 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, M
 from mlflow.exceptions import MlflowException
 
 from congruence.tasks.mlflow.connection import (
-    RunFiles,
     TrackingError,
     active_run,
     connect,
@@ -38,11 +37,11 @@ from congruence.tasks.mlflow.identity import (
     STATE,
     EvaluationIdentity,
     evaluations_in,
-    identity_digest,
     runs_of,
 )
 from congruence.tasks.mlflow.pages import NOTE, prepare_experiment, run_place
 from congruence.tasks.runtime.errors import mask_text
+from congruence.tasks.runtime.files import digest_of
 from congruence.tasks.scores.evaluation import Evaluation, SplitSummary
 from congruence.tasks.scores.metrics.registry import explained_columns
 from congruence.tasks.settings.sections import TrackingSettings
@@ -92,7 +91,13 @@ def find_or_create(
     experiment = experiment_id(client, settings.evaluations, settings, held.get(settings.evaluations))
     prepare_experiment(client, experiment, "evaluation", settings, identity.split_name, identity.target)
     places = list({experiment, *(str(each.experiment_id) for each in held.values())})
-    runs = _without_failed(client, runs_of(client, identity.digest, places))
+    runs = []
+    for run in runs_of(client, identity.digest, places):
+        # MLflow keeps a run's start for ever: a failed attempt goes, so that a run lasts as long as its own attempt.
+        if run.info.status == "FAILED" and is_open(run):
+            client.delete_run(run.info.run_id)
+        else:
+            runs.append(run)
     if not runs:
         client.create_run(
             experiment,
@@ -115,17 +120,6 @@ def is_open(run: Run) -> bool:
     return bool(run.data.tags.get(STATE) == OPEN)
 
 
-def _without_failed(client: MlflowClient, runs: list[Run]) -> list[Run]:
-    """The runs but those whose attempt failed: these are deleted, so that a run's duration is that of its own attempt.
-
-    MLflow keeps a run's start for ever. What a failed attempt had logged is logged again.
-    """
-    failed = [run for run in runs if run.info.status == "FAILED" and is_open(run)]
-    for run in failed:
-        client.delete_run(run.info.run_id)
-    return [run for run in runs if run not in failed]
-
-
 def among_writers(write: Callable[[], T]) -> T:
     """The result of ``write``, once more where its run was deleted meanwhile.
 
@@ -138,17 +132,6 @@ def among_writers(write: Callable[[], T]) -> T:
             if not of_deleted_run(error):
                 raise
     return write()
-
-
-def open_identified(
-    client: MlflowClient, experiment: str, name: str, identity: str, tags: Mapping[str, str], settings: TrackingSettings
-) -> Run:
-    """The run of that identity in the experiment of that name, found or made; the oldest where there are several."""
-    place = experiment_id(client, experiment, settings)
-    prepare_experiment(client, place, tags.get(PREFIX + "kind", ""), settings)
-    found = runs_of(client, identity, [place])
-    marks = {**SOURCE, **tags, IDENTITY: identity, STATE: OPEN}
-    return found[0] if found else client.create_run(place, run_name=name, tags=marks)
 
 
 def fail_run(run_id: str, message: str, settings: TrackingSettings) -> None:
@@ -262,10 +245,16 @@ def log_once(
         content: what it holds, made if it is to be written; it is given the folder of the run's files, to fill it.
         settings: where to log.
     """
-    client, digest = connect(settings), identity_digest(identity)
-    run = with_retries(
-        "opening the run", lambda: open_identified(client, experiment, name, digest, tags, settings), settings
-    )
+    client, digest = connect(settings), digest_of(identity)
+
+    def opened() -> Run:
+        place = experiment_id(client, experiment, settings)
+        prepare_experiment(client, place, tags.get(PREFIX + "kind", ""), settings)
+        found = runs_of(client, digest, [place])
+        marks = {**SOURCE, **tags, IDENTITY: digest, STATE: OPEN}
+        return found[0] if found else client.create_run(place, run_name=name, tags=marks)
+
+    run = with_retries("opening the run", opened, settings)
     if is_open(run):
         write_run(client, run, content, settings)
     run_id = str(run.info.run_id)
@@ -280,7 +269,7 @@ def write_run(
     with tempfile.TemporaryDirectory(prefix="congruence-") as folder:
         made = content(Path(folder))
         with_retries("logging parameters", lambda: log_params(client, run, made.params), settings)
-        RunFiles.of(run, settings).put(folder)
+        with_retries("logging tables and report", lambda: client.log_artifacts(run_id, folder), settings)
     datasets = [_dataset(split, context) for split, context in made.splits]
     models = [] if made.model_id is None else [LoggedModelInput(made.model_id)]
     with_retries("logging the inputs", lambda: client.log_inputs(run_id, datasets, models), settings)
@@ -387,13 +376,9 @@ def write_parquet(table: pd.DataFrame, path: Path, *, single: Sequence[str] = ()
     narrow: dict[str, Any] = {name: "float32" for name in single if table[name].dtype == np.float64}
     narrow |= dict.fromkeys(table.select_dtypes("category").columns, str)
     # A column of reasons may have its first one in the last part.
-    first = {name: table[name].dropna().head(1) for name in table.columns}
-    types = pa.schema([pa.field(str(name), pa.array(_narrow(first[name], narrow)).type) for name in table.columns])
+    first = {name: table[name].dropna().head(1).astype(narrow.get(name, table[name].dtype)) for name in table.columns}
+    types = pa.schema([pa.field(str(name), pa.array(column).type) for name, column in first.items()])
     with pq.ParquetWriter(path, types, write_page_checksum=True) as writer:
         for start in range(0, max(len(table), 1), _WRITTEN_ROWS):
             part = table.iloc[start : start + _WRITTEN_ROWS].astype(narrow)
             writer.write_table(pa.Table.from_pandas(part, types, preserve_index=False))
-
-
-def _narrow(column: pd.Series[Any], types: dict[str, Any]) -> pd.Series[Any]:
-    return column.astype(types[str(column.name)]) if column.name in types else column

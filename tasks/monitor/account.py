@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
@@ -18,10 +18,10 @@ from congruence.kernels.monitoring.best import LookDifference, best_over_looks
 from congruence.kernels.monitoring.evidence import Look, Monitor, ScoreSums, score_bet
 from congruence.kernels.pit import pit_scores
 from congruence.kernels.rng import hashed_keys
-from congruence.tasks.comparison.differences import ComparedVersion, Pair
+from congruence.tasks.comparison.compared import ComparedVersion, Pair
 from congruence.tasks.comparison.explored import best_set, in_set
 from congruence.tasks.data.settings import SplitSettings
-from congruence.tasks.mlflow.connection import RunFiles, connect, with_retries
+from congruence.tasks.mlflow.connection import connect, with_retries
 from congruence.tasks.mlflow.identity import (
     PREFIX,
     Conditions,
@@ -30,8 +30,8 @@ from congruence.tasks.mlflow.identity import (
     quoted,
     search_evaluations,
 )
-from congruence.tasks.mlflow.pages import run_link, tag_best, web_page
-from congruence.tasks.mlflow.reading import logged_versions, open_scores, with_rows, with_tags
+from congruence.tasks.mlflow.pages import BEST, run_link, set_version_tags, web_page
+from congruence.tasks.mlflow.reading import SCORES_FILE, LoggedTable, logged_versions, with_rows, with_tags
 from congruence.tasks.models.registry import matching_versions
 from congruence.tasks.report.page import as_json, render
 from congruence.tasks.runtime.files import load_record, save_record, whole_file
@@ -46,15 +46,86 @@ _TESTS = ("cce_p_value", "calibration_p_value")
 
 @dataclass(frozen=True)
 class Account:
-    """All looks at one version on one split, in the order of their dates, and what they say all together."""
+    """All looks at one version on one split, in the order of their dates, and what they say all together.
+
+    ``pages`` is where people open MLflow, None where it has no page. Beyond ``links`` its page over time asks, which
+    needs at least one look.
+    """
 
     looks: tuple[ComparedVersion, ...]
-    monitor: Monitor
+    monitor: Monitor = field(repr=False)
+    pages: str | None = None
 
     @property
     def until(self) -> str:
         """The last date that was looked at, "" where there is none."""
         return self.looks[-1].split.until if self.looks else ""
+
+    @property
+    def links(self) -> list[str]:
+        """The addresses of the runs of its looks, "" where MLflow has no page."""
+        base = self.pages
+        return ["" if base is None else run_link(base, look.experiment, look.run_id) for look in self.looks]
+
+    @property
+    def evidence(self) -> list[str]:
+        """That the version is wrong, after each look, as people read it."""
+        return [_evidence_in_words(value) for value in self.monitor.evidence.tolist()]
+
+    @property
+    def changes(self) -> list[str]:
+        """That it changed, likewise."""
+        return [_evidence_in_words(value) for value in self.monitor.detector.tolist()]
+
+    @property
+    def change(self) -> list[dict[str, Any]]:
+        """The metrics before the fault and since it began, means over looks by their rows; none where it is right."""
+        began = self.monitor.began_at
+        if not began:
+            return []
+        rows = np.array([max(look.rows, 1) for look in self.monitor.looks], dtype=np.float64)
+        since = np.arange(len(rows)) >= began
+        found = []
+        for name in shown("over_time"):
+            values = np.array([_number(look, name) for look in self.looks], dtype=np.float64)
+            held = np.isfinite(values)
+            if (held & since).any() and (held & ~since).any():
+                before, now = (np.average(values[w], weights=rows[w]) for w in (held & ~since, held & since))
+                found.append({"name": metric_of(name).label, "before": float(before), "since": float(now)})
+        return found
+
+    @property
+    def sentences(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What was wrong at the last look before the fault, and what is at the last look of all."""
+        began = self.monitor.began_at
+        return (self.looks[began - 1].wrong if began else ()), self.looks[-1].wrong
+
+    def plain(self) -> dict[str, Any]:
+        """For the page's scripts."""
+        looks = self.monitor.looks
+        return {
+            "label": self.looks[0].label,
+            "split": self.looks[0].split.name,
+            "when": [look.when for look in looks],
+            "rows": [look.rows for look in looks],
+            "p": [look.p_value for look in looks],
+            "evidence": (self.monitor.evidence / np.log(10.0)).tolist(),
+            "change": (self.monitor.detector / np.log(10.0)).tolist(),
+            "bar": float(-np.log10(self.monitor.level)),
+            "changeBar": float(np.log10(self.monitor.average_run_length)),
+            "began": self.monitor.began_at,
+            "links": self.links,
+            "metrics": {
+                name: {
+                    "label": metric_of(name).label,
+                    "value": [_number(look, name) for look in self.looks],
+                    "low": [_number(look, name, "low") for look in self.looks],
+                    "high": [_number(look, name, "high") for look in self.looks],
+                }
+                for name in shown("over_time")
+                if any(name in look.metrics for look in self.looks)
+            },
+        }
 
 
 def read_account(version: ModelVersion, split: SplitSettings, settings: EvaluationSettings) -> Account:
@@ -86,7 +157,7 @@ def _account(finished: Iterable[ComparedVersion], split: SplitSettings, settings
         tests = () if p_value is None else tuple(look.metrics[name].value for name in _TESTS if name in look.metrics)
         name, rows = f"{look.split.since} {look.split.digest}", look.split.valid_rows
         monitor = monitor.with_look(Look(name, p_value or 1.0, when, log_bet, rows, tests))
-    return Account(tuple(looks), monitor)
+    return Account(tuple(looks), monitor, web_page(settings.tracking))
 
 
 def read_accounts(
@@ -129,7 +200,7 @@ def kept(look: ComparedVersion, what: str, settings: EvaluationSettings) -> Arra
     path = settings.home_folder / "looks" / f"{look.run_id}.{what}.npy"
     if not path.exists():
         column = "key" if what == "keys" else what
-        with open_scores(RunFiles(look.run_id, look.files, settings.tracking)) as scores:
+        with closing(LoggedTable(look.run_id, SCORES_FILE, settings.tracking)) as scores:
             known = scores[column] if column in scores else pd.Series(dtype=float)
         keys = what == "keys"
         values = hashed_keys(known.astype(str).to_numpy(dtype=object)) if keys else known.to_numpy(np.float64)
@@ -178,7 +249,9 @@ class MayBeBest:
         """
         for each in self.versions:
             word = "may be" if each.label in self.inside else "not"
-            tag_best(each.model, each.split.name, f"{word} the best {self.basis}", each.run_id, settings)
+            if each.model.version:
+                said = f"{word} the best {self.basis} (run {each.run_id})"
+                set_version_tags(each.model, {BEST + each.split.name: said}, settings)
 
 
 def best_on_split(
@@ -265,85 +338,6 @@ def _look(first: ComparedVersion, second: ComparedVersion, settings: EvaluationS
 SCRIPTS = ("page", "charts", "over_time")
 
 
-@dataclass(frozen=True)
-class Series:
-    """All looks at one version on one split.
-
-    Attributes:
-        label: of the version.
-        split: name of the split.
-        points: its looks in their order, at least one.
-        monitor: what they say together.
-        links: the addresses of their runs, "" where MLflow has no page.
-    """
-
-    label: str
-    split: str
-    points: Sequence[ComparedVersion] = field(repr=False)
-    monitor: Monitor = field(repr=False)
-    links: Sequence[str] = field(repr=False)
-
-    @property
-    def evidence(self) -> list[str]:
-        """That the version is wrong, after each look, as people read it."""
-        return [_evidence_in_words(value) for value in self.monitor.evidence.tolist()]
-
-    @property
-    def changes(self) -> list[str]:
-        """That it changed, likewise."""
-        return [_evidence_in_words(value) for value in self.monitor.detector.tolist()]
-
-    @property
-    def change(self) -> list[dict[str, Any]]:
-        """The metrics before the fault and since it began, means over looks by their rows; none where it is right."""
-        began = self.monitor.began_at
-        if not began:
-            return []
-        rows = np.array([max(look.rows, 1) for look in self.monitor.looks], dtype=np.float64)
-        since = np.arange(len(rows)) >= began
-        found = []
-        for name in shown("over_time"):
-            values = np.array([_number(point, name) for point in self.points], dtype=np.float64)
-            held = np.isfinite(values)
-            if (held & since).any() and (held & ~since).any():
-                before, now = (np.average(values[w], weights=rows[w]) for w in (held & ~since, held & since))
-                found.append({"name": metric_of(name).label, "before": float(before), "since": float(now)})
-        return found
-
-    @property
-    def sentences(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What was wrong at the last look before the fault, and what is at the last look of all."""
-        began = self.monitor.began_at
-        return (self.points[began - 1].wrong if began else ()), self.points[-1].wrong
-
-    def plain(self) -> dict[str, Any]:
-        """For the page's scripts."""
-        looks = self.monitor.looks
-        return {
-            "label": self.label,
-            "split": self.split,
-            "when": [look.when for look in looks],
-            "rows": [look.rows for look in looks],
-            "p": [look.p_value for look in looks],
-            "evidence": (self.monitor.evidence / np.log(10.0)).tolist(),
-            "change": (self.monitor.detector / np.log(10.0)).tolist(),
-            "bar": float(-np.log10(self.monitor.level)),
-            "changeBar": float(np.log10(self.monitor.average_run_length)),
-            "began": self.monitor.began_at,
-            "links": list(self.links),
-            "metrics": {
-                name: {
-                    "label": metric_of(name).label,
-                    "value": [_number(point, name) for point in self.points],
-                    "low": [_number(point, name, "low") for point in self.points],
-                    "high": [_number(point, name, "high") for point in self.points],
-                }
-                for name in shown("over_time")
-                if any(name in point.metrics for point in self.points)
-            },
-        }
-
-
 def _evidence_in_words(logarithm: float) -> str:
     return f"{np.exp(logarithm):.3g}" if logarithm < 14.0 else f"10^{logarithm / np.log(10.0):.1f}"
 
@@ -370,14 +364,9 @@ def log_over_time(name: str, accounts: Mapping[tuple[str, str], Account], settin
     Raises:
         TrackingError: MLflow does not answer.
     """
-    base = web_page(settings)
-    series = []
-    for (label, split), account in sorted(accounts.items()):
-        if account.looks:
-            links = ["" if base is None else run_link(base, look.experiment, look.run_id) for look in account.looks]
-            series.append(Series(label, split, account.looks, account.monitor, links))
-    client, newest = connect(settings), max((look.made, look.run_id) for each in series for look in each.points)
-    ordered = sorted(series, key=lambda each: (each.monitor.verdict == "right so far", each.label, each.split))
+    series = [(account.monitor.verdict == "right so far", *key) for key, account in accounts.items() if account.looks]
+    ordered = [accounts[label, split] for _, label, split in sorted(series)]
+    client, newest = connect(settings), max((look.made, look.run_id) for each in ordered for look in each.looks)
     page = render(
         "over_time.html",
         title=f"{name} over time",

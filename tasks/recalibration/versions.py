@@ -37,7 +37,7 @@ from congruence.tasks.data.settings import Shard, SplitSettings
 from congruence.tasks.data.split import Split
 from congruence.tasks.encoders.base import Encoder
 from congruence.tasks.mlflow.connection import connect, experiment_id, with_retries
-from congruence.tasks.mlflow.identity import PREFIX, identity_digest
+from congruence.tasks.mlflow.identity import PREFIX
 from congruence.tasks.models.evaluated_rows import EvaluatedRows
 from congruence.tasks.models.registry import resolve
 from congruence.tasks.recalibration import recalibrated_model
@@ -51,7 +51,7 @@ from congruence.tasks.recalibration.model import (
     RecalibratedModel,
 )
 from congruence.tasks.runtime.errors import ContractError
-from congruence.tasks.runtime.files import to_npz
+from congruence.tasks.runtime.files import digest_of, to_npz
 from congruence.tasks.scores.correction import in_words
 from congruence.tasks.settings.evaluation import EvaluationSettings
 from congruence.tasks.settings.sections import (
@@ -124,7 +124,7 @@ class Origin:
             "protocol": self.protocol.digest,
             "seed": self.seed,
         }
-        return identity_digest(parts)
+        return digest_of(parts)
 
 
 def find_recalibrated(origin: Origin, settings: TrackingSettings) -> ModelVersion | None:

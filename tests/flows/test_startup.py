@@ -9,13 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mlflow
 import pytest
 import yaml
 from commands import HEAVY, SERVERS, run_all
 from mlflow import MlflowClient
 
 from congruence.flows.cli import options
-from congruence.tasks.mlflow.connection import TrackingError, experiment_id, make_local_store
+from congruence.tasks.mlflow.connection import TrackingError, experiment_id, point_mlflow_at
 from congruence.tasks.settings.sections import TrackingSettings
 
 
@@ -224,7 +225,9 @@ def test_a_copied_home_refuses_to_write_into_the_original(tmp_path: Path) -> Non
     original, copy = tmp_path / "a home", tmp_path / "copy"
     original.mkdir()
     settings = TrackingSettings(uri=f"sqlite:///{original}/mlflow.db")
-    make_local_store(str(settings.uri))
+    before = mlflow.get_tracking_uri()
+    point_mlflow_at(str(settings.uri))
+    mlflow.set_tracking_uri(before)
     client = MlflowClient(settings.uri)
     made = experiment_id(client, "congruence/circle/y", settings)
     client.create_experiment("elsewhere", str(tmp_path / "elsewhere"))

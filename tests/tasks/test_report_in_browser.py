@@ -18,7 +18,7 @@ from congruence.kernels import RBF, Normal, Poisson, prepare
 from congruence.kernels.monitoring.evidence import Look, Monitor
 from congruence.kernels.protocol import EXACT
 from congruence.tasks.comparison.versions import compare_versions
-from congruence.tasks.monitor.account import SCRIPTS, Series
+from congruence.tasks.monitor.account import SCRIPTS, Account
 from congruence.tasks.report.comparison import comparison_report, reliability_page
 from congruence.tasks.report.evaluation import evaluation_report
 from congruence.tasks.report.page import as_json, render
@@ -273,9 +273,8 @@ def test_the_pictures_of_a_page_over_time_can_be_read(
 ) -> None:
     """Four beside each other, their words were 6 pixels high."""
     week = "2026-0{0}-02 to 2026-0{0}-08"
-    points = [compared[number] for number in (0, 0, 1, 1)]
     looks = tuple(Look(f"{k}", p, week.format(k + 1), rows=400) for k, p in enumerate((0.4, 0.7, 1e-9, 1e-9)))
-    series = Series("angle/1", "test", points, Monitor(looks=looks), [""] * 4)
+    series = Account(tuple(compared[number] for number in (0, 0, 1, 1)), Monitor(looks=looks))
     assert series.monitor.began_at is not None
     data = as_json({"series": [series.plain()]})
     page = tmp_path / "over-time.html"
