@@ -323,9 +323,8 @@ def _evaluate(
             )
             dates = [each for each in splits if (each.since, each.until) == (now.since, now.until)]
             own = next(each for each in dates if addresses[name] in each.stored)
-            change = inputs_change(asked, *(open_split(each, settings.plans_folder) for each in (own, earlier)))
-            what = "logging whether inputs changed"
-            tag_run(what, look.run_id, INPUTS, change.sentence, settings.tracking)
+            said = inputs_change(asked, *(open_split(each, settings.plans_folder) for each in (own, earlier)))
+            tag_run("logging whether inputs changed", look.run_id, INPUTS, said, settings.tracking)
             says_more = True
     return read_accounts(versions.values(), settings.splits[0], settings) if says_more else accounts
 

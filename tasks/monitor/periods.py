@@ -19,6 +19,7 @@ from congruence.tasks.evaluate.steps import rows_of
 from congruence.tasks.mlflow.identity import dates_in_words
 from congruence.tasks.monitor.account import Account, kept
 from congruence.tasks.runtime.errors import SettingsError
+from congruence.tasks.sentences.calibration import probability
 from congruence.tasks.settings.evaluation import EvaluationSettings
 
 LATE = 0.1
@@ -127,25 +128,8 @@ CLEARLY_APART = 0.02
 _MOST_ROWS, _MOST_EMBEDDED, _PERMUTATIONS = 20_000, 400, 199
 
 
-@dataclass(frozen=True)
-class InputChange:
-    """How far some inputs are from earlier ones.
-
-    Attributes:
-        changed: whether it is said that they changed.
-        distance: the largest of all features, or that of the embeddings.
-        p_value: for all features together.
-        sentence: for people.
-    """
-
-    changed: bool
-    distance: float
-    p_value: float
-    sentence: str
-
-
-def features_change(now: Array, before: Array, names: Sequence[str], when: str) -> InputChange:
-    """Returns how far features (n, d) are from earlier ones (m, d), which are of the dates ``when``."""
+def features_change(now: Array, before: Array, names: Sequence[str], when: str) -> str:
+    """Returns, in a sentence, how far features (n, d) are from earlier ones (m, d), of the dates ``when``."""
     found = []
     for column in range(now.shape[1]):
         a, b = (values[:, column][np.isfinite(values[:, column])] for values in (now, before))
@@ -153,25 +137,23 @@ def features_change(now: Array, before: Array, names: Sequence[str], when: str) 
             test = ks_2samp(a, b, method="asymp")
             found.append((float(test.statistic), min(1.0, float(test.pvalue) * now.shape[1]), column, a, b))
     if not found:
-        return InputChange(False, 0.0, 1.0, "Inputs: none of their features has values to compare.")
+        return "Inputs: none of their features has values to compare."
     clear = sorted((each for each in found if each[1] < LEVEL and each[0] >= CLEARLY), key=lambda each: -each[0])
     distance, p_value, column, a, b = clear[0] if clear else max(found, key=lambda each: each[0])
-    corrected = f"p {_p(p_value)}" + (f" corrected for {now.shape[1]} features" if now.shape[1] > 1 else "")
+    corrected = f"p {probability(p_value)}" + (f" corrected for {now.shape[1]} features" if now.shape[1] > 1 else "")
     if not clear:
-        said = (
+        return (
             f"Inputs: no change against {when} (largest distance {distance:.2g} of 1, of {names[column]}, {corrected})."
         )
-        return InputChange(False, distance, p_value, said)
     more = f", and so did {len(clear) - 1} more of {now.shape[1]} features" if len(clear) > 1 else ""
-    said = (
+    return (
         f"Inputs changed against {when}: {names[column]} has median {np.median(a):.3g} where it had {np.median(b):.3g} "
         f"(distance {distance:.2g} of 1, {corrected}){more}."
     )
-    return InputChange(True, distance, p_value, said)
 
 
-def embeddings_change(now: Array, before: Array, when: str, seed: int = 0) -> InputChange:
-    """Returns how far embeddings (n, d) are from earlier ones (m, d), which are of the dates ``when``."""
+def embeddings_change(now: Array, before: Array, when: str, seed: int = 0) -> str:
+    """Returns, in a sentence, how far embeddings (n, d) are from earlier ones (m, d), of the dates ``when``."""
     draw = stream(seed, "permutations of inputs over time")
     parts = [rows[np.sort(draw.permutation(len(rows))[:_MOST_EMBEDDED])] for rows in (now, before)]
     apart = cdist(np.concatenate(parts), np.concatenate(parts))
@@ -185,13 +167,12 @@ def embeddings_change(now: Array, before: Array, when: str, seed: int = 0) -> In
 
     found = share(np.arange(total))
     p_value = (1 + sum(share(draw.permutation(total)) >= found for _ in range(_PERMUTATIONS))) / (_PERMUTATIONS + 1)
-    changed = p_value < LEVEL and found >= CLEARLY_APART
-    what = f"Inputs changed against {when}" if changed else f"Inputs: no change against {when}"
-    return InputChange(changed, found, p_value, f"{what} (distance of their embeddings {found:.2g}, p {_p(p_value)}).")
+    what = "Inputs changed" if p_value < LEVEL and found >= CLEARLY_APART else "Inputs: no change"
+    return f"{what} against {when} (distance of their embeddings {found:.2g}, p {probability(p_value)})."
 
 
-def inputs_change(settings: EvaluationSettings, now: Split, before: Split) -> InputChange:
-    """Returns how far the inputs of a split are from those of another one, by their features or their embeddings.
+def inputs_change(settings: EvaluationSettings, now: Split, before: Split) -> str:
+    """Returns, in a sentence, how far the inputs of a split are from those of another, by features or embeddings.
 
     Args:
         settings: under which both were evaluated.
@@ -213,7 +194,3 @@ def _features(split: Split) -> Array:
     """Of all rows of a short split; of a long one every n-th, so that some ten thousands are compared."""
     step = max(1, split.rows // _MOST_ROWS)
     return np.concatenate([split.features(shard, missing=True)[0][::step] for shard in split.shards])
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.2g}"
